@@ -1,0 +1,192 @@
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{Bytes, NetMode, Root, id::hex};
+
+/// One operation asked for by an agent. An allegation until the pipeline has judged it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Call {
+    Exec(Exec),
+    File(FileCall),
+}
+
+/// A command with everything that decides what it does: what is judged is what is executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exec {
+    pub argv: Vec<Bytes>,
+    pub cwd: Bytes,
+    /// Variables the caller asks for on top of the cleared environment.
+    pub env: Vec<(Bytes, Bytes)>,
+    pub net: NetMode,
+}
+
+/// An operation of the in-process file tools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "operation", rename_all = "kebab-case")]
+pub enum FileCall {
+    Read { path: Bytes },
+    Write { path: Bytes, sha256: String, bytes: u64 },
+    List { path: Bytes },
+    Symlink { path: Bytes, target: Bytes },
+}
+
+impl FileCall {
+    pub fn path(&self) -> &Bytes {
+        match self {
+            Self::Read { path }
+            | Self::Write { path, .. }
+            | Self::List { path }
+            | Self::Symlink { path, .. } => path,
+        }
+    }
+}
+
+/// Digest of a call with the roots it may touch: the key of approvals and denials.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fingerprint(String);
+
+impl Fingerprint {
+    pub fn of(call: &Call, roots: &[Root]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"ringfence action v1\0");
+        match call {
+            Call::Exec(exec) => {
+                field(&mut hash, b"exec");
+                exec.argv.iter().for_each(|arg| field(&mut hash, arg.as_slice()));
+                field(&mut hash, b"cwd");
+                field(&mut hash, exec.cwd.as_slice());
+                for (name, value) in &exec.env {
+                    field(&mut hash, name.as_slice());
+                    field(&mut hash, value.as_slice());
+                }
+                field(&mut hash, exec.net.word().as_bytes());
+            }
+            Call::File(file) => file_fields(&mut hash, file),
+        }
+        for root in roots {
+            field(&mut hash, root.path.as_slice());
+            field(&mut hash, root.access.word().as_bytes());
+        }
+        Self(hex(&hash.finalize()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn file_fields(hash: &mut Sha256, file: &FileCall) {
+    match file {
+        FileCall::Read { path } => {
+            field(hash, b"read");
+            field(hash, path.as_slice());
+        }
+        FileCall::Write { path, sha256, .. } => {
+            field(hash, b"write");
+            field(hash, path.as_slice());
+            field(hash, sha256.as_bytes());
+        }
+        FileCall::List { path } => {
+            field(hash, b"list");
+            field(hash, path.as_slice());
+        }
+        FileCall::Symlink { path, target } => {
+            field(hash, b"symlink");
+            field(hash, path.as_slice());
+            field(hash, target.as_slice());
+        }
+    }
+}
+
+/// Length first, so that no two lists of fields have the same bytes.
+fn field(hash: &mut Sha256, bytes: &[u8]) {
+    hash.update((bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
+}
+
+/// Strictest last, so that the strictest of several is their maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decision {
+    Allow,
+    Ask,
+    Deny,
+}
+
+/// Who decided. Later layers may only narrow what earlier ones left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layer {
+    Floor,
+    Flags,
+    Operator,
+    Workspace,
+    Session,
+    Call,
+}
+
+/// The answer was no. A value, not an error: it is shown, counted and written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    pub code: RefusalCode,
+    pub layer: Layer,
+    /// The rule that decided, as a person would look it up.
+    pub rule: String,
+    pub message: String,
+    /// The one thing that would change the answer.
+    pub hint: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusalCode {
+    /// The profile does not allow this kind of call.
+    Profile,
+    /// A variable that steers other programs, or a reserved one.
+    Environment,
+    /// The workspace cannot be one.
+    Workspace,
+    /// The path is outside the roots, protected, or on the deny list.
+    Path,
+    /// The network mode or host cannot be had.
+    Network,
+    /// Something that weakens a guarantee was asked for without the flag that allows it.
+    Danger,
+    /// A required control is missing on this machine.
+    Floor,
+    /// The record cannot be written, so nothing may happen.
+    Ledger,
+    /// The call itself makes no sense (empty command, NUL byte, …).
+    Malformed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Access;
+
+    fn exec(argv: &[&str]) -> Call {
+        Call::Exec(Exec {
+            argv: argv.iter().map(|a| Bytes::from(*a)).collect(),
+            cwd: Bytes::from("/w"),
+            env: Vec::new(),
+            net: NetMode::None,
+        })
+    }
+
+    #[test]
+    fn fingerprint_separates_fields() {
+        let roots = [Root { path: Bytes::from("/w"), access: Access::Write }];
+        let joined = Fingerprint::of(&exec(&["a b"]), &roots);
+        assert_ne!(joined, Fingerprint::of(&exec(&["a", "b"]), &roots));
+        assert_eq!(joined, Fingerprint::of(&exec(&["a b"]), &roots));
+    }
+
+    #[test]
+    fn strictest_decision_is_the_maximum() {
+        assert_eq!([Decision::Allow, Decision::Deny, Decision::Ask].iter().max(), Some(&Decision::Deny));
+    }
+}

@@ -1,0 +1,22 @@
+//! The vocabulary every other crate speaks: ids, calls, limits, postures, outcomes.
+//!
+//! INVARIANT: nothing here knows a mechanism. No file, process, socket, clock or policy is touched from this
+//! crate, so that any layer may depend on it.
+
+mod bytes;
+mod call;
+mod id;
+mod limits;
+mod outcome;
+mod path_verdict;
+mod posture;
+mod workspace;
+
+pub use bytes::Bytes;
+pub use call::{Call, Decision, Exec, FileCall, Fingerprint, Layer, Refusal, RefusalCode};
+pub use id::{CallId, SessionId, TransactionId, WorkspaceId};
+pub use limits::{LimitName, Limits};
+pub use outcome::{Exit, Outcome, Stream, StreamSummary};
+pub use path_verdict::PathVerdict;
+pub use posture::{Backend, Control, Level, Posture};
+pub use workspace::{Access, NetMode, Profile, Root, UnknownWord};

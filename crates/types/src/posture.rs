@@ -1,0 +1,81 @@
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::UnknownWord;
+use crate::workspace::words;
+
+words! {
+    /// How a sandbox is made.
+    Backend("backend") {
+        Native = "native",
+        Bubblewrap = "bubblewrap",
+        Landlock = "landlock",
+        External = "external",
+        None = "none",
+    }
+}
+
+words! {
+    /// One property that can be enforced.
+    Control("control") {
+        FsRead = "fs-read",
+        FsWrite = "fs-write",
+        Net = "net",
+        Pid = "pid",
+        Ipc = "ipc",
+        Syscalls = "syscalls",
+        Limits = "limits",
+        Env = "env",
+    }
+}
+
+/// How far one control is enforced by the sandbox that is running.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "level", rename_all = "kebab-case")]
+pub enum Level {
+    /// The kernel stops it; `by` names the layers.
+    Enforced { by: String },
+    /// Some of it is stopped; `missing` says what is not.
+    Partial { by: String, missing: String },
+    /// An operator declared that something outside enforces it.
+    Declared { by: String },
+    /// Nothing stops it; `reason` and what would change that.
+    Absent { reason: String, fix: String },
+}
+
+impl Level {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Enforced { .. } => "enforced",
+            Self::Partial { .. } => "partial",
+            Self::Declared { .. } => "declared",
+            Self::Absent { .. } => "absent",
+        }
+    }
+
+    /// Whether a floor that requires this control is met.
+    pub fn meets_floor(&self) -> bool {
+        matches!(self, Self::Enforced { .. } | Self::Declared { .. })
+    }
+}
+
+/// What is enforced, as achieved and reported by the sandbox itself, never as configured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Posture {
+    pub backend: Backend,
+    pub controls: BTreeMap<Control, Level>,
+    /// The Landlock ABI in force, where one is.
+    pub landlock_abi: Option<u32>,
+}
+
+impl Posture {
+    /// The controls of `floor` that this posture does not meet.
+    pub fn below<'a>(&'a self, floor: &'a [Control]) -> impl Iterator<Item = (Control, Option<&'a Level>)> {
+        floor.iter().filter_map(|control| match self.controls.get(control) {
+            Some(level) if level.meets_floor() => None,
+            other => Some((*control, other)),
+        })
+    }
+}
