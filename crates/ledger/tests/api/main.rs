@@ -1,0 +1,16 @@
+//! The public API as other crates see it, on real files and with real processes.
+
+#[cfg(test)]
+mod by_hand;
+#[cfg(test)]
+mod chain;
+#[cfg(test)]
+mod places;
+#[cfg(test)]
+mod processes;
+#[cfg(test)]
+mod reading;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod tampering;
