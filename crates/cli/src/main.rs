@@ -1,1 +1,26 @@
-fn main() {}
+//! The command line: argv, environment, terminal, exit codes. Nothing below this crate reads any of them.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the terminal belongs to this crate")]
+
+mod args;
+mod commands;
+mod environment;
+mod error;
+mod host;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // Before anything else: an attempt of the escape battery must run in a process that has done nothing yet.
+    if let [_, word, rest @ ..] = arguments.as_slice()
+        && word == "__attempt"
+    {
+        return ExitCode::from(ringfence_runtime::attack::attempt_main(rest, &mut std::io::stdout()));
+    }
+    match args::parse(&arguments) {
+        Ok(command) => commands::dispatch(command),
+        Err(error) => args::explain(&error),
+    }
+}

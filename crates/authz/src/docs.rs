@@ -1,0 +1,144 @@
+//! Keeps the tables in `docs/` equal to the data they describe.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::env::{FAMILIES, FIXED, INHERITED, UNATTENDED};
+use crate::path_rules::{
+    DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named,
+};
+use crate::protected::{ANYWHERE, AT_ROOT, IN_GIT_DIR, IN_WORKTREE_DIR, Protected};
+
+#[test]
+fn environment_md_is_up_to_date() {
+    check("environment.md", &[("variables", variables()), ("refused", refused())]);
+}
+
+#[test]
+fn files_md_is_up_to_date() {
+    check("files.md", &[("hidden", hidden()), ("protected", protected())]);
+}
+
+fn check(file: &str, tables: &[(&str, String)]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(file);
+    let found = std::fs::read_to_string(&path).unwrap();
+    let expected = tables.iter().fold(found.clone(), |text, (name, table)| replaced(&text, name, table));
+    if found != expected {
+        let fresh = std::env::temp_dir().join(format!("ringfence-docs-{file}"));
+        std::fs::write(&fresh, expected).unwrap();
+        panic!("a table in docs/{file} is out of date; to update it: cp {} docs/{file}", fresh.display());
+    }
+}
+
+/// `text` with `table` between the marks called `name`.
+fn replaced(text: &str, name: &str, table: &str) -> String {
+    let (begin, end) = (format!("<!-- begin: {name} -->\n"), format!("<!-- end: {name} -->"));
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("no mark {begin}"));
+    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("no mark {end}"));
+    format!("{before}{begin}{table}{end}{after}")
+}
+
+fn variables() -> String {
+    let mut table = header(["variable", "value"]);
+    writeln!(
+        table,
+        "| {}, `LC_*` | as on the host, where set; `LANG` is `C.UTF-8` otherwise |",
+        code(INHERITED)
+    )
+    .unwrap();
+    for (name, value) in FIXED {
+        writeln!(table, "| `{name}` | `{value}` |").unwrap();
+    }
+    for (name, value) in UNATTENDED {
+        writeln!(table, "| `{name}` | `{value}`, where no terminal is attached |").unwrap();
+    }
+    for (name, value) in ELSEWHERE {
+        writeln!(table, "| {name} | {value} |").unwrap();
+    }
+    table
+}
+
+/// Set by whoever knows the place and the session.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("`HOME`, `XDG_*`, `TMPDIR`", "directories that the sandbox made; never the real home"),
+    ("`RINGFENCE_SESSION_ID`", "the session the command runs in"),
+    ("`RINGFENCE_WORKSPACE_ID`", "the workspace, the same in every run"),
+    ("`RINGFENCE_WORKSPACE_DIR`", "the directory of the workspace"),
+];
+
+fn refused() -> String {
+    let mut table = header(["family", "refused, because …", "names"]);
+    for family in FAMILIES {
+        let names: Vec<String> = family.names.iter().map(|name| format!("`{name}`")).collect();
+        writeln!(table, "| {} | {} | {} |", family.name, family.reason, names.join(" ")).unwrap();
+    }
+    table
+}
+
+fn hidden() -> String {
+    let dotted =
+        |words: &[&str]| words.iter().map(|word| format!("`*.{word}`")).collect::<Vec<_>>().join(" ");
+    let name = |named: &Named| {
+        named.dir.map_or(format!("`{}`", named.name), |dir| format!("`{dir}/{}`", named.name))
+    };
+    let names: Vec<String> = NAMES.iter().map(name).collect();
+    let data: Vec<String> = DATA_EXTENSIONS.iter().map(|word| format!("`{word}`")).collect();
+    let before: Vec<String> =
+        EXCEPTIONS.iter().filter(|word| **word != "pub").map(|word| format!("`*.{word}.json`")).collect();
+    header(["files", "verdict", "because"])
+        + &format!(
+            "| {} {} and before any other data format | visible | they are there to be read |\n\
+         | {} `.ssh/*` `.gnupg/*` | hidden | keys, logins and service credentials |\n\
+         | {} | hidden | private keys and key stores |\n\
+         | `.env` `.env.*` `.env-*` `.env_*` `.envrc` `*.env` | hidden | environment files hold secrets |\n\
+         | {} | hidden, unless they hold only certificates or public keys | they may hold a private key |\n\
+         | `*secret*` `*password*` without an extension or with one of {}; not below {} | hidden | the name says that it holds secrets |\n\
+         | everything else | visible | |\n",
+            dotted(EXCEPTIONS),
+            before.join(" "),
+            names.join(" "),
+            dotted(KEY_EXTENSIONS),
+            dotted(MAYBE_EXTENSIONS),
+            data.join(" "),
+            code(GENERATED_DIRS),
+        )
+}
+
+fn protected() -> String {
+    let at_root: Vec<Protected> =
+        AT_ROOT.iter().filter(|top| !ANYWHERE.iter().any(|any| any.name == top.name)).copied().collect();
+    let mut table = header(["path", "where", "because"]);
+    for (place, prefix, list) in [
+        ("top of a root, also when absent", "", &at_root[..]),
+        ("top of a root, also when absent; below it wherever it exists", "", ANYWHERE),
+        ("every git directory, submodules' included, also when absent", ".git/", IN_GIT_DIR),
+        ("every linked worktree, also when absent", ".git/worktrees/*/", IN_WORKTREE_DIR),
+    ] {
+        rows(&mut table, place, prefix, list);
+    }
+    table
+}
+
+/// One row per reason: a reader looks for a path, and then for why.
+fn rows(table: &mut String, place: &str, prefix: &str, list: &[Protected]) {
+    let mut reasons: Vec<&str> = Vec::new();
+    for protected in list {
+        if !reasons.contains(&protected.reason) {
+            reasons.push(protected.reason);
+        }
+    }
+    for reason in reasons {
+        let same = list.iter().filter(|protected| protected.reason == reason);
+        let names: Vec<String> = same.map(|protected| format!("`{prefix}{}`", protected.name)).collect();
+        writeln!(table, "| {} | {place} | {reason} |", names.join(" ")).unwrap();
+    }
+}
+
+/// Inside the marks, because a comment between its rows would end a table.
+fn header<const N: usize>(columns: [&str; N]) -> String {
+    format!("| {} |\n|{}\n", columns.join(" | "), "---|".repeat(N))
+}
+
+fn code(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}

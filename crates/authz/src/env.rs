@@ -1,0 +1,155 @@
+//! The environment of a command: cleared, a short allowlist, fixed values, and additions that were judged by name.
+//!
+//! A variable is an order to some program: what to load, what to run, whom to trust. So the host's variables do not
+//! pass (C-14), and a caller may add only names that no known program obeys in that way (S002-7).
+//! The same rules hold in every backend, `none` included.
+
+mod names;
+
+use std::path::Path;
+
+use ringfence_types::{Bytes, Refusal, RefusalCode, SessionId, WorkspaceId};
+
+use crate::refuse::{Refuse as _, refuse};
+pub use names::{FAMILIES, Family, Name};
+
+/// Passed on from the host where it is set (S000-28). `LC_*` as well.
+pub const INHERITED: &[&str] =
+    &["USER", "LOGNAME", "LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "TZ"];
+
+/// Set to these values whatever the host has. HOME, the XDG directories and TMPDIR are set by the sandbox, which
+/// alone knows where they are.
+pub const FIXED: &[(&str, &str)] = &[
+    ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"),
+    ("SHELL", "/bin/sh"),
+    // git asks on the controlling terminal itself, behind the back of whoever drives the command.
+    ("GIT_TERMINAL_PROMPT", "0"),
+];
+
+/// Set where nobody sits at a terminal, so that a question ends the command instead of hanging it.
+///
+/// WHY NOT always: `CI` makes terminal programs stop drawing, and a person who runs `git log` wants a pager.
+pub const UNATTENDED: &[(&str, &str)] = &[
+    ("CI", "true"),
+    ("DEBIAN_FRONTEND", "noninteractive"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("EDITOR", "true"),
+    ("GIT_EDITOR", "true"),
+    ("PIP_NO_INPUT", "1"),
+];
+
+/// The most a value may have, in bytes.
+pub const MAX_VALUE: usize = 32_768;
+
+const RESERVED_PREFIX: &str = "RINGFENCE_";
+
+/// Whether somebody can answer a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attendance {
+    Terminal,
+    Unattended,
+}
+
+type Variables = Vec<(Bytes, Bytes)>;
+
+/// What every command starts from. `host` is the environment of whoever started Ringfence.
+pub fn base(host: &[(Bytes, Bytes)], attendance: Attendance) -> Variables {
+    let mut variables: Variables =
+        host.iter().filter(|(name, value)| is_inherited(name) && is_sane(value)).cloned().collect();
+    set(&mut variables, FIXED);
+    if attendance == Attendance::Unattended {
+        set(&mut variables, UNATTENDED);
+    }
+    if !variables.iter().any(|(name, _)| name.as_slice() == b"LANG") {
+        set(&mut variables, &[("LANG", "C.UTF-8")]);
+    }
+    variables
+}
+
+/// The reserved variables that tell a command where it runs (S000-29).
+pub fn injected(session: &SessionId, workspace: &WorkspaceId, dir: &Path) -> Variables {
+    vec![
+        (Bytes::from("RINGFENCE_SESSION_ID"), Bytes::from(session.as_str())),
+        (Bytes::from("RINGFENCE_WORKSPACE_ID"), Bytes::from(workspace.as_str())),
+        (Bytes::from("RINGFENCE_WORKSPACE_DIR"), Bytes::from(dir)),
+    ]
+}
+
+/// `variables` with `additions` over it; the last of several with one name wins.
+pub fn merge(mut variables: Variables, additions: &[(Bytes, Bytes)]) -> Variables {
+    for (name, value) in additions {
+        variables.retain(|(known, _)| known != name);
+        variables.push((name.clone(), value.clone()));
+    }
+    variables
+}
+
+/// Judges what a caller asks for on top of [`base`].
+pub fn check_additions(additions: &[(Bytes, Bytes)]) -> Result<(), Refusal> {
+    additions.iter().try_for_each(|(name, value)| check_addition(name, value))
+}
+
+pub fn check_addition(name: &Bytes, value: &Bytes) -> Result<(), Refusal> {
+    if !is_name(name.as_slice()) {
+        let message = format!("`{}` is not a variable name", name.display());
+        return Err(
+            environment("env.name", message).hint("use letters, digits and `_`, not starting with a digit")
+        );
+    }
+    if starts_with(name.as_slice(), RESERVED_PREFIX) {
+        return Err(environment("env.reserved", format!("`{}` is reserved for Ringfence", name.display())));
+    }
+    if let Some(family) = family_of(name) {
+        let message = format!("variable `{}` may not be set: {}", name.display(), family.reason);
+        return Err(environment(&format!("env.{}", family.name), message));
+    }
+    check_value(name, value)
+}
+
+/// The family of steering variables that a name belongs to.
+pub fn family_of(name: &Bytes) -> Option<&'static Family> {
+    FAMILIES.iter().find(|family| family.names.iter().any(|rule| rule.matches(name.as_slice())))
+}
+
+fn check_value(name: &Bytes, value: &Bytes) -> Result<(), Refusal> {
+    if value.as_slice().contains(&0) {
+        let message = format!("the value of `{}` contains a NUL byte", name.display());
+        return Err(environment("env.value", message));
+    }
+    if value.as_slice().len() > MAX_VALUE {
+        let message = format!("the value of `{}` is longer than {MAX_VALUE} bytes", name.display());
+        return Err(environment("env.value", message).hint("put it in a file of the workspace"));
+    }
+    Ok(())
+}
+
+fn is_name(name: &[u8]) -> bool {
+    let word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    name.first().is_some_and(|first| !first.is_ascii_digit()) && name.iter().all(word)
+}
+
+fn is_inherited(name: &Bytes) -> bool {
+    let name = name.as_slice();
+    name.starts_with(b"LC_") && is_name(name) || INHERITED.iter().any(|known| known.as_bytes() == name)
+}
+
+/// A value of the host that a terminal or a log could not show is not passed on.
+fn is_sane(value: &Bytes) -> bool {
+    value.as_slice().len() <= 256 && !value.as_slice().iter().any(u8::is_ascii_control)
+}
+
+fn set(variables: &mut Variables, fixed: &[(&str, &str)]) {
+    variables.extend(fixed.iter().map(|(name, value)| (Bytes::from(*name), Bytes::from(*value))));
+}
+
+fn starts_with(name: &[u8], prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+}
+
+fn environment(rule: &str, message: String) -> Refusal {
+    refuse(RefusalCode::Environment, rule, message)
+}
+
+#[cfg(test)]
+mod tests;

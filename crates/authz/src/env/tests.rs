@@ -1,0 +1,165 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Verbatim from appendix C and S002-7. Kept apart from the table on purpose: the table may be rewritten, this may not.
+const ALWAYS_BLOCKED: &str = "NODE_OPTIONS NODE_PATH PYTHONHOME PYTHONPATH PERL5LIB PERL5OPT RUBYLIB RUBYOPT BASH_ENV ENV BROWSER GIT_EDITOR GIT_EXTERNAL_DIFF GIT_DIR GIT_WORK_TREE GIT_COMMON_DIR GIT_EXEC_PATH GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_NAMESPACE GIT_SEQUENCE_EDITOR GIT_TEMPLATE_DIR GIT_SSL_NO_VERIFY GIT_SSL_CAINFO GIT_SSL_CAPATH KUBECONFIG GOOGLE_APPLICATION_CREDENTIALS AWS_SHARED_CREDENTIALS_FILE AWS_WEB_IDENTITY_TOKEN_FILE AZURE_AUTH_LOCATION CC CXX CARGO_BUILD_RUSTC CARGO_BUILD_RUSTC_WRAPPER RUSTC_WRAPPER CARGO_HOME CMAKE_C_COMPILER CMAKE_CXX_COMPILER HELM_HOME DOCKER_HOST SHELL SHELLOPTS PS4 GCONV_PATH IFS SSLKEYLOGFILE JAVA_OPTS JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS PYTHONBREAKPOINT DOTNET_STARTUP_HOOKS DOTNET_ADDITIONAL_DEPS GLIBC_TUNABLES MAVEN_OPTS MAKEFLAGS MFLAGS SBT_OPTS GRADLE_OPTS ANT_OPTS HGRCPATH DYLD_X LD_X BASH_FUNC_X";
+const BLOCKED_AS_OVERRIDE: &str = "HOME GRADLE_USER_HOME ZDOTDIR GIT_SSH_COMMAND GIT_SSH GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS LESSOPEN LESSCLOSE PAGER MANPAGER GIT_PAGER EDITOR VISUAL FCEDIT SUDO_EDITOR PROMPT_COMMAND HISTFILE PERL5DB PERL5DBCMD OPENSSL_CONF OPENSSL_ENGINES PYTHONSTARTUP WGETRC CURL_HOME CLASSPATH CGO_CFLAGS CGO_LDFLAGS GOFLAGS CORECLR_PROFILER_PATH PHPRC PHP_INI_SCAN_DIR DENO_DIR BUN_CONFIG_REGISTRY YARN_RC_FILENAME HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY NODE_TLS_REJECT_UNAUTHORIZED NODE_EXTRA_CA_CERTS SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE DOCKER_TLS_VERIFY DOCKER_CERT_PATH DOCKER_CONTEXT PIP_INDEX_URL PIP_PYPI_URL PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE PIP_FIND_LINKS PIP_TRUSTED_HOST UV_INDEX UV_INDEX_URL UV_PYTHON UV_EXTRA_INDEX_URL UV_DEFAULT_INDEX LIBRARY_PATH CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH OBJC_INCLUDE_PATH GOPROXY GONOSUMCHECK GONOSUMDB GONOPROXY GOPRIVATE GOENV GOPATH PYTHONUSERBASE RUSTFLAGS VIRTUAL_ENV LUA_PATH LUA_CPATH GEM_HOME GEM_PATH BUNDLE_GEMFILE COMPOSER_HOME XDG_CONFIG_HOME AWS_CONFIG_FILE GIT_CONFIG_X NPM_CONFIG_X CARGO_REGISTRIES_X";
+const S002_7: &str = "LD_PRELOAD LD_LIBRARY_PATH DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH PYTHONPATH PYTHONSTARTUP NODE_OPTIONS RUBYOPT PERL5OPT PERL5LIB BASH_ENV ENV";
+const S000_32: &str = "AWS_REGION GCP_PROJECT AZURE_X DATABASE_URL REDIS_URL SSH_AUTH_SOCK GPG_AGENT_INFO";
+const S004_16: &str = "AWS_X API_KEY MY_APIKEY MY_TOKEN MY_SECRET MY_PASSWORD MY_PASS MY_PWD GITHUB_TOKEN ANTHROPIC_API_KEY OPENAI_API_KEY";
+const SANDBOX_LIST: &str = "TELEGRAM_BOT_TOKEN SLACK_APP_TOKEN AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN GH_TOKEN MY_PRIVATE_KEY X_API_KEY_2";
+
+fn check(name: &str, value: &str) -> Result<(), Refusal> {
+    check_addition(&Bytes::from(name), &Bytes::from(value))
+}
+
+#[test]
+fn s002_7_every_listed_name_is_refused_by_name() {
+    let lists = [ALWAYS_BLOCKED, BLOCKED_AS_OVERRIDE, S002_7, S000_32, S004_16, SANDBOX_LIST];
+    for name in lists.iter().flat_map(|list| list.split(' ')) {
+        for spelled in [name.to_owned(), name.to_ascii_lowercase()] {
+            let refusal = check(&spelled, "x").expect_err(&spelled);
+            assert_eq!(refusal.code, RefusalCode::Environment);
+            assert!(refusal.message.contains(&format!("`{spelled}`")), "{refusal}");
+        }
+    }
+}
+
+#[test]
+fn ordinary_names_are_allowed() {
+    for name in [
+        "FOO",
+        "_x",
+        "RUST_LOG",
+        "RUST_BACKTRACE",
+        "NODE_ENV",
+        "DEBUG",
+        "PORT",
+        "TERM",
+        "LANG",
+        "LC_ALL",
+        "CI",
+        "TZ",
+        "GIT_AUTHOR_NAME",
+        "GIT_COMMITTER_DATE",
+        "CARGO_TARGET_DIR",
+        "CARGO_TERM_COLOR",
+        "CARGO_NET_OFFLINE",
+        "TOKENIZERS_PARALLELISM",
+        "MAX_TOKENS",
+        "PYTHONUNBUFFERED",
+        "PYTHONDONTWRITEBYTECODE",
+        "CFLAGS",
+        "VERBOSE",
+        "DEBIAN_FRONTEND",
+        "NO_COLOR",
+        "GOMAXPROCS",
+        "GOOS",
+        "PASSING",
+        "LDFLAGS",
+    ] {
+        assert_eq!(check(name, "1"), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn s000_33_our_own_names_are_reserved() {
+    for name in ["RINGFENCE_SESSION_ID", "RINGFENCE_X", "ringfence_x"] {
+        assert_eq!(check(name, "x").unwrap_err().rule, "env.reserved");
+    }
+}
+
+#[test]
+fn malformed_names_and_values_are_refused() {
+    for name in ["", "A=B", "A\0", "1A", "A B", "A-B", "é", "A\n"] {
+        assert_eq!(check(name, "x").unwrap_err().rule, "env.name", "{name:?}");
+    }
+    assert_eq!(check("A", "x\0y").unwrap_err().rule, "env.value");
+    assert_eq!(check("A", &"x".repeat(MAX_VALUE + 1)).unwrap_err().rule, "env.value");
+    assert_eq!(check("A", &"x".repeat(MAX_VALUE)), Ok(()));
+}
+
+#[test]
+fn s000_28_only_the_allowlist_passes_from_the_host() {
+    let host: Variables = [
+        ("USER", "u"),
+        ("LANG", "de_DE.UTF-8"),
+        ("LC_TIME", "C"),
+        ("TERM", "xterm"),
+        ("PATH", "/evil"),
+        ("HOME", "/home/u"),
+        ("ANTHROPIC_API_KEY", "sk"),
+        ("LD_PRELOAD", "/x.so"),
+        ("SSH_AUTH_SOCK", "/s"),
+        ("RINGFENCE_SESSION_ID", "old"),
+        ("SHELL", "/bin/zsh"),
+        ("TZ", "a\u{1b}[2J"),
+        ("LC_A=B", "x"),
+        ("lang", "x"),
+    ]
+    .map(|(name, value)| (Bytes::from(name), Bytes::from(value)))
+    .to_vec();
+    let names = |variables: &Variables| variables.iter().map(|(name, _)| name.display()).collect::<Vec<_>>();
+    assert_eq!(
+        names(&base(&host, Attendance::Terminal)),
+        ["USER", "LANG", "LC_TIME", "TERM", "PATH", "SHELL", "GIT_TERMINAL_PROMPT"]
+    );
+    let unattended = base(&host, Attendance::Unattended);
+    assert!(unattended.contains(&(Bytes::from("CI"), Bytes::from("true"))));
+    assert!(unattended.contains(&(Bytes::from("PATH"), Bytes::from(FIXED[0].1))));
+}
+
+#[test]
+fn an_empty_host_still_gives_a_locale() {
+    assert!(base(&[], Attendance::Terminal).contains(&(Bytes::from("LANG"), Bytes::from("C.UTF-8"))));
+}
+
+#[test]
+fn s000_29_the_command_is_told_where_it_runs() {
+    let (session, workspace) =
+        (SessionId::random().unwrap(), WorkspaceId::of_canonical_path(Path::new("/w")));
+    let names: Vec<_> =
+        injected(&session, &workspace, Path::new("/w")).into_iter().map(|(n, _)| n.display()).collect();
+    assert_eq!(names, ["RINGFENCE_SESSION_ID", "RINGFENCE_WORKSPACE_ID", "RINGFENCE_WORKSPACE_DIR"]);
+}
+
+#[test]
+fn additions_replace_what_they_name() {
+    let base = vec![(Bytes::from("TERM"), Bytes::from("dumb")), (Bytes::from("A"), Bytes::from("1"))];
+    let merged = merge(
+        base,
+        &[(Bytes::from("TERM"), Bytes::from("xterm")), (Bytes::from("TERM"), Bytes::from("vt100"))],
+    );
+    assert_eq!(merged.len(), 2);
+    assert!(merged.contains(&(Bytes::from("TERM"), Bytes::from("vt100"))));
+}
+
+#[test]
+fn no_rule_is_shadowed_by_an_earlier_one() {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in FAMILIES.iter().flat_map(|family| family.names) {
+        assert!(seen.insert(name.to_string()), "{name} is listed twice");
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_accepted_is_a_plain_name(
+        name in proptest::collection::vec(any::<u8>(), 0..24),
+        value in proptest::collection::vec(any::<u8>(), 0..24),
+    ) {
+        if check_addition(&Bytes::from(name.clone()), &Bytes::from(value.clone())).is_ok() {
+            prop_assert!(!name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_'));
+            prop_assert!(!value.contains(&0));
+        }
+    }
+
+    #[test]
+    fn nothing_behind_a_steering_prefix_is_accepted(rest in "[A-Za-z0-9_]{0,12}") {
+        for prefix in ["LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG_", "NPM_CONFIG_", "npm_config_", "AWS_", "RINGFENCE_"] {
+            let name = [prefix, &rest].concat();
+            prop_assert!(check(&name, "x").is_err());
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Paths that a command may read but never write, create or replace: they make the *host* do something later.
+//!
+//! A hook runs at the next `git commit`, an editor task at the next click, an agent's own settings at its next start.
+//! Files that are somebody's work as well (`CLAUDE.md`, `AGENTS.md`, `package.json`, `Makefile`, CI workflows) stay
+//! writable: they are reviewed like code, because they are code.
+
+use std::path::{Component, Path};
+
+/// A name with the reason why it may not be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Protected {
+    pub name: &'static str,
+    pub reason: &'static str,
+}
+
+const GIT: &str = "it decides what git on the host runs";
+const GIT_CONFIG: &str = "git on the host runs programs that its configuration names";
+const GIT_HOOKS: &str = "git on the host runs the hooks in it";
+const SHELL: &str = "shells on the host run it";
+const AGENT: &str = "coding agents take permissions, hooks and commands from it";
+const EDITOR: &str = "editors on the host run tasks and settings from it";
+const TOOL: &str = "a program on the host runs commands from it";
+const OWN: &str = "it is the policy of this workspace";
+
+/// Protected at the top of a workspace root, also when absent.
+pub const AT_ROOT: &[Protected] = &[
+    at(".bash_login", SHELL),
+    at(".bash_logout", SHELL),
+    at(".bash_profile", SHELL),
+    at(".bashrc", SHELL),
+    at(".exrc", EDITOR),
+    at(".gdbinit", TOOL),
+    at(".gitconfig", GIT_CONFIG),
+    at(".inputrc", SHELL),
+    at(".lldbinit", TOOL),
+    at(".nvim.lua", EDITOR),
+    at(".nvimrc", EDITOR),
+    at(".pdbrc", TOOL),
+    at(".pdbrc.py", TOOL),
+    at(".profile", SHELL),
+    at(".ripgreprc", TOOL),
+    at(".vimrc", EDITOR),
+    at(".zlogin", SHELL),
+    at(".zlogout", SHELL),
+    at(".zprofile", SHELL),
+    at(".zshenv", SHELL),
+    at(".zshrc", SHELL),
+    at("opencode.json", AGENT),
+    at("opencode.jsonc", AGENT),
+    // From here on the names of `ANYWHERE`.
+    at(".agents", AGENT),
+    at(".aider.conf.yml", AGENT),
+    at(".amazonq", AGENT),
+    at(".claude", AGENT),
+    at(".codex", AGENT),
+    at(".continue", AGENT),
+    at(".cursor", AGENT),
+    at(".devcontainer", EDITOR),
+    at(".devcontainer.json", EDITOR),
+    at(".envrc", SHELL),
+    at(".factory", AGENT),
+    at(".fleet", EDITOR),
+    at(".gemini", AGENT),
+    at(".git", GIT),
+    at(".gitmodules", GIT),
+    at(".goose", AGENT),
+    at(".idea", EDITOR),
+    at(".junie", AGENT),
+    at(".kiro", AGENT),
+    at(".mcp.json", AGENT),
+    at(".opencode", AGENT),
+    at(".qwen", AGENT),
+    at(".ringfence", OWN),
+    at(".roo", AGENT),
+    at(".vscode", EDITOR),
+    at(".windsurf", AGENT),
+    at(".zed", EDITOR),
+];
+
+/// Protected wherever they exist. Shell start-up files are not among them: below the top of a root they are somebody's
+/// test data or skeleton home. `.git` is not among them either, because most of it must stay writable; see
+/// [`IN_GIT_DIR`].
+pub const ANYWHERE: &[Protected] = &[
+    at(".agents", AGENT),
+    at(".aider.conf.yml", AGENT),
+    at(".amazonq", AGENT),
+    at(".claude", AGENT),
+    at(".codex", AGENT),
+    at(".continue", AGENT),
+    at(".cursor", AGENT),
+    at(".devcontainer", EDITOR),
+    at(".devcontainer.json", EDITOR),
+    at(".envrc", SHELL),
+    at(".factory", AGENT),
+    at(".fleet", EDITOR),
+    at(".gemini", AGENT),
+    at(".gitmodules", GIT),
+    at(".goose", AGENT),
+    at(".idea", EDITOR),
+    at(".junie", AGENT),
+    at(".kiro", AGENT),
+    at(".mcp.json", AGENT),
+    at(".opencode", AGENT),
+    at(".qwen", AGENT),
+    at(".ringfence", OWN),
+    at(".roo", AGENT),
+    at(".vscode", EDITOR),
+    at(".windsurf", AGENT),
+    at(".zed", EDITOR),
+];
+
+/// Protected inside a git directory, also when absent; the same inside that of a submodule (`modules/NAME`).
+pub const IN_GIT_DIR: &[Protected] = &[
+    at("hooks", GIT_HOOKS),
+    at("config", GIT_CONFIG),
+    at("config.worktree", GIT_CONFIG),
+    at("commondir", GIT),
+];
+
+/// Protected inside `worktrees/NAME` of a git directory, also when absent.
+pub const IN_WORKTREE_DIR: &[Protected] =
+    &[at("gitdir", GIT), at("commondir", GIT), at("config.worktree", GIT_CONFIG), at("hooks", GIT_HOOKS)];
+
+/// Why writing to `relative` (relative to a workspace root) is refused. Names are compared without letter case,
+/// because a workspace may lie on a file system that does so.
+pub fn is_protected(relative: &Path) -> Option<&'static str> {
+    let names: Vec<&[u8]> = relative
+        .components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.as_encoded_bytes()),
+            _ => None,
+        })
+        .collect();
+    let first = names.first().and_then(|name| reason_in(AT_ROOT, name).filter(|_| !is(name, ".git")));
+    first.or_else(|| names.iter().find_map(|name| reason_in(ANYWHERE, name))).or_else(|| {
+        names.iter().position(|name| is(name, ".git")).and_then(|at| in_git(names.get(at + 1..)?))
+    })
+}
+
+/// `inside` is the part of a path below `.git`.
+fn in_git(inside: &[&[u8]]) -> Option<&'static str> {
+    match inside {
+        [] => Some(GIT),
+        [first, rest @ ..] if is(first, "modules") => in_submodules(rest),
+        [first, _, name, ..] if is(first, "worktrees") => reason_in(IN_WORKTREE_DIR, name),
+        [first, ..] => reason_in(IN_GIT_DIR, first),
+    }
+}
+
+/// The name of a submodule may have slashes in it, so its git directory is anywhere below `modules`; but a branch
+/// called `config` is not a configuration.
+fn in_submodules(inside: &[&[u8]]) -> Option<&'static str> {
+    let content = |name: &&&[u8]| !["refs", "logs", "objects"].iter().any(|word| is(name, word));
+    let mut above = inside.iter().take_while(content);
+    above.find_map(|name| reason_in(IN_GIT_DIR, name).or_else(|| is(name, "gitdir").then_some(GIT)))
+}
+
+fn reason_in(list: &[Protected], name: &[u8]) -> Option<&'static str> {
+    list.iter().find(|protected| is(name, protected.name)).map(|protected| protected.reason)
+}
+
+fn is(name: &[u8], word: &str) -> bool {
+    name.eq_ignore_ascii_case(word.as_bytes())
+}
+
+const fn at(name: &'static str, reason: &'static str) -> Protected {
+    Protected { name, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f4_every_file_of_the_probe_is_protected() {
+        for path in [
+            ".git/hooks/pre-commit",
+            ".git/config",
+            ".git/config.worktree",
+            ".git/commondir",
+            ".gitmodules",
+            ".gitconfig",
+            ".bashrc",
+            ".bash_profile",
+            ".zshrc",
+            ".zprofile",
+            ".profile",
+            ".envrc",
+            ".mcp.json",
+            ".vscode/tasks.json",
+            ".idea/x",
+            ".claude/settings.json",
+            ".claude/commands/x",
+            ".codex/config.toml",
+            ".agents/x",
+            ".cursor/mcp.json",
+            ".ripgreprc",
+            ".ringfence/policy.toml",
+            ".gemini/settings.json",
+        ] {
+            assert!(is_protected(Path::new(path)).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn nested_repositories_worktrees_and_submodules_are_protected() {
+        for path in [
+            "a/b/.git/hooks/x",
+            "a/.git",
+            ".git",
+            ".git/modules/sub/hooks/pre-commit",
+            ".git/modules/a/b/config",
+            ".git/modules/a/modules/b/config.worktree",
+            ".git/modules/s/worktrees/w/gitdir",
+            ".git/worktrees/w/gitdir",
+            ".git/worktrees/w/commondir",
+            ".git/worktrees/w/config.worktree",
+            "deep/er/.vscode/settings.json",
+            ".GIT/Hooks/x",
+            ".Claude/settings.json",
+            "./.git/./hooks/x",
+        ] {
+            assert!(is_protected(Path::new(path)).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn work_stays_writable() {
+        for path in [
+            "",
+            "src/main.rs",
+            "CLAUDE.md",
+            "AGENTS.md",
+            "package.json",
+            "Makefile",
+            ".github/workflows/ci.yml",
+            ".gitignore",
+            ".gitattributes",
+            ".git/index",
+            ".git/HEAD",
+            ".git/objects/ab/cd",
+            ".git/refs/heads/config",
+            ".git/refs/heads/hooks/x",
+            ".git/info/exclude",
+            ".git/worktrees/w/HEAD",
+            ".git/worktrees/w/index",
+            ".git/modules/sub/refs/heads/config",
+            ".git/modules/sub/HEAD",
+            ".git/logs/refs/heads/config",
+            "skel/.bashrc",
+            "docs/.profile",
+            "gitconfig",
+            ".claudette/x",
+            "hooks/pre-commit",
+            "config",
+        ] {
+            assert_eq!(is_protected(Path::new(path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_protected_anywhere_is_protected_at_the_root() {
+        for protected in ANYWHERE {
+            assert!(AT_ROOT.iter().any(|top| top.name == protected.name), "{}", protected.name);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+use ringfence_types::{Bytes, Refusal, RefusalCode};
+
+use crate::refuse::{Refuse as _, refuse};
+
+/// What the directory asked for as a workspace really is. Gathered by whoever may touch the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkspaceFacts {
+    /// As the person wrote it.
+    pub requested: Bytes,
+    /// After every link was resolved; `requested` again where it does not exist.
+    pub canonical: Bytes,
+    pub kind: FileKind,
+    pub owner_uid: u32,
+    /// Who asks.
+    pub uid: u32,
+    pub is_home: bool,
+    /// It is an ancestor of the home directory.
+    pub contains_home: bool,
+    /// It is, or is inside, one of the sensitive roots of the home directory.
+    pub is_sensitive: bool,
+    pub contains_state_dir: bool,
+    pub inside_state_dir: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    Missing,
+    /// It exists, but the caller may not look at it.
+    Unreadable,
+    Directory,
+    Other,
+}
+
+/// Directories that hold a machine, not somebody's work. With [`Reach::Below`] everything under them as well.
+const SYSTEM: &[(&str, Reach)] = &[
+    ("/bin", Reach::Below),
+    ("/boot", Reach::Below),
+    ("/dev", Reach::Below),
+    ("/etc", Reach::Below),
+    ("/lib", Reach::Below),
+    ("/lib32", Reach::Below),
+    ("/lib64", Reach::Below),
+    ("/proc", Reach::Below),
+    ("/run", Reach::Below),
+    ("/sbin", Reach::Below),
+    ("/sys", Reach::Below),
+    ("/usr/bin", Reach::Below),
+    ("/usr/lib", Reach::Below),
+    ("/usr/lib64", Reach::Below),
+    ("/usr/sbin", Reach::Below),
+    ("/System", Reach::Below),
+    ("/Library", Reach::Below),
+    ("/private/etc", Reach::Below),
+    ("/var/run", Reach::Below),
+    ("/var/lib/docker", Reach::Below),
+    ("/home", Reach::Itself),
+    ("/root", Reach::Itself),
+    ("/Users", Reach::Itself),
+    ("/Applications", Reach::Itself),
+    ("/private", Reach::Itself),
+    ("/private/tmp", Reach::Itself),
+    ("/private/var", Reach::Itself),
+    ("/lost+found", Reach::Itself),
+    ("/media", Reach::Itself),
+    ("/mnt", Reach::Itself),
+    ("/nix", Reach::Itself),
+    ("/opt", Reach::Itself),
+    ("/snap", Reach::Itself),
+    ("/srv", Reach::Itself),
+    ("/tmp", Reach::Itself),
+    ("/usr", Reach::Itself),
+    ("/usr/include", Reach::Itself),
+    ("/usr/libexec", Reach::Itself),
+    ("/usr/local", Reach::Itself),
+    ("/usr/share", Reach::Itself),
+    ("/usr/src", Reach::Itself),
+    ("/var", Reach::Itself),
+    ("/var/cache", Reach::Itself),
+    ("/var/lib", Reach::Itself),
+    ("/var/log", Reach::Itself),
+    ("/var/spool", Reach::Itself),
+    ("/var/tmp", Reach::Itself),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Itself,
+    Below,
+}
+
+pub fn judge_workspace(facts: &WorkspaceFacts) -> Result<(), Refusal> {
+    judge_kind(facts)?;
+    judge_place(facts)?;
+    if facts.owner_uid != facts.uid {
+        let why = format!("is not owned by you (owner uid {}, you are uid {})", facts.owner_uid, facts.uid);
+        return Err(no(facts, "workspace.owner", &why).hint("run as its owner, or use a copy that you own"));
+    }
+    Ok(())
+}
+
+fn judge_kind(facts: &WorkspaceFacts) -> Result<(), Refusal> {
+    match facts.kind {
+        FileKind::Directory => Ok(()),
+        FileKind::Missing => Err(no(facts, "workspace.missing", "does not exist")
+            .hint("create it first, or name another directory with `--workspace`")),
+        FileKind::Unreadable => Err(no(facts, "workspace.unreadable", "cannot be read")
+            .hint("check its permissions and its parents'")),
+        FileKind::Other => Err(no(facts, "workspace.kind", "is not a directory")
+            .hint("name the directory that holds it with `--workspace`")),
+    }
+}
+
+fn judge_place(facts: &WorkspaceFacts) -> Result<(), Refusal> {
+    const PROJECT: &str = "name the directory of one project with `--workspace`";
+    let path = facts.canonical.as_path();
+    let refused = if !path.is_absolute() {
+        Some(("workspace.absolute", "is not an absolute path"))
+    } else if path.parent().is_none() {
+        Some(("workspace.root-dir", "is the root of the file system"))
+    } else if facts.is_home {
+        Some(("workspace.home", "is the home directory itself: keys and shell start-up files live in it"))
+    } else if facts.contains_home {
+        Some(("workspace.home", "contains the home directory"))
+    } else if is_system_dir(facts) {
+        Some(("workspace.system-dir", "is a system directory"))
+    } else if facts.is_sensitive {
+        Some(("workspace.sensitive-root", "is a credential store"))
+    } else if facts.contains_state_dir {
+        Some(("workspace.own-state", "contains the state or configuration of Ringfence"))
+    } else if facts.inside_state_dir {
+        Some(("workspace.own-state", "is inside the state or configuration of Ringfence"))
+    } else {
+        None
+    };
+    refused.map_or(Ok(()), |(rule, why)| Err(no(facts, rule, why).hint(PROJECT)))
+}
+
+fn is_system_dir(facts: &WorkspaceFacts) -> bool {
+    let path = facts.canonical.as_path();
+    SYSTEM.iter().any(|(dir, reach)| match reach {
+        Reach::Itself => path.as_os_str() == *dir,
+        Reach::Below => path.starts_with(dir),
+    })
+}
+
+fn no(facts: &WorkspaceFacts, rule: &str, why: &str) -> Refusal {
+    let resolved = if facts.requested == facts.canonical {
+        String::new()
+    } else {
+        format!(" (`{}`)", facts.canonical.display())
+    };
+    refuse(RefusalCode::Workspace, rule, format!("workspace `{}`{resolved} {why}", facts.requested.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(path: &str) -> WorkspaceFacts {
+        WorkspaceFacts {
+            requested: Bytes::from(path),
+            canonical: Bytes::from(path),
+            kind: FileKind::Directory,
+            owner_uid: 1000,
+            uid: 1000,
+            is_home: false,
+            contains_home: false,
+            is_sensitive: false,
+            contains_state_dir: false,
+            inside_state_dir: false,
+        }
+    }
+
+    fn rule(facts: &WorkspaceFacts) -> String {
+        let refusal = judge_workspace(facts).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Workspace);
+        assert!(refusal.hint.is_some(), "{refusal}");
+        refusal.rule
+    }
+
+    #[test]
+    fn ordinary_projects_are_workspaces() {
+        for path in
+            ["/home/u/project", "/srv/app", "/tmp/x", "/data/project", "/usr/src/app", "/var/www", "/root/p"]
+        {
+            assert_eq!(judge_workspace(&facts(path)), Ok(()), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_readable_directory_is_refused() {
+        for (kind, expected) in [
+            (FileKind::Missing, "workspace.missing"),
+            (FileKind::Other, "workspace.kind"),
+            (FileKind::Unreadable, "workspace.unreadable"),
+        ] {
+            assert_eq!(rule(&WorkspaceFacts { kind, ..facts("/home/u/p") }), expected);
+        }
+    }
+
+    #[test]
+    fn the_machine_is_not_a_workspace() {
+        assert_eq!(rule(&facts("/")), "workspace.root-dir");
+        assert_eq!(rule(&facts("relative")), "workspace.absolute");
+        for path in [
+            "/etc",
+            "/etc/nginx",
+            "/usr",
+            "/proc/1",
+            "/sys",
+            "/dev/shm",
+            "/run/user/1000",
+            "/var",
+            "/boot",
+            "/tmp",
+        ] {
+            assert_eq!(rule(&facts(path)), "workspace.system-dir", "{path}");
+        }
+    }
+
+    #[test]
+    fn the_home_and_our_own_state_are_not_workspaces() {
+        let ok = facts("/home/u/p");
+        assert_eq!(rule(&WorkspaceFacts { is_home: true, ..ok.clone() }), "workspace.home");
+        assert_eq!(rule(&WorkspaceFacts { contains_home: true, ..ok.clone() }), "workspace.home");
+        assert_eq!(rule(&WorkspaceFacts { is_sensitive: true, ..ok.clone() }), "workspace.sensitive-root");
+        assert_eq!(rule(&WorkspaceFacts { contains_state_dir: true, ..ok.clone() }), "workspace.own-state");
+        assert_eq!(rule(&WorkspaceFacts { inside_state_dir: true, ..ok }), "workspace.own-state");
+    }
+
+    #[test]
+    fn somebody_elses_directory_is_refused_for_root_as_well() {
+        assert_eq!(rule(&WorkspaceFacts { owner_uid: 0, ..facts("/home/u/p") }), "workspace.owner");
+        assert_eq!(rule(&WorkspaceFacts { uid: 0, ..facts("/home/u/p") }), "workspace.owner");
+    }
+
+    #[test]
+    fn the_message_names_both_the_given_and_the_real_path() {
+        let linked = WorkspaceFacts { canonical: Bytes::from("/etc"), ..facts("/home/u/link\n") };
+        let message = judge_workspace(&linked).unwrap_err().message;
+        assert_eq!(message, "workspace `/home/u/link\\n` (`/etc`) is a system directory");
+    }
+}

@@ -1,0 +1,232 @@
+//! What the user typed. Parsing reads no environment and touches no file.
+
+mod units;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use ringfence_types::{Backend, NetMode, Profile};
+
+pub(crate) use units::{Cpus, Duration, Size, Variable};
+
+/// Exit code when Ringfence itself failed, usage included (DESIGN section 7).
+pub(crate) const FAILED: u8 = 125;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "ringfence",
+    version,
+    about = "Runs what an agent wants to do inside a kernel-enforced fence, and records everything.",
+    after_help = "Start with:\n  ringfence run -- git status     run a command inside the fence\n  ringfence doctor                what this machine enforces\n  ringfence ledger tail           what happened so far",
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command inside the fence
+    Run(Box<Run>),
+    /// Read, write, list or link files of the workspace as an agent's file tool would
+    #[command(subcommand)]
+    File(FileCommand),
+    /// Show what this machine enforces, by trying each control
+    Doctor(Doctor),
+    /// Read and verify the record of everything that happened
+    #[command(subcommand)]
+    Ledger(LedgerCommand),
+    /// Print a shell completion script
+    Completions {
+        /// The shell to complete for
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Inside, a command sees a read-only system, the workspace, a private /tmp and a home of its own; no network, no host
+processes, no keys. Hidden files (.env, keys) are masked; .git/hooks, agent and editor settings are read-only.
+
+Exit code: the command's own; 124 timed out, 125 Ringfence failed, 126 refused, 127 not found, 128+n died by signal n.
+
+Examples:
+  ringfence run -- git status
+  ringfence run --timeout 2m --memory 1g -- make test
+  ringfence run --net full -- npm install
+  ringfence run --profile review -- cat README.md     (refused: `review` runs nothing)
+  ringfence run --json -- sh -c 'exit 3'")]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Network inside: none, filtered (not available yet) or full
+    #[arg(long, value_name = "MODE", default_value = "none")]
+    pub(crate) net: NetMode,
+    /// Host that `--net filtered` lets through
+    #[arg(long = "allow-host", value_name = "HOST[:PORT]")]
+    pub(crate) allow_hosts: Vec<String>,
+    /// How the sandbox is made; without it the strongest that this machine has
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) backend: Option<Backend>,
+    /// Wall-clock limit: 30s, 5m, 1h, 500ms
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<Duration>,
+    /// Memory limit: 512m, 2g
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+    /// Most processes and threads at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4_000_000))]
+    pub(crate) pids: Option<u64>,
+    /// Processor limit in cores: 2, 0.5
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<Cpus>,
+    /// Processor time limit
+    #[arg(long, value_name = "TIME")]
+    pub(crate) cpu_time: Option<Duration>,
+    /// Most open files
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(8..=1_048_576))]
+    pub(crate) open_files: Option<u64>,
+    /// Largest file that may be written: 100m
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) file_size: Option<Size>,
+    /// Size of the private /tmp: 1g
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) tmp_size: Option<Size>,
+    /// Most output per stream: 64m
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) output: Option<Size>,
+    /// Variable for the command (names that steer loaders, shells, git … are refused)
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<Variable>,
+    /// Directory that is readable besides the workspace
+    #[arg(long = "read", value_name = "DIR")]
+    pub(crate) read: Vec<PathBuf>,
+    /// Directory that is writable besides the workspace
+    #[arg(long = "write", value_name = "DIR")]
+    pub(crate) write: Vec<PathBuf>,
+    /// Permit profile `danger` and backend `none`
+    #[arg(long)]
+    pub(crate) danger: bool,
+    /// VERY UNSAFE: let profile `danger` see ~/.ssh, ~/.aws and other credential stores
+    #[arg(long)]
+    pub(crate) allow_sensitive_roots: bool,
+    /// One JSON object on stdout instead of the command's output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) argv: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// What may happen: review, workspace or danger
+    #[arg(long, value_name = "PROFILE", default_value = "workspace")]
+    pub(crate) profile: Profile,
+    /// The directory to work in; without it the git repository around the current directory, or that directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FileCommand {
+    /// Print a file
+    Read {
+        #[command(flatten)]
+        place: Place,
+        path: PathBuf,
+    },
+    /// Replace or create a file with what comes on standard input
+    Write {
+        #[command(flatten)]
+        place: Place,
+        path: PathBuf,
+    },
+    /// List a directory
+    List {
+        #[command(flatten)]
+        place: Place,
+        #[arg(default_value = ".")]
+        path: PathBuf,
+    },
+    /// Make a symbolic link; its target must stay inside the workspace
+    Symlink {
+        #[command(flatten)]
+        place: Place,
+        target: PathBuf,
+        path: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Run the escape battery: every known way out, tried on this machine, with and without the fence
+    #[arg(long)]
+    pub(crate) attack: bool,
+    /// Only this backend
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) backend: Option<Backend>,
+    /// Only attempts whose id begins with this
+    #[arg(long, value_name = "PREFIX", requires = "attack")]
+    pub(crate) only: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LedgerCommand {
+    /// The newest records
+    Tail {
+        /// How many
+        #[arg(short = 'n', long, default_value_t = 20)]
+        count: u32,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Everything about one record, transaction, call or session
+    Show {
+        /// A sequence number or an id; a unique beginning is enough
+        id: String,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the whole chain
+    Verify {
+        /// A head that was noted earlier (SEQ:HASH): shows whether records were cut off since
+        #[arg(long, value_name = "SEQ:HASH")]
+        head: Option<String>,
+        /// Another ledger file
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn parse(arguments: &[OsString]) -> Result<Command, clap::Error> {
+    Cli::try_parse_from(arguments).map(|cli| cli.command)
+}
+
+pub(crate) fn completions(shell: Shell) {
+    clap_complete::generate(shell, &mut Cli::command(), "ringfence", &mut std::io::stdout());
+}
+
+/// Help and version are answers; everything else is a usage error, which is our failure and not the command's.
+pub(crate) fn explain(error: &clap::Error) -> ExitCode {
+    // A closed terminal has nobody to tell.
+    let _closed = error.print();
+    if error.use_stderr() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+}
+
+/// For completions: every shell that a script can be made for.
+pub(crate) fn shells() -> &'static [Shell] {
+    Shell::value_variants()
+}

@@ -1,0 +1,88 @@
+//! `ringfence file`: the in-process file tools, through the pipeline.
+
+use std::ffi::OsStr;
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ringfence_runtime::authz::{Policy, env::Attendance};
+use ringfence_runtime::{Asked, Ended, Io, Source, Target, Touched};
+use ringfence_types::{Bytes, Call, FileCall};
+use sha2::{Digest as _, Sha256};
+
+use crate::args::{FAILED, FileCommand, Place};
+use crate::commands::run;
+use crate::environment::Environment;
+use crate::error;
+use crate::host;
+
+pub(crate) fn run(command: FileCommand) -> ExitCode {
+    let bytes = |path: &Path| Bytes::from(path);
+    match command {
+        FileCommand::Read { place, path } => perform(&place, FileCall::Read { path: bytes(&path) }, &[]),
+        FileCommand::List { place, path } => perform(&place, FileCall::List { path: bytes(&path) }, &[]),
+        FileCommand::Symlink { place, target, path } => {
+            perform(&place, FileCall::Symlink { path: bytes(&path), target: bytes(&target) }, &[])
+        }
+        FileCommand::Write { place, path } => {
+            let mut content = Vec::new();
+            if let Err(error) = std::io::stdin().read_to_end(&mut content) {
+                return error::failed_text(&format!("cannot read standard input: {error}"), None);
+            }
+            let sha256 = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+            let call = FileCall::Write { path: bytes(&path), sha256, bytes: content.len() as u64 };
+            perform(&place, call, &content)
+        }
+    }
+}
+
+fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
+    let environment = Environment::read();
+    let runtime = match run::runtime(&environment, Attendance::Unattended) {
+        Ok(runtime) => runtime,
+        Err(code) => return code,
+    };
+    let cwd = std::env::current_dir().unwrap_or_default();
+    let workspace =
+        place.workspace.clone().unwrap_or_else(|| host::default_workspace(&cwd, environment.home.as_deref()));
+    let mut policy = Policy::new(place.profile);
+    policy.home = environment.home.as_deref().map(Bytes::from);
+    let mut session = match runtime.session(Asked { workspace, policy, roots: Vec::new() }) {
+        Ok(Ok(session)) => session,
+        Ok(Err(refusal)) => return error::refused(&refusal),
+        Err(error) => return error::failed(&error, None),
+    };
+    let io = Io {
+        stdin: Source::Bytes(content),
+        stdout: Target::Discard,
+        stderr: Target::Discard,
+        interrupts: &[],
+        timeout: None,
+        output_bytes: 0,
+    };
+    let settled = session.call(Call::File(call), io);
+    run::warn_unrecorded(&settled);
+    match settled.ended {
+        Ended::Touched(touched) => show(touched),
+        Ended::Refused(refusal) => error::refused(&refusal),
+        Ended::Failed { what, hint } => error::failed_text(&what, hint.as_deref()),
+        Ended::Executed(_) => ExitCode::from(FAILED),
+    }
+}
+
+fn show(touched: Touched) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    let written = match touched {
+        Touched::Read(content) => out.write_all(&content),
+        Touched::Listed(entries) => entries.iter().try_for_each(|entry| {
+            out.write_all(entry.name.as_os_str().as_bytes())?;
+            out.write_all(OsStr::new("\n").as_bytes())
+        }),
+        Touched::Written | Touched::Linked => Ok(()),
+    };
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error::failed_text(&format!("cannot write to standard output: {error}"), None),
+    }
+}

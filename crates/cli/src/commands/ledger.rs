@@ -1,0 +1,203 @@
+//! `ringfence ledger`: reading and verifying the record.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ringfence_runtime::ledger::{Event, Head, Ledger, LedgerReader, Record, VerifyError, verify};
+use ringfence_types::{Bytes, Call, Exit, FileCall};
+use serde::Serialize;
+
+use crate::args::LedgerCommand;
+use crate::commands::run::print_json;
+use crate::environment::Environment;
+use crate::error;
+use crate::host;
+
+/// `verify` found the chain broken.
+const BROKEN: u8 = 1;
+
+pub(crate) fn run(command: &LedgerCommand) -> ExitCode {
+    let path = match ledger_path() {
+        Ok(path) => path,
+        Err(error) => return error::failed(&error, None),
+    };
+    match command {
+        LedgerCommand::Tail { count, json } => read(&path, Form::of(*json), |reader| {
+            reader.tail(*count).map_err(|error| error::failed(&error, None))
+        }),
+        LedgerCommand::Show { id, json } => {
+            let form = if *json { Form::Json } else { Form::Long };
+            read(&path, form, |reader| reader.show(id).map_err(|error| error::failed(&error, None)))
+        }
+        LedgerCommand::Verify { head, file, json } => {
+            check(file.as_ref().unwrap_or(&path), head.as_deref(), Form::of(*json))
+        }
+    }
+}
+
+fn ledger_path() -> Result<PathBuf, host::NoStateDir> {
+    Ok(host::state_dir(&Environment::read())?.join("ledger.db"))
+}
+
+#[derive(Clone, Copy)]
+enum Form {
+    Short,
+    Long,
+    Json,
+}
+
+impl Form {
+    fn of(json: bool) -> Self {
+        if json { Self::Json } else { Self::Short }
+    }
+}
+
+fn read(
+    path: &PathBuf,
+    form: Form,
+    get: impl FnOnce(&LedgerReader) -> Result<Vec<Record>, ExitCode>,
+) -> ExitCode {
+    let reader = match Ledger::open_read(path) {
+        Ok(reader) => reader,
+        Err(error) => return error::failed(&error, error.hint().as_deref()),
+    };
+    let records = match get(&reader) {
+        Ok(records) => records,
+        Err(code) => return code,
+    };
+    for record in &records {
+        match form {
+            Form::Json => print_json(record),
+            Form::Short => println!("{}", line(record)),
+            Form::Long => print_long(record),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn print_long(record: &Record) {
+    println!("{}", line(record));
+    match serde_json::to_string_pretty(&record.event) {
+        Ok(text) => println!("{text}\nhash {}\n", record.hash),
+        Err(error) => eprintln!("ringfence: cannot show record {}: {error}", record.seq),
+    }
+}
+
+fn line(record: &Record) -> String {
+    format!("{:>6}  {}  {}", record.seq, record.time, summary(&record.event))
+}
+
+fn summary(event: &Event) -> String {
+    match event {
+        Event::SessionStarted { session, profile, .. } => format!("session   {session} {profile}"),
+        Event::SessionEnded { session } => format!("ended     {session}"),
+        Event::Intent { transaction, call, rule, .. } => {
+            format!("intent    {transaction} {} [{rule}]", of_call(call))
+        }
+        Event::Refused { call, refusal, .. } => {
+            let call = call.as_ref().map(of_call).unwrap_or_default();
+            format!("refused   {call} [{}] {}", refusal.rule, Bytes::from(refusal.message.as_str()).display())
+        }
+        Event::Settled { transaction, outcome, failure, .. } => {
+            let what = match (outcome, failure) {
+                (Some(outcome), _) => format!("{} in {} ms", of_exit(outcome.exit), outcome.duration_ms),
+                (None, Some(failure)) => format!("failed: {}", Bytes::from(failure.as_str()).display()),
+                (None, None) => "done".to_owned(),
+            };
+            format!("settled   {transaction} {what}")
+        }
+        Event::Battery { passed, total, backend, .. } => {
+            format!("battery   {backend}: {passed} of {total} held")
+        }
+    }
+}
+
+fn of_call(call: &Call) -> String {
+    match call {
+        Call::Exec(exec) => exec.argv.iter().map(Bytes::display).collect::<Vec<_>>().join(" "),
+        Call::File(file) => {
+            let verb = match file {
+                FileCall::Read { .. } => "read",
+                FileCall::Write { .. } => "write",
+                FileCall::List { .. } => "list",
+                FileCall::Symlink { .. } => "symlink",
+            };
+            format!("{verb} {}", file.path().display())
+        }
+    }
+}
+
+fn of_exit(exit: Exit) -> String {
+    match exit {
+        Exit::Code { code } => format!("exit {code}"),
+        Exit::Signal { signal } => format!("signal {signal}"),
+        Exit::TimedOut => "timed out".to_owned(),
+        Exit::NotExecuted { errno } => format!("not executed: {}", std::io::Error::from_raw_os_error(errno)),
+    }
+}
+
+#[derive(Serialize)]
+struct Checked {
+    schema: u32,
+    valid: bool,
+    records: u64,
+    head: Option<String>,
+    incomplete: Vec<String>,
+    problem: Option<String>,
+}
+
+fn check(path: &PathBuf, head: Option<&str>, form: Form) -> ExitCode {
+    let expected = match head.map(str::parse::<Head>).transpose() {
+        Ok(expected) => expected,
+        Err(error) => {
+            return error::failed(&error, Some("a head is SEQ:HASH, as an earlier verify printed it"));
+        }
+    };
+    match verify(path, expected.as_ref()) {
+        Ok(found) => {
+            let checked = Checked {
+                schema: 1,
+                valid: true,
+                records: found.records,
+                head: found.head.as_ref().map(ToString::to_string),
+                incomplete: found.incomplete.iter().map(ToString::to_string).collect(),
+                problem: None,
+            };
+            show_check(&checked, form);
+            ExitCode::SUCCESS
+        }
+        Err(error) => broken(&error, form),
+    }
+}
+
+fn broken(error: &VerifyError, form: Form) -> ExitCode {
+    let problem = error::chain(error);
+    match form {
+        Form::Json => print_json(&Checked {
+            schema: 1,
+            valid: false,
+            records: 0,
+            head: None,
+            incomplete: Vec::new(),
+            problem: Some(problem),
+        }),
+        Form::Short | Form::Long => eprintln!("ringfence: the ledger does not verify: {problem}"),
+    }
+    ExitCode::from(BROKEN)
+}
+
+fn show_check(checked: &Checked, form: Form) {
+    if let Form::Json = form {
+        return print_json(checked);
+    }
+    println!("the chain is whole: {} records", checked.records);
+    if let Some(head) = &checked.head {
+        println!("head {head}");
+        println!(
+            "  keep it elsewhere; `ringfence ledger verify --head {head}` then shows whether records were cut off"
+        );
+    }
+    for transaction in &checked.incomplete {
+        println!("incomplete {transaction}: written before it happened, and no outcome was recorded");
+    }
+}

@@ -1,0 +1,296 @@
+//! `ringfence run`: one command, one session.
+
+use std::io::IsTerminal as _;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use base64::Engine as _;
+use ringfence_runtime::authz::{DangerFlags, Policy, env::Attendance};
+use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Setup, Source, Target, egress::HostRule};
+use ringfence_types::{
+    Access, Bytes, Call, Exec, Exit, LimitName, Limits, NetMode, Outcome, Posture, Refusal, Root,
+};
+use serde::Serialize;
+
+use crate::args::{FAILED, Run};
+use crate::environment::Environment;
+use crate::error;
+use crate::host;
+use crate::terminal::{Raw, Signals};
+
+pub(crate) fn run(run: Run) -> ExitCode {
+    if let Some(code) = wrong_hosts(&run) {
+        return code;
+    }
+    let environment = Environment::read();
+    let attendance = if std::io::stdin().is_terminal() && !run.json {
+        Attendance::Terminal
+    } else {
+        Attendance::Unattended
+    };
+    let runtime = match runtime(&environment, attendance) {
+        Ok(runtime) => runtime,
+        Err(code) => return code,
+    };
+    let cwd = match std::env::current_dir() {
+        Ok(cwd) => cwd,
+        Err(error) => {
+            return error::failed_text(&format!("cannot tell the current directory: {error}"), None);
+        }
+    };
+    call(&run, &runtime, &environment, &cwd).unwrap_or_else(|code| code)
+}
+
+pub(crate) fn runtime(environment: &Environment, attendance: Attendance) -> Result<Runtime, ExitCode> {
+    let setup: Setup = host::setup(environment, attendance).map_err(|error| error::failed(&error, None))?;
+    Runtime::open(setup).map_err(|error| {
+        let hint = error.hint();
+        error::failed_text(
+            &format!("the ledger cannot be opened, so nothing is done: {}", error::chain(&error)),
+            hint.as_deref(),
+        )
+    })
+}
+
+/// Host rules are checked for what they say even though nothing can let them through yet.
+fn wrong_hosts(run: &Run) -> Option<ExitCode> {
+    let wrong = run.allow_hosts.iter().find_map(|host| HostRule::parse(host).err())?;
+    Some(error::failed(&wrong, None))
+}
+
+fn call(run: &Run, runtime: &Runtime, environment: &Environment, cwd: &Path) -> Result<ExitCode, ExitCode> {
+    let asked = asked(run, environment, cwd)?;
+    let opened = runtime.session(asked).map_err(|error| error::failed(&error, None))?;
+    let mut session = match opened {
+        Ok(session) => session,
+        Err(refusal) => return Ok(refused(run, &refusal)),
+    };
+    let workspace = session.workspace().path.clone();
+    let call = Call::Exec(Exec {
+        argv: run.argv.iter().map(|argument| Bytes::from(argument.as_os_str())).collect(),
+        cwd: Bytes::from(inside(&workspace, cwd)),
+        env: run.env.iter().map(|variable| (variable.0.clone(), variable.1.clone())).collect(),
+        net: run.net,
+    });
+    let signals = Signals::catch()
+        .map_err(|error| error::failed_text(&format!("cannot catch signals: {error}"), None))?;
+    let interrupts = signals.interrupts();
+    let stdin = std::io::stdin();
+    if run.json {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let io = Io {
+            stdin: Source::Fd(stdin.as_fd()),
+            stdout: Target::Buffer(&mut stdout),
+            stderr: Target::Buffer(&mut stderr),
+            interrupts: &interrupts,
+            timeout: None,
+            output_bytes: 0,
+        };
+        let settled = session.call(call, io);
+        return Ok(as_json(&settled, stdout, stderr));
+    }
+    let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+    let interactive = stdin.is_terminal();
+    let raw = interactive.then(|| Raw::enter(stdin.as_fd()));
+    let io = Io {
+        stdin: if interactive { Source::Terminal(stdin.as_fd()) } else { Source::Fd(stdin.as_fd()) },
+        stdout: target(stdout.as_fd(), interactive && stdout.is_terminal()),
+        stderr: target(stderr.as_fd(), interactive && stderr.is_terminal()),
+        interrupts: &interrupts,
+        timeout: None,
+        output_bytes: 0,
+    };
+    let settled = session.call(call, io);
+    drop(raw);
+    Ok(shown(run, &settled))
+}
+
+fn target(fd: std::os::fd::BorrowedFd<'_>, terminal: bool) -> Target<'_> {
+    if terminal { Target::Terminal(fd) } else { Target::Fd(fd) }
+}
+
+fn asked(run: &Run, environment: &Environment, cwd: &Path) -> Result<Asked, ExitCode> {
+    let workspace = run
+        .place
+        .workspace
+        .clone()
+        .unwrap_or_else(|| host::default_workspace(cwd, environment.home.as_deref()));
+    let mut policy = Policy::new(run.place.profile);
+    policy.danger = DangerFlags { danger: run.danger, allow_sensitive_roots: run.allow_sensitive_roots };
+    policy.net = if run.allow_hosts.is_empty() { run.net } else { NetMode::Filtered };
+    policy.backend = run.backend;
+    policy.limits = limits(run);
+    policy.home = environment.home.as_deref().map(Bytes::from);
+    let mut roots = Vec::new();
+    for (paths, access) in [(&run.read, Access::Read), (&run.write, Access::Write)] {
+        for path in paths {
+            roots.push(Root { path: Bytes::from(canonical(path)?), access });
+        }
+    }
+    Ok(Asked { workspace, policy, roots })
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, ExitCode> {
+    std::fs::canonicalize(path).map_err(|error| {
+        let shown = Bytes::from(path).display();
+        error::failed_text(
+            &format!("root `{shown}` cannot be used: {error}"),
+            Some("name a directory that exists"),
+        )
+    })
+}
+
+fn limits(run: &Run) -> Limits {
+    let default = Limits::default();
+    Limits {
+        memory_bytes: run.memory.map_or(default.memory_bytes, |size| size.0),
+        processes: run.pids.unwrap_or(default.processes),
+        millicpus: run.cpus.map(|cpus| cpus.0),
+        cpu_seconds: run.cpu_time.map_or(default.cpu_seconds, |time| time.0.div_ceil(1000)),
+        open_files: run.open_files.unwrap_or(default.open_files),
+        file_size_bytes: run.file_size.map_or(default.file_size_bytes, |size| size.0),
+        tmp_bytes: run.tmp_size.map_or(default.tmp_bytes, |size| size.0),
+        wall_ms: run.timeout.map(|time| time.0),
+        output_bytes: run.output.map_or(default.output_bytes, |size| size.0),
+    }
+}
+
+/// The caller's directory where it is inside the workspace (through links as well), else the workspace.
+fn inside(workspace: &Path, cwd: &Path) -> PathBuf {
+    match std::fs::canonicalize(cwd) {
+        Ok(cwd) if cwd.starts_with(workspace) => cwd,
+        _ => workspace.to_owned(),
+    }
+}
+
+fn shown(run: &Run, settled: &Settled) -> ExitCode {
+    warn_unrecorded(settled);
+    match &settled.ended {
+        Ended::Executed(outcome) => {
+            explain(run, outcome);
+            ExitCode::from(outcome.exit.code())
+        }
+        Ended::Refused(refusal) => error::refused(refusal),
+        Ended::Failed { what, hint } => error::failed_text(what, hint.as_deref()),
+        Ended::Touched(_) => ExitCode::from(FAILED),
+    }
+}
+
+pub(crate) fn warn_unrecorded(settled: &Settled) {
+    if let Some(why) = &settled.unrecorded {
+        eprintln!("ringfence: the outcome could not be written to the ledger: {why}");
+        eprintln!("  hint: the intent is recorded; `ringfence ledger verify` shows it as incomplete");
+    }
+}
+
+/// What the exit code alone does not say.
+fn explain(run: &Run, outcome: &Outcome) {
+    let program = run.argv.first().map(|name| Bytes::from(name.as_os_str()).display()).unwrap_or_default();
+    if let Exit::NotExecuted { errno } = outcome.exit {
+        let why = std::io::Error::from_raw_os_error(errno);
+        eprintln!("ringfence: cannot execute `{program}` inside the fence: {why}");
+    }
+    if let Some(limit) = outcome.limit_hit {
+        eprintln!("ringfence: the {} limit was reached{}", limit, raise(limit));
+    }
+}
+
+fn raise(limit: LimitName) -> &'static str {
+    match limit {
+        LimitName::Memory => " (raise it with --memory)",
+        LimitName::Processes => " (raise it with --pids)",
+        LimitName::CpuTime => " (raise it with --cpu-time)",
+        LimitName::OpenFiles => " (raise it with --open-files)",
+        LimitName::FileSize => " (raise it with --file-size)",
+        LimitName::TmpSize => " (raise it with --tmp-size)",
+        LimitName::WallClock => " (raise it with --timeout)",
+        LimitName::Output => " (raise it with --output)",
+    }
+}
+
+/// The result of `run --json`, schema 1.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    transaction: Option<&'a str>,
+    /// `executed`, `refused` or `failed`.
+    ended: &'static str,
+    exit_code: u8,
+    outcome: Option<&'a Outcome>,
+    refusal: Option<&'a Refusal>,
+    failure: Option<&'a str>,
+    posture: Option<&'a Posture>,
+    stdout: Option<Text>,
+    stderr: Option<Text>,
+    unrecorded: Option<&'a str>,
+}
+
+/// Text where it is UTF-8, base64 where it is not.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Text {
+    Utf8(String),
+    Base64 { base64: String },
+}
+
+impl From<Vec<u8>> for Text {
+    fn from(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::Utf8(text),
+            Err(error) => {
+                Self::Base64 { base64: base64::engine::general_purpose::STANDARD.encode(error.as_bytes()) }
+            }
+        }
+    }
+}
+
+fn as_json(settled: &Settled, stdout: Vec<u8>, stderr: Vec<u8>) -> ExitCode {
+    let (ended, exit_code) = match &settled.ended {
+        Ended::Executed(outcome) => ("executed", outcome.exit.code()),
+        Ended::Refused(_) => ("refused", error::REFUSED),
+        Ended::Failed { .. } | Ended::Touched(_) => ("failed", FAILED),
+    };
+    let report = Report {
+        schema: 1,
+        transaction: settled.transaction.as_ref().map(|id| id.as_str()),
+        ended,
+        exit_code,
+        outcome: if let Ended::Executed(outcome) = &settled.ended { Some(outcome) } else { None },
+        refusal: if let Ended::Refused(refusal) = &settled.ended { Some(refusal) } else { None },
+        failure: if let Ended::Failed { what, .. } = &settled.ended { Some(what) } else { None },
+        posture: settled.posture.as_ref(),
+        stdout: Some(stdout.into()),
+        stderr: Some(stderr.into()),
+        unrecorded: settled.unrecorded.as_deref(),
+    };
+    print_json(&report);
+    ExitCode::from(exit_code)
+}
+
+fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
+    if !run.json {
+        return error::refused(refusal);
+    }
+    print_json(&Report {
+        schema: 1,
+        transaction: None,
+        ended: "refused",
+        exit_code: error::REFUSED,
+        outcome: None,
+        refusal: Some(refusal),
+        failure: None,
+        posture: None,
+        stdout: None,
+        stderr: None,
+        unrecorded: None,
+    });
+    ExitCode::from(error::REFUSED)
+}
+
+pub(crate) fn print_json<T: Serialize>(value: &T) {
+    match serde_json::to_string(value) {
+        Ok(text) => println!("{text}"),
+        Err(error) => eprintln!("ringfence: cannot write JSON: {error}"),
+    }
+}

@@ -1,0 +1,37 @@
+//! The only reader of the process environment.
+#![expect(clippy::disallowed_methods, reason = "this is the one place where the environment is read")]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use ringfence_types::Bytes;
+
+/// All that is taken from the environment, as plain values.
+#[derive(Clone, Debug)]
+pub(crate) struct Environment {
+    pub(crate) home: Option<PathBuf>,
+    pub(crate) state_dir: Option<PathBuf>,
+    pub(crate) config_dir: Option<PathBuf>,
+    pub(crate) all: Vec<(Bytes, Bytes)>,
+    /// NO_COLOR is set, to anything but nothing.
+    pub(crate) no_color: bool,
+}
+
+impl Environment {
+    pub(crate) fn read() -> Self {
+        let home = absolute(std::env::var_os("HOME"));
+        let below_home = |path: &str| home.as_ref().map(|home| home.join(path));
+        Self {
+            state_dir: absolute(std::env::var_os("XDG_STATE_HOME")).or_else(|| below_home(".local/state")),
+            config_dir: absolute(std::env::var_os("XDG_CONFIG_HOME")).or_else(|| below_home(".config")),
+            all: std::env::vars_os().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect(),
+            no_color: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
+            home,
+        }
+    }
+}
+
+/// The XDG rules ignore relative paths; so do we, for HOME as well.
+fn absolute(value: Option<OsString>) -> Option<PathBuf> {
+    value.map(PathBuf::from).filter(|path| path.is_absolute())
+}

@@ -1,0 +1,142 @@
+//! What the command line finds out about the host for the runtime: state directory, toolchains, git identity.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::{Setup, SkeletonFile, Toolchain};
+use ringfence_types::Bytes;
+
+use crate::environment::Environment;
+
+#[derive(Debug, thiserror::Error)]
+#[error("neither XDG_STATE_HOME nor HOME says where to keep the ledger")]
+pub(crate) struct NoStateDir;
+
+pub(crate) fn setup(environment: &Environment, attendance: Attendance) -> Result<Setup, NoStateDir> {
+    let state_dir = state_dir(environment)?;
+    let config_dir = environment.config_dir.clone().unwrap_or_else(|| state_dir.clone()).join("ringfence");
+    Ok(Setup {
+        state_dir,
+        config_dir,
+        home: environment.home.clone(),
+        host_env: environment.all.clone(),
+        attendance,
+        toolchains: environment.home.as_deref().map(toolchains).unwrap_or_default(),
+        files: environment.home.as_deref().map(git_config).into_iter().collect(),
+    })
+}
+
+pub(crate) fn state_dir(environment: &Environment) -> Result<PathBuf, NoStateDir> {
+    environment.state_dir.as_ref().map(|dir| dir.join("ringfence")).ok_or(NoStateDir)
+}
+
+/// The workspace when none is named: the repository around `cwd`, unless that is the home itself, else `cwd`.
+pub(crate) fn default_workspace(cwd: &Path, home: Option<&Path>) -> PathBuf {
+    let repository = cwd.ancestors().find(|directory| directory.join(".git").exists());
+    match repository {
+        Some(directory) if home.is_none_or(|home| !home.starts_with(directory)) => directory.to_owned(),
+        _ => cwd.to_owned(),
+    }
+}
+
+/// Toolchains that people install below their home. Only directories of programs and libraries: never the
+/// directory that also holds a registry token or a configuration.
+fn toolchains(home: &Path) -> Vec<Toolchain> {
+    const KNOWN: &[(&[&str], &[&str], Option<(&str, &str)>)] = &[
+        (&[".rustup"], &[], Some(("RUSTUP_HOME", ".rustup"))),
+        (&[".cargo/bin", ".cargo/registry", ".cargo/git"], &[".cargo/bin"], None),
+        (&[".pyenv"], &[".pyenv/shims", ".pyenv/bin"], Some(("PYENV_ROOT", ".pyenv"))),
+        (&[".nvm/versions"], &[], None),
+        (&[".volta"], &[".volta/bin"], None),
+        (&[".asdf"], &[".asdf/shims", ".asdf/bin"], None),
+        (&[".sdkman/candidates"], &[], None),
+        (&[".local/share/mise"], &[".local/share/mise/shims"], None),
+        (&[".local/share/uv"], &[], None),
+        (&[".deno/bin"], &[".deno/bin"], None),
+        (&[".bun/bin"], &[".bun/bin"], None),
+        (&["go/bin", "go/pkg/mod"], &["go/bin"], None),
+    ];
+    let below = |names: &[&str]| -> Vec<PathBuf> {
+        names.iter().map(|name| home.join(name)).filter(|path| is_real_directory(path)).collect()
+    };
+    KNOWN
+        .iter()
+        .map(|(roots, programs, variable)| Toolchain {
+            roots: below(roots),
+            programs: below(programs),
+            env: variable
+                .iter()
+                .map(|(name, path)| (Bytes::from(*name), Bytes::from(home.join(path))))
+                .collect(),
+        })
+        .filter(|toolchain| !toolchain.roots.is_empty())
+        .collect()
+}
+
+/// Not through a link: what is bound must be what was named.
+fn is_real_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
+}
+
+/// The operator's name for commits made inside; nothing else of their git configuration enters.
+fn git_config(home: &Path) -> SkeletonFile {
+    let mut name = None;
+    let mut email = None;
+    for file in [home.join(".config/git/config"), home.join(".gitconfig")] {
+        let Ok(text) = fs::read_to_string(file) else { continue };
+        name = user_value(&text, "name").or(name);
+        email = user_value(&text, "email").or(email);
+    }
+    let mut content = String::new();
+    if name.is_some() || email.is_some() {
+        content.push_str("[user]\n");
+    }
+    for (key, value) in [("name", name), ("email", email)] {
+        if let Some(value) = value {
+            content
+                .push_str(&format!("\t{key} = \"{}\"\n", value.replace('\\', "\\\\").replace('"', "\\\"")));
+        }
+    }
+    SkeletonFile { path: PathBuf::from("/etc/gitconfig"), content: content.into_bytes() }
+}
+
+/// `key` of the section `[user]`.
+fn user_value(text: &str, key: &str) -> Option<String> {
+    let mut in_user = false;
+    let mut found = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            in_user = section.trim_end_matches(']').trim().eq_ignore_ascii_case("user");
+        } else if in_user
+            && let Some((name, value)) = line.split_once('=')
+            && name.trim().eq_ignore_ascii_case(key)
+        {
+            found = Some(value.trim().trim_matches('"').to_owned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_name_of_the_operator_is_taken() {
+        let text = "[core]\n\tname = x\n[User]\n\tname = \"A B\"\n email=a@b\n[alias]\n\tname = !sh\n";
+        assert_eq!(user_value(text, "name").as_deref(), Some("A B"));
+        assert_eq!(user_value(text, "email").as_deref(), Some("a@b"));
+    }
+
+    #[test]
+    fn the_default_workspace_is_the_repository_but_never_the_home() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("repo/src");
+        fs::create_dir_all(&inner).unwrap();
+        assert_eq!(default_workspace(&inner, None), inner);
+        fs::create_dir(root.path().join("repo/.git")).unwrap();
+        assert_eq!(default_workspace(&inner, None), root.path().join("repo"));
+        assert_eq!(default_workspace(&inner, Some(&root.path().join("repo"))), inner);
+    }
+}

@@ -1,0 +1,57 @@
+//! Raw mode while a command has a terminal of its own, and the signals that are meant for it.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use ringfence_runtime::Interrupt;
+use rustix::termios::{OptionalActions, Termios};
+
+/// Puts the terminal back as it was.
+pub(crate) struct Raw<'a> {
+    terminal: BorrowedFd<'a>,
+    before: Termios,
+}
+
+impl<'a> Raw<'a> {
+    pub(crate) fn enter(terminal: BorrowedFd<'a>) -> io::Result<Self> {
+        let before = rustix::termios::tcgetattr(terminal)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        rustix::termios::tcsetattr(terminal, OptionalActions::Drain, &raw)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl Drop for Raw<'_> {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no mode.
+        let _gone = rustix::termios::tcsetattr(self.terminal, OptionalActions::Drain, &self.before);
+    }
+}
+
+/// Signals to this process, each as a byte on a socket.
+pub(crate) struct Signals {
+    streams: Vec<(i32, UnixStream)>,
+}
+
+impl Signals {
+    pub(crate) fn catch() -> io::Result<Self> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+        let mut streams = Vec::new();
+        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH] {
+            let (ours, theirs) = UnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            signal_hook::low_level::pipe::register(signal, theirs)?;
+            streams.push((signal, ours));
+        }
+        Ok(Self { streams })
+    }
+
+    pub(crate) fn interrupts(&self) -> Vec<Interrupt<'_>> {
+        self.streams
+            .iter()
+            .map(|(signal, stream)| Interrupt { signal: *signal, fd: stream.as_fd() })
+            .collect()
+    }
+}

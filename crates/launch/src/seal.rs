@@ -1,0 +1,130 @@
+//! The second half of a launch, in order: limits, capabilities, no_new_privs, Landlock, seccomp. After it the
+//! process has no right that a command inside does not have.
+
+use ringfence_launch::plan::{Op, Plan};
+use ringfence_launch::step::Step;
+use ringfence_launch::wire::Achieved;
+
+use crate::sys::{self, Errno};
+use crate::{Failure, Prepared};
+
+// PRIVILEGE: falls from "everything inside the namespaces" to "nothing" in this function.
+pub(crate) fn seal(plan: &Plan<'_>) -> Result<(), Failure> {
+    set_limits(plan)?;
+    drop_capabilities().map_err(Failure::at(Step::Capabilities))?;
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).map_err(Failure::at(Step::NoNewPrivileges))?;
+    enforce_landlock(plan)?;
+    install_filters(plan)
+}
+
+/// What the kernel says about this process, asked after the fact.
+pub(crate) fn achieved(plan: &Plan<'_>, prepared: &Prepared) -> Result<Achieved, Failure> {
+    let failed = Failure::at(Step::Report);
+    let no_new_privs = sys::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0).map_err(&failed)? as u64;
+    let seccomp_mode = sys::prctl(libc::PR_GET_SECCOMP, 0, 0).map_err(&failed)? as u64;
+    let empty = sys::capabilities_empty().map_err(&failed)? && !any_capability_left();
+    let landlock = u64::from(first_ruleset(plan).is_some());
+    Ok(Achieved {
+        no_new_privs,
+        seccomp_mode,
+        capabilities_empty: u64::from(empty),
+        landlock,
+        cgroups: prepared.cgroups,
+    })
+}
+
+fn set_limits(plan: &Plan<'_>) -> Result<(), Failure> {
+    let mut operations = plan.operations();
+    while let Ok(Some(op)) = operations.next_op() {
+        if let Op::Rlimit { resource, soft, hard } = op {
+            sys::set_limit(resource, soft, hard).map_err(|errno| Failure {
+                step: Step::Limits,
+                operation: resource,
+                errno: errno.0,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// KERNEL: numbers above the last capability answer EINVAL; 63 is the most the interface can name.
+fn drop_capabilities() -> Result<(), Errno> {
+    sys::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as usize, 0)?;
+    for capability in 0..64 {
+        match sys::prctl(libc::PR_CAPBSET_DROP, capability, 0) {
+            Ok(_) => {}
+            Err(Errno(libc::EINVAL)) => break,
+            // Without namespaces and without CAP_SETPCAP the set cannot be lowered; `achieved` reads it back and
+            // no_new_privs makes it moot.
+            Err(Errno(libc::EPERM)) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    sys::clear_capabilities()
+}
+
+fn any_capability_left() -> bool {
+    (0..64).any(|capability| sys::prctl(libc::PR_CAPBSET_READ, capability, 0) == Ok(1))
+}
+
+fn first_ruleset(plan: &Plan<'_>) -> Option<(u64, u64, u64)> {
+    let mut operations = plan.operations();
+    while let Ok(Some(op)) = operations.next_op() {
+        if let Op::LandlockRuleset { fs, net, scoped } = op {
+            return Some((fs, net, scoped));
+        }
+    }
+    None
+}
+
+fn enforce_landlock(plan: &Plan<'_>) -> Result<(), Failure> {
+    let Some((fs, net, scoped)) = first_ruleset(plan) else { return Ok(()) };
+    let failed = Failure::at(Step::Landlock);
+    let ruleset = sys::landlock_create(fs, net, scoped).map_err(&failed)?;
+    let mut operations = plan.operations();
+    let mut index = 0;
+    while let Ok(Some(op)) = operations.next_op() {
+        if let Op::LandlockAllow { path, access } = op {
+            allow(ruleset, path, access).map_err(|errno| Failure {
+                step: Step::Landlock,
+                operation: index,
+                errno: errno.0,
+            })?;
+        }
+        index += 1;
+    }
+    sys::landlock_enforce(ruleset).map_err(&failed)?;
+    sys::close(ruleset);
+    Ok(())
+}
+
+fn allow(ruleset: i32, path: &core::ffi::CStr, access: u64) -> Result<(), Errno> {
+    let beneath = sys::open(libc::AT_FDCWD, path, libc::O_PATH | libc::O_CLOEXEC, 0)?;
+    let answer = sys::landlock_allow(ruleset, beneath, access);
+    sys::close(beneath);
+    answer
+}
+
+fn install_filters(plan: &Plan<'_>) -> Result<(), Failure> {
+    let mut operations = plan.operations();
+    while let Ok(Some(op)) = operations.next_op() {
+        if let Op::Seccomp { program } = op {
+            sys::seccomp_filter(program).map_err(Failure::at(Step::Seccomp))?;
+        }
+    }
+    Ok(())
+}
+
+/// In a sandbox without a PID namespace: whatever runs inside cannot signal its supervisor.
+pub(crate) fn scope_signals(plan: &Plan<'_>) -> Result<(), Errno> {
+    const SCOPE_SIGNAL: u64 = 2;
+    match first_ruleset(plan) {
+        Some((_, _, scoped)) if scoped & SCOPE_SIGNAL != 0 => {
+            let ruleset = sys::landlock_create(0, 0, SCOPE_SIGNAL)?;
+            let answer = sys::landlock_enforce(ruleset);
+            sys::close(ruleset);
+            answer
+        }
+        _ => Ok(()),
+    }
+}

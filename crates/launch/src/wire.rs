@@ -1,0 +1,146 @@
+//! What is said over the control socket (`SOCK_SEQPACKET`, one message per packet, every message one size).
+//!
+//! ```text
+//!  parent                                launcher
+//!    Start  + [cgroup fds]          →      close fds, enter cgroup, namespaces, clone PID 1
+//!           ←  Started + [pidfd]           (the outer process is gone after this)
+//!    Plan   + [plan memfd]          →      PID 1: root, masks, caps, Landlock, seccomp
+//!           ←  Ready | Failed
+//!    Run    + [command memfd, stdio] →     fork the call's leader, which forks the command
+//!           ←  Terminal + [pty master]     (when asked for)
+//!           ←  NotExecuted                 (execve failed)
+//!           ←  Exited
+//!    Signal | Kill                  →
+//!    (end of file)                  →      PID 1 exits, the kernel kills everything in the namespace
+//! ```
+
+pub const MESSAGE_SIZE: usize = 64;
+
+/// How many control-group descriptors a `Start` may carry.
+pub const MAX_CGROUPS: usize = 4;
+
+/// Everything PID 1 reads back from the kernel about itself before it says `Ready`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Achieved {
+    /// 1: `prctl(PR_GET_NO_NEW_PRIVS)` says so.
+    pub no_new_privs: u64,
+    /// 2: `prctl(PR_GET_SECCOMP)` says filter mode.
+    pub seccomp_mode: u64,
+    /// 1: effective, permitted, inheritable, ambient and bounding sets read back empty.
+    pub capabilities_empty: u64,
+    /// 1: a Landlock domain is in force.
+    pub landlock: u64,
+    /// How many control groups were entered.
+    pub cgroups: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// `namespaces` are `CLONE_NEW*` flags; `uid` and `gid` are mapped to themselves.
+    Start {
+        namespaces: u64,
+        uid: u64,
+        gid: u64,
+        cgroups: u64,
+    },
+    Plan {
+        length: u64,
+    },
+    Run {
+        id: u64,
+        length: u64,
+    },
+    Signal {
+        id: u64,
+        signal: u64,
+    },
+    Kill {
+        id: u64,
+    },
+    Started {
+        pid: u64,
+    },
+    Ready(Achieved),
+    Failed {
+        step: u64,
+        operation: u64,
+        errno: u64,
+    },
+    Terminal {
+        id: u64,
+    },
+    NotExecuted {
+        id: u64,
+        errno: u64,
+    },
+    /// `status` as from wait(2); times in microseconds, memory in KiB.
+    Exited {
+        id: u64,
+        status: u64,
+        user_us: u64,
+        system_us: u64,
+        max_rss_kib: u64,
+    },
+    /// The call's leader was killed from inside: the session cannot be trusted to clean up and ends.
+    LeaderLost {
+        id: u64,
+    },
+}
+
+impl Message {
+    pub fn encode(&self) -> [u8; MESSAGE_SIZE] {
+        let words: [u64; 8] = match *self {
+            Self::Start { namespaces, uid, gid, cgroups } => [1, namespaces, uid, gid, cgroups, 0, 0, 0],
+            Self::Plan { length } => [2, length, 0, 0, 0, 0, 0, 0],
+            Self::Run { id, length } => [3, id, length, 0, 0, 0, 0, 0],
+            Self::Signal { id, signal } => [4, id, signal, 0, 0, 0, 0, 0],
+            Self::Kill { id } => [5, id, 0, 0, 0, 0, 0, 0],
+            Self::Started { pid } => [6, pid, 0, 0, 0, 0, 0, 0],
+            Self::Ready(a) => {
+                [7, a.no_new_privs, a.seccomp_mode, a.capabilities_empty, a.landlock, a.cgroups, 0, 0]
+            }
+            Self::Failed { step, operation, errno } => [8, step, operation, errno, 0, 0, 0, 0],
+            Self::Terminal { id } => [9, id, 0, 0, 0, 0, 0, 0],
+            Self::NotExecuted { id, errno } => [10, id, errno, 0, 0, 0, 0, 0],
+            Self::Exited { id, status, user_us, system_us, max_rss_kib } => {
+                [11, id, status, user_us, system_us, max_rss_kib, 0, 0]
+            }
+            Self::LeaderLost { id } => [12, id, 0, 0, 0, 0, 0, 0],
+        };
+        let mut bytes = [0; MESSAGE_SIZE];
+        for (slot, word) in bytes.chunks_exact_mut(8).zip(words) {
+            slot.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; MESSAGE_SIZE] = bytes.try_into().ok()?;
+        let mut words = [0_u64; 8];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(chunk.try_into().ok()?);
+        }
+        let [tag, a, b, c, d, e, _, _] = words;
+        Some(match tag {
+            1 => Self::Start { namespaces: a, uid: b, gid: c, cgroups: d },
+            2 => Self::Plan { length: a },
+            3 => Self::Run { id: a, length: b },
+            4 => Self::Signal { id: a, signal: b },
+            5 => Self::Kill { id: a },
+            6 => Self::Started { pid: a },
+            7 => Self::Ready(Achieved {
+                no_new_privs: a,
+                seccomp_mode: b,
+                capabilities_empty: c,
+                landlock: d,
+                cgroups: e,
+            }),
+            8 => Self::Failed { step: a, operation: b, errno: c },
+            9 => Self::Terminal { id: a },
+            10 => Self::NotExecuted { id: a, errno: b },
+            11 => Self::Exited { id: a, status: b, user_us: c, system_us: d, max_rss_kib: e },
+            12 => Self::LeaderLost { id: a },
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,356 @@
+//! Other processes: their memory, files, signals; the host's message queues; who one is.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::Command;
+
+use ringfence_sandbox::sys::{self, CreateQueue};
+use ringfence_types::Control::{FsWrite, Ipc, Pid, Syscalls};
+use rustix::process::{Pid as ProcessId, PidfdFlags, Signal};
+
+use super::super::arena::{Arena, Victim};
+use super::super::attempt::{Attempt, BASE, Body, Class, Proof, Prop};
+use super::super::entry::WHO;
+use super::super::evidence::Log;
+use super::super::host::pid_namespace;
+use super::super::judge::{self, Effect, MARK};
+use super::super::world::Queues;
+
+const PROCESS: Attempt = Attempt { class: Class::System, controls: &[Pid], props: &[Prop::Victim], ..BASE };
+const SIGNAL: Attempt = Attempt { judge: judge::victim_died, from: "S10", ..PROCESS };
+const QUEUE: Attempt = Attempt {
+    class: Class::System,
+    controls: &[Ipc],
+    props: &[Prop::Ipc],
+    from: "S11, B-C12",
+    judge: |world, evidence| judge::leaked(world, evidence, "ipc"),
+    ..BASE
+};
+
+pub(super) const ATTEMPTS: &[Attempt] = &[
+    Attempt {
+        id: "F21-process-list",
+        title: "see the command lines of the host's processes",
+        from: "F21, B-N19",
+        body: Body::Code(|_, log| every_process(log, "cmdline")),
+        judge: |world, evidence| judge::leaked(world, evidence, "victim-argument"),
+        ..PROCESS
+    },
+    Attempt {
+        id: "F21-environments",
+        title: "read the environment of every process",
+        from: "F21, S16, B-N19",
+        body: Body::Code(|_, log| every_process(log, "environ")),
+        judge: judge::victim_secret,
+        ..PROCESS
+    },
+    Attempt {
+        id: "F21-process-memory",
+        title: "read a host process's memory through /proc",
+        from: "F21, B-S12, B-C8",
+        body: Body::Code(|arena, log| with_victim(arena, |victim| log.read("mem", memory_file(victim)))),
+        judge: judge::victim_secret,
+        ..PROCESS
+    },
+    Attempt {
+        id: "F21-process-files",
+        title: "read a host process's open file through /proc",
+        from: "F21, B-N12",
+        body: Body::Code(|arena, log| {
+            with_victim(arena, |victim| {
+                log.read("fd", fs::read(format!("/proc/{}/fd/{}", victim.pid, victim.fd)))
+            });
+        }),
+        judge: judge::outside_secret,
+        ..PROCESS
+    },
+    Attempt {
+        id: "S2-process-vm-readv",
+        title: "read a host process's memory by process_vm_readv",
+        from: "S2, B-C8",
+        controls: &[Pid, Syscalls],
+        body: Body::Code(|arena, log| {
+            with_victim(arena, |victim| {
+                log.read("read", sys::process_vm_readv(victim.pid, victim.address, victim.len));
+            });
+        }),
+        judge: judge::victim_secret,
+        ..PROCESS
+    },
+    Attempt {
+        id: "S2-process-vm-writev",
+        title: "write a host process's memory by process_vm_writev and /proc",
+        from: "S2, B-O3, 5.3 srt",
+        controls: &[Pid, Syscalls],
+        body: Body::Code(|arena, log| {
+            with_victim(arena, |victim| {
+                log.step("writev", sys::process_vm_writev(victim.pid, victim.address, b"x"));
+                let path = format!("/proc/{}/mem", victim.pid);
+                log.step("mem", fs::OpenOptions::new().write(true).open(path));
+            });
+        }),
+        ..PROCESS
+    },
+    Attempt {
+        id: "S2-ptrace-victim",
+        title: "trace a process of the host",
+        from: "S2, B-S12",
+        controls: &[Pid, Syscalls],
+        body: Body::Code(|arena, log| {
+            with_victim(arena, |victim| {
+                log.step("seize", sys::ptrace_seize(victim.pid));
+            })
+        }),
+        ..PROCESS
+    },
+    Attempt {
+        id: "S2-pidfd-getfd",
+        title: "take an open file from a process of the host",
+        from: "S2, B-O3",
+        controls: &[Pid, Syscalls],
+        body: Body::Code(|arena, log| with_victim(arena, |victim| log.read("take", taken(victim)))),
+        judge: judge::outside_secret,
+        excuse: judge::not_in_kernel,
+        ..PROCESS
+    },
+    Attempt {
+        id: "S2-kcmp",
+        title: "compare with a process of the host",
+        from: "S2",
+        controls: &[Pid, Syscalls],
+        body: Body::Code(|arena, log| {
+            let own = i32::try_from(std::process::id()).unwrap_or(0);
+            with_victim(arena, |victim| {
+                log.step("kcmp", sys::kcmp_vm(own, victim.pid));
+            });
+        }),
+        excuse: judge::not_in_kernel,
+        ..PROCESS
+    },
+    Attempt {
+        id: "S8-init",
+        title: "read, trace and write the process that keeps the fence",
+        from: "S2, B-S12, 5.3 srt",
+        controls: &[Pid, Syscalls],
+        body: Body::Code(keeper),
+        ..PROCESS
+    },
+    Attempt {
+        id: "S10-kill",
+        title: "end a process of the host",
+        body: Body::Code(|arena, log| {
+            log.step(
+                "kill",
+                victim_id(arena).and_then(|pid| Ok(rustix::process::kill_process(pid, Signal::KILL)?)),
+            );
+        }),
+        ..SIGNAL
+    },
+    Attempt {
+        id: "S10-tgkill",
+        title: "end a process of the host by one of its threads",
+        body: Body::Code(|arena, log| {
+            const TERM: i32 = 15;
+            with_victim(arena, |victim| {
+                log.step("tgkill", sys::tgkill(victim.pid, TERM));
+            });
+        }),
+        ..SIGNAL
+    },
+    Attempt {
+        id: "S10-pidfd",
+        title: "end a process of the host by a process descriptor",
+        excuse: judge::not_in_kernel,
+        body: Body::Code(|arena, log| {
+            let sent = victim_id(arena).and_then(|pid| {
+                let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+                Ok(rustix::process::pidfd_send_signal(fd, Signal::TERM)?)
+            });
+            log.step("signal", sent);
+        }),
+        ..SIGNAL
+    },
+    Attempt {
+        id: "S10-sigio",
+        title: "end a process of the host by making it the owner of a pipe",
+        from: "S10, 5.3 landlock",
+        body: Body::Code(|arena, log| {
+            with_victim(arena, |victim| {
+                log.step("own", by_sigio(victim));
+            })
+        }),
+        ..SIGNAL
+    },
+    Attempt {
+        id: "S10-everyone",
+        title: "signal every process there is",
+        from: "S10",
+        body: Body::Code(|_, log| {
+            log.step("kill -1 with signal 0", sys::kill_everyone_dry());
+        }),
+        ..PROCESS
+    },
+    Attempt {
+        id: "S11-shm",
+        title: "read a System V shared memory segment of the host",
+        body: Body::Code(|arena, log| {
+            let id = arena.ipc.as_ref().map_or(-1, |ipc| ipc.shm);
+            log.read("shm", sys::shm_read(id, 64));
+            log.read("list", fs::read("/proc/sysvipc/shm"));
+        }),
+        ..QUEUE
+    },
+    Attempt {
+        id: "S11-sem",
+        title: "read a System V semaphore of the host",
+        body: Body::Code(|arena, log| {
+            let id = arena.ipc.as_ref().map_or(-1, |ipc| ipc.sem);
+            let value = sys::sem_value(id).map(|value| format!("semaphore={value}"));
+            log.read("sem", value);
+        }),
+        judge: |_, evidence| {
+            vec![Effect {
+                what: "the host's semaphore was read".to_owned(),
+                happened: evidence.shows(&Queues::semaphore_word()),
+            }]
+        },
+        ..QUEUE
+    },
+    Attempt {
+        id: "S11-msg",
+        title: "take a message from a System V queue of the host",
+        body: Body::Code(|arena, log| {
+            log.read("msg", sys::msg_receive(arena.ipc.as_ref().map_or(-1, |ipc| ipc.msg)));
+        }),
+        ..QUEUE
+    },
+    Attempt {
+        id: "S11-mq",
+        title: "take a message from a POSIX queue of the host",
+        excuse: judge::not_in_kernel,
+        body: Body::Code(|arena, log| log.read("mq", posix_message(&arena.nonce))),
+        ..QUEUE
+    },
+    Attempt {
+        id: "S5-set-user",
+        title: "become someone else by a set-user-id program",
+        from: "S5",
+        controls: &[Syscalls],
+        props: &[Prop::SetUser],
+        unfit: judge::needs_root,
+        body: Body::Code(|arena, log| {
+            let output = Command::new(arena.inside("set-user")).args(["__attempt", WHO]).output();
+            log.read("run", output.map(|output| output.stdout));
+        }),
+        judge: |_, evidence| {
+            vec![Effect { what: "it ran as nobody".to_owned(), happened: evidence.shows("uid=65534") }]
+        },
+        ..PROCESS
+    },
+    Attempt {
+        id: "S5-own-set-user",
+        title: "leave a set-user-id program behind for others",
+        from: "S5",
+        controls: &[FsWrite, Syscalls],
+        props: &[],
+        proof: Proof::Every,
+        body: Body::Code(|arena, log| {
+            let path = arena.inside("trap");
+            log.step("write", fs::write(&path, MARK));
+            log.step(
+                "chmod",
+                fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o6755)),
+            );
+        }),
+        judge: |world, _| {
+            vec![Effect {
+                what: "a set-user-id file was left".to_owned(),
+                happened: set_user(&world.workspace().join("trap")),
+            }]
+        },
+        ..PROCESS
+    },
+];
+
+fn with_victim(arena: &Arena, act: impl FnOnce(&Victim)) {
+    if let Some(victim) = &arena.victim {
+        act(victim);
+    }
+}
+
+fn victim_id(arena: &Arena) -> io::Result<ProcessId> {
+    let pid = arena.victim.as_ref().map(|victim| victim.pid);
+    pid.and_then(ProcessId::from_raw).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+// The attempt's own entry is left out: what it was told itself is no loot.
+fn every_process(log: &mut Log<'_>, file: &str) {
+    let own = std::process::id().to_string();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    for pid in names.filter(|name| name.bytes().all(|b| b.is_ascii_digit()) && *name != own) {
+        if let Ok(bytes) = fs::read(format!("/proc/{pid}/{file}")) {
+            log.loot(&bytes);
+        }
+    }
+}
+
+fn memory_file(victim: &Victim) -> io::Result<Vec<u8>> {
+    use std::os::unix::fs::FileExt as _;
+    let mut bytes = vec![0; victim.len];
+    fs::File::open(format!("/proc/{}/mem", victim.pid))?.read_exact_at(&mut bytes, victim.address as u64)?;
+    Ok(bytes)
+}
+
+fn taken(victim: &Victim) -> io::Result<Vec<u8>> {
+    let pid = ProcessId::from_raw(victim.pid).ok_or(io::ErrorKind::NotFound)?;
+    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    let file = rustix::process::pidfd_getfd(process, victim.fd, rustix::process::PidfdGetfdFlags::empty())?;
+    fs::read(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn by_sigio(victim: &Victim) -> io::Result<()> {
+    let (reader, writer): (OwnedFd, OwnedFd) = {
+        let (a, b) = std::os::unix::net::UnixStream::pair()?;
+        (a.into(), b.into())
+    };
+    sys::set_owner(reader.as_raw_fd(), victim.pid)?;
+    sys::set_async(reader.as_raw_fd())?;
+    rustix::io::write(&writer, b"x")?;
+    Ok(())
+}
+
+/// Against whoever is process 1 inside; where there is no pid namespace, against the stand-in victim, since
+/// process 1 of the host is nobody's to touch.
+fn keeper(arena: &Arena, log: &mut Log<'_>) {
+    let own_namespace = pid_namespace() != arena.host_pid_namespace;
+    let stand_in = arena.victim.as_ref().map_or(0, |victim| victim.pid);
+    let pid = if own_namespace { 1 } else { stand_in };
+    log.step("trace", sys::ptrace_seize(pid));
+    log.step("read memory", fs::File::open(format!("/proc/{pid}/mem")));
+    log.step("write memory", fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/mem")));
+    log.step("list files", fs::read_dir(format!("/proc/{pid}/fd")));
+    log.step("read environment", fs::read(format!("/proc/{pid}/environ")).and_then(nonempty));
+    let process = ProcessId::from_raw(pid).ok_or(rustix::io::Errno::SRCH);
+    let process = process.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
+    let flags = rustix::process::PidfdGetfdFlags::empty();
+    log.step("take a file", process.and_then(|process| rustix::process::pidfd_getfd(process, 0, flags)));
+}
+
+fn nonempty(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    if bytes.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(bytes) }
+}
+
+fn posix_message(nonce: &str) -> io::Result<Vec<u8>> {
+    let name = CString::new(format!("ringfence-mq-{nonce}"))?;
+    let queue = sys::mq_open(&name, CreateQueue::No)?;
+    Ok(sys::mq_receive(queue.as_fd())?)
+}
+
+fn set_user(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata(path).is_ok_and(|found| found.mode() & 0o6000 != 0)
+}

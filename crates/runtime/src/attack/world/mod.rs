@@ -1,0 +1,164 @@
+//! A small machine to attack: a workspace with secrets and a repository, a directory beside it that is none of
+//! the workspace's business, listeners, and whatever else an attempt asks for. All of it is made for one run
+//! and gone after it.
+
+mod files;
+mod ipc;
+mod listeners;
+mod shared;
+mod victim;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ringfence_types::Bytes;
+
+use super::arena::Arena;
+use super::attempt::{Attempt, Prop};
+use super::host::Host;
+pub(super) use files::{PROTECTED, Snapshot, State};
+
+pub(super) use ipc::Queues;
+pub(super) use listeners::{Ear, Listeners, Place};
+use shared::Shared;
+pub(super) use victim::{Process, VICTIM, VICTIM_VARIABLE};
+
+/// What all worlds of one battery have in common.
+#[derive(Debug)]
+pub(super) struct Ground {
+    /// Short: names of Unix sockets below it must fit in 108 bytes.
+    pub(super) base: PathBuf,
+    /// A copy of the program, on the same file system as the worlds.
+    pub(super) program: PathBuf,
+    pub(super) home: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
+    pub(super) host: Host,
+}
+
+#[derive(Debug)]
+pub struct World {
+    root: PathBuf,
+    token: String,
+    pub(super) arena: Arena,
+    pub(super) listeners: Listeners,
+    pub(super) victim: Option<Process>,
+    _queues: Option<Queues>,
+    _shared: Option<Shared>,
+    _inherited: Option<OwnedFd>,
+    before: Snapshot,
+    over: AtomicBool,
+}
+
+impl World {
+    pub(super) fn build(ground: &Ground, name: &str, attempt: &Attempt) -> io::Result<Self> {
+        let root = ground.base.join(name);
+        let (token, nonce) = (random_hex()?, random_hex()?);
+        let built = Self::furnish(ground, &root, attempt, (token, nonce));
+        if built.is_err() {
+            let _ = fs::remove_dir_all(&root);
+        }
+        built
+    }
+
+    fn furnish(
+        ground: &Ground,
+        root: &Path,
+        attempt: &Attempt,
+        (token, nonce): (String, String),
+    ) -> io::Result<Self> {
+        let (workspace, outside) = (root.join("workspace"), root.join("outside"));
+        let wants = |prop| attempt.props.contains(&prop);
+        files::lay_out(root, &token, &ground.program)?;
+        files::add_props(&workspace, &token, attempt.props)?;
+        if wants(Prop::SetUser) {
+            files::set_user_program(&workspace, &ground.program)?;
+        }
+        let listeners = Listeners::open(&workspace, &outside, &nonce)?;
+        let victim =
+            wants(Prop::Victim).then(|| Process::start(&ground.program, root, &token)).transpose()?;
+        let queues = wants(Prop::Ipc).then(|| Queues::make(&nonce, &secret("ipc", &token))).transpose()?;
+        let shared =
+            wants(Prop::Shared).then(|| Shared::make(&nonce, &secret("shared", &token))).transpose()?;
+        let inherited = wants(Prop::Inherited).then(|| files::inheritable(&outside)).transpose()?;
+        let arena = Arena {
+            workspace: Bytes::from(workspace),
+            outside: Bytes::from(outside.clone()),
+            home: ground.home.clone().map(Bytes::from),
+            state: Bytes::from(ground.state.clone().unwrap_or_else(|| root.join("state"))),
+            nonce,
+            ports: listeners.ports()?,
+            victim: victim.as_ref().map(|victim| victim.described.clone()),
+            ipc: queues.as_ref().map(|queues| queues.ids.clone()),
+            inherited: inherited.as_ref().map(AsRawFd::as_raw_fd),
+            host_pid_namespace: ground.host.pid_namespace,
+            families: ground.host.families.clone(),
+        };
+        let before = Snapshot::of(&outside);
+        Ok(Self {
+            root: root.to_path_buf(),
+            token,
+            arena,
+            listeners,
+            victim,
+            _queues: queues,
+            _shared: shared,
+            _inherited: inherited,
+            before,
+            over: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn workspace(&self) -> &Path {
+        self.arena.workspace.as_path()
+    }
+
+    /// Where a run's own output may be kept: in none of the attempt's directories.
+    pub(super) fn scratch(&self) -> &Path {
+        &self.root
+    }
+
+    /// The secret that is kept in this place.
+    pub(super) fn secret(&self, place: &str) -> String {
+        secret(place, &self.token)
+    }
+
+    pub(super) fn outside_changed(&self) -> bool {
+        Snapshot::of(self.arena.outside.as_path()) != self.before
+    }
+
+    /// Variables of the caller, as a person who runs agents has them.
+    pub(super) fn caller_env(&self) -> Vec<(OsString, OsString)> {
+        const NAMES: &[&str] =
+            &["DEPLOY_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "GIT_SSH_COMMAND", "PYTHONSTARTUP"];
+        let value = |name: &&str| self.secret(&format!("env-{name}"));
+        NAMES.iter().map(|name| (OsString::from(name), OsString::from(value(name)))).collect()
+    }
+
+    pub(super) fn finish(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+fn secret(place: &str, token: &str) -> String {
+    format!("{place}-secret-{token}")
+}
+
+fn random_hex() -> io::Result<String> {
+    let mut bytes = [0_u8; 8];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

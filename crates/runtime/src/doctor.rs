@@ -1,0 +1,1 @@
+//! What this machine enforces, found out by starting sandboxes on it.

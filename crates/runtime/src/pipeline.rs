@@ -1,0 +1,49 @@
+//! One call, from what was asked to the ledger. Each state is a struct in its own file; a transition consumes it.
+//!
+//! ```text
+//!  Received → Authenticated → Decided → Admitted → Running → Settled
+//!             local owner     authz     ledger     sandbox   ledger
+//!                             Grant     Receipt    posture
+//! ```
+//!
+//! INVARIANT: only [`Admitted`](admitted::Admitted) can launch, and only a `Grant` (which `authz` alone makes) and a
+//! `Receipt` (which the ledger alone makes, after the record is on disk) build one. There is no other way to a
+//! sandbox in this crate:
+//!
+//! ```compile_fail
+//! use ringfence_runtime::pipeline::Admitted;
+//! fn sneak() -> Admitted { Admitted { ..unimplemented!() } }
+//! ```
+
+mod admitted;
+mod authenticated;
+mod decided;
+mod file;
+mod received;
+mod running;
+mod settled;
+
+use ringfence_sandbox::Io;
+
+use crate::session::AgentSession;
+
+pub use admitted::Admitted;
+pub use file::Touched;
+pub use received::Received;
+pub use settled::{Ended, Settled};
+
+/// Takes one call all the way. Whatever happens is in the ledger when this returns, or the result says that it is not.
+pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) -> Settled {
+    let decided = match call.authenticate().and_then(|authenticated| authenticated.decide(session)) {
+        Ok(decided) => decided,
+        Err(refused) => return refused.settle(session),
+    };
+    let admitted = match decided.admit(session) {
+        Ok(admitted) => admitted,
+        Err(refused) => return refused.settle(session),
+    };
+    match admitted.launch(session) {
+        Ok(running) => running.finish(session, io),
+        Err(settled) => settled,
+    }
+}

@@ -1,0 +1,121 @@
+use std::path::PathBuf;
+
+use ringfence_authz::{Grant, Permissions, View as GrantedView};
+use ringfence_ledger::Receipt;
+use ringfence_sandbox::{Session as Sandbox, Spec, StartError, View};
+use ringfence_types::{Backend, Call, Layer, Level, Posture, Refusal, RefusalCode, TransactionId};
+
+use super::decided::chain;
+use super::running::Running;
+use super::settled::{Settled, Settling};
+use crate::rules::WorkspaceRules;
+use crate::session::AgentSession;
+
+/// Allowed and written down: the only state that can launch.
+#[derive(Debug)]
+pub struct Admitted {
+    grant: Grant,
+    receipt: Receipt,
+    transaction: TransactionId,
+}
+
+impl Admitted {
+    pub(super) fn new(grant: Grant, receipt: Receipt, transaction: TransactionId) -> Self {
+        Self { grant, receipt, transaction }
+    }
+
+    /// Starts the session's sandbox if it does not run yet. A file call needs none.
+    pub(super) fn launch(self, session: &mut AgentSession<'_>) -> Result<Running, Settled> {
+        debug_assert!(self.receipt.seq() > 0);
+        let settling = Settling { transaction: self.transaction };
+        if let Call::Exec(_) = self.grant.action().call()
+            && session.sandbox.is_none()
+        {
+            match start(session, self.grant.permissions()) {
+                Ok(sandbox) => session.sandbox = Some(sandbox),
+                Err(NotStarted::Refused(refusal)) => return Err(settling.refused(session, refusal)),
+                Err(NotStarted::Failed(error)) => {
+                    let hint = error.hint();
+                    return Err(settling.failed(session, chain(&error), hint));
+                }
+            }
+        }
+        Ok(Running { grant: self.grant, settling })
+    }
+}
+
+enum NotStarted {
+    Refused(Refusal),
+    Failed(StartError),
+}
+
+/// Strongest first. `container` is chosen by policy and `none` by flag, never as a fallback.
+const LADDER: [Backend; 3] = [Backend::Native, Backend::Bubblewrap, Backend::Landlock];
+
+fn start(session: &AgentSession<'_>, permissions: &Permissions) -> Result<Sandbox, NotStarted> {
+    let wanted = session.policy.backend;
+    let candidates = wanted.as_ref().map_or(&LADDER[..], std::slice::from_ref);
+    let mut tried: Vec<String> = Vec::new();
+    let mut last = None;
+    for backend in candidates {
+        match Sandbox::start(&spec(session, permissions, *backend), &WorkspaceRules::default()) {
+            Ok(sandbox) => match below_floor(sandbox.posture(), permissions) {
+                None => return Ok(sandbox),
+                Some(missing) => tried.push(missing),
+            },
+            Err(error) if error.is_about_this_machine() && wanted.is_none() => {
+                tried.push(chain(&error));
+                last = Some(error);
+            }
+            Err(error) => return Err(NotStarted::Failed(error)),
+        }
+    }
+    match (last, tried.as_slice()) {
+        (Some(error), [_]) => Err(NotStarted::Failed(error)),
+        _ => Err(NotStarted::Refused(floor_refusal(&tried))),
+    }
+}
+
+/// What of the floor a sandbox misses, in words; `None` when it misses nothing.
+fn below_floor(posture: &Posture, permissions: &Permissions) -> Option<String> {
+    let missing: Vec<String> = posture
+        .below(&permissions.floor)
+        .map(|(control, level)| match level {
+            Some(Level::Absent { reason, fix }) => format!("{control} is absent: {reason} ({fix})"),
+            Some(Level::Partial { missing, .. }) => format!("{control} is partial: {missing}"),
+            Some(Level::Enforced { .. } | Level::Declared { .. }) | None => {
+                format!("{control} was not reported")
+            }
+        })
+        .collect();
+    (!missing.is_empty()).then(|| format!("backend `{}`: {}", posture.backend, missing.join("; ")))
+}
+
+fn floor_refusal(tried: &[String]) -> Refusal {
+    Refusal {
+        code: RefusalCode::Floor,
+        layer: Layer::Floor,
+        rule: "floor".to_owned(),
+        message: format!("no backend meets the floor on this machine: {}", tried.join(" | ")),
+        hint: Some("`ringfence doctor` shows each control with its fix".to_owned()),
+    }
+}
+
+fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend) -> Spec {
+    let setup = &session.runtime.setup;
+    let hidden = permissions.hidden.iter().map(|path| PathBuf::from(path.as_path())).collect();
+    Spec {
+        backend,
+        roots: permissions.roots.clone(),
+        view: match permissions.view {
+            GrantedView::Constructed => View::Constructed,
+            GrantedView::WholeMachine => View::WholeMachine { hidden },
+        },
+        toolchains: setup.toolchains.iter().flat_map(|toolchain| toolchain.roots.clone()).collect(),
+        home: session.workspace.home.clone(),
+        net: permissions.net,
+        limits: permissions.limits.clone(),
+        files: setup.files.clone(),
+        registry: setup.state_dir.join("placeholders"),
+    }
+}

@@ -1,0 +1,23 @@
+use ringfence_authz::{Action, Verdict, decide};
+use ringfence_types::Call;
+
+use super::decided::Decided;
+use super::settled::Refused;
+use crate::session::AgentSession;
+
+/// A call of the owner of this process.
+#[derive(Debug)]
+pub(super) struct Authenticated {
+    pub(super) call: Call,
+}
+
+impl Authenticated {
+    pub(super) fn decide(self, session: &AgentSession<'_>) -> Result<Decided, Refused> {
+        let action = Action::new(self.call, session.all_roots());
+        let call = action.call().clone();
+        match decide(&session.policy, action) {
+            Verdict::Allow(grant) => Ok(Decided { grant: *grant }),
+            Verdict::Deny(refusal) => Err(Refused::early(call, refusal)),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The in-process file tools: the same pipeline, the same answers as a shell inside the fence.
+
+use std::path::Path;
+
+use ringfence_authz::Grant;
+use ringfence_sandbox::files::{FileError, FileRefusal, Listed, Tree};
+use ringfence_sandbox::{Io, Source};
+use ringfence_types::{FileCall, Layer, Refusal, RefusalCode};
+use sha2::{Digest as _, Sha256};
+
+use super::decided::chain;
+use super::settled::Ended;
+use crate::rules::WorkspaceRules;
+use crate::session::AgentSession;
+
+/// The most that one read returns (S002-15).
+const MAX_READ: u64 = 25 * 1024 * 1024;
+
+/// What a file operation gave.
+#[derive(Debug)]
+pub enum Touched {
+    Read(Vec<u8>),
+    Written,
+    Listed(Vec<Listed>),
+    Linked,
+}
+
+pub(super) fn perform(
+    call: &FileCall,
+    grant: &Grant,
+    session: &AgentSession<'_>,
+    io: Io<'_>,
+) -> Result<Touched, Ended> {
+    let rules = WorkspaceRules::default();
+    let tree = Tree::open(&grant.permissions().roots, &rules)
+        .map_err(|error| Ended::Failed { what: chain(&error), hint: None })?;
+    let cwd = &session.workspace.path;
+    let absolute = |path: &Path| cwd.join(path);
+    let done = match call {
+        FileCall::Read { path } => tree.read(&absolute(path.as_path()), MAX_READ).map(Touched::Read),
+        FileCall::List { path } => tree.list(&absolute(path.as_path())).map(Touched::Listed),
+        FileCall::Symlink { path, target } => {
+            tree.symlink(&absolute(path.as_path()), target.as_path()).map(|()| Touched::Linked)
+        }
+        FileCall::Write { path, sha256, .. } => {
+            let content = judged_content(io, sha256)?;
+            tree.write(&absolute(path.as_path()), content).map(|()| Touched::Written)
+        }
+    };
+    done.map_err(ended)
+}
+
+/// What is written is what was judged: the digest in the call is the digest of these bytes.
+fn judged_content<'a>(io: Io<'a>, sha256: &str) -> Result<&'a [u8], Ended> {
+    let content = match io.stdin {
+        Source::Bytes(bytes) => bytes,
+        Source::Empty | Source::Fd(_) | Source::Terminal(_) => &[],
+    };
+    let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    if digest == sha256 {
+        return Ok(content);
+    }
+    let what = "the content is not the content that was judged".to_owned();
+    Err(Ended::Failed { what, hint: None })
+}
+
+fn ended(error: FileError) -> Ended {
+    match &error {
+        FileError::Refused { refusal, .. } => Ended::Refused(Refusal {
+            code: RefusalCode::Path,
+            layer: Layer::Floor,
+            rule: rule_of(*refusal).to_owned(),
+            message: error.to_string(),
+            hint: None,
+        }),
+        FileError::Io { .. } => Ended::Failed { what: chain(&error), hint: None },
+    }
+}
+
+fn rule_of(refusal: FileRefusal) -> &'static str {
+    match refusal {
+        FileRefusal::Outside => "path.outside",
+        FileRefusal::Hidden => "path.hidden",
+        FileRefusal::Protected => "path.protected",
+        FileRefusal::ReadOnly => "path.read-only",
+        FileRefusal::HardLinked => "path.hard-linked",
+        FileRefusal::DanglingLink => "path.dangling-link",
+        FileRefusal::NotRegular => "path.not-regular",
+        FileRefusal::NotDirectory => "path.not-directory",
+        FileRefusal::TooLarge => "path.too-large",
+        FileRefusal::Exists => "path.exists",
+        FileRefusal::Malformed => "path.malformed",
+    }
+}

@@ -1,0 +1,141 @@
+//! A session: one agent, one workspace, one ceiling, for life.
+
+use std::io;
+use std::path::PathBuf;
+
+use ringfence_authz::{Policy, env::Attendance};
+use ringfence_ledger::{AppendError, Event, Ledger, OpenError};
+use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
+use ringfence_types::{Access, Bytes, Call, Profile, Refusal, Root, SessionId};
+
+use crate::pipeline::{self, Received, Settled};
+use crate::workspace::Workspace;
+
+/// What only the command line knows: where things are, and what the host's environment says.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub state_dir: PathBuf,
+    pub config_dir: PathBuf,
+    pub home: Option<PathBuf>,
+    pub host_env: Vec<(Bytes, Bytes)>,
+    pub attendance: Attendance,
+    pub toolchains: Vec<Toolchain>,
+    /// Files for the read-only system inside, such as a `gitconfig` with the operator's name.
+    pub files: Vec<SkeletonFile>,
+}
+
+/// A language toolchain below the real home, shown read-only.
+#[derive(Clone, Debug)]
+pub struct Toolchain {
+    pub roots: Vec<PathBuf>,
+    /// Directories of it that belong on `PATH`.
+    pub programs: Vec<PathBuf>,
+    pub env: Vec<(Bytes, Bytes)>,
+}
+
+/// The runtime of one process: its ledger and its setup.
+#[derive(Debug)]
+pub struct Runtime {
+    pub(crate) ledger: Ledger,
+    pub(crate) setup: Setup,
+}
+
+/// Why a session could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenSessionError {
+    #[error("cannot prepare the home of the workspace")]
+    Home(#[source] io::Error),
+    #[error("cannot make an id")]
+    Id(#[source] io::Error),
+    #[error("cannot write to the ledger")]
+    Ledger(#[from] AppendError),
+}
+
+/// What a session was asked to be.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub workspace: PathBuf,
+    pub policy: Policy,
+    /// Roots besides the workspace.
+    pub roots: Vec<Root>,
+}
+
+impl Runtime {
+    /// No ledger, no runtime: without a place to write nothing may happen.
+    pub fn open(setup: Setup) -> Result<Self, OpenError> {
+        let ledger = Ledger::open(&setup.state_dir.join("ledger.db"))?;
+        Ok(Self { ledger, setup })
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.
+    pub fn session(&self, asked: Asked) -> Result<Result<AgentSession<'_>, Refusal>, OpenSessionError> {
+        let id = SessionId::random().map_err(|error| OpenSessionError::Id(io::Error::other(error)))?;
+        let workspace =
+            match Workspace::open(&self.setup, &asked.workspace).map_err(OpenSessionError::Home)? {
+                Ok(workspace) => workspace,
+                Err(refusal) => {
+                    let _receipt = self.ledger.append(&Event::Refused {
+                        transaction: None,
+                        session: Some(id),
+                        call: None,
+                        refusal: refusal.clone(),
+                    })?;
+                    return Ok(Err(refusal));
+                }
+            };
+        Ok(Ok(AgentSession {
+            runtime: self,
+            id,
+            workspace,
+            policy: asked.policy,
+            roots: asked.roots,
+            sandbox: None,
+        }))
+    }
+}
+
+/// A running session. Its sandbox starts with the first command and ends with the session.
+#[derive(Debug)]
+pub struct AgentSession<'r> {
+    pub(crate) runtime: &'r Runtime,
+    pub(crate) id: SessionId,
+    pub(crate) workspace: Workspace,
+    pub(crate) policy: Policy,
+    pub(crate) roots: Vec<Root>,
+    pub(crate) sandbox: Option<Sandbox>,
+}
+
+impl AgentSession<'_> {
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    pub fn workspace(&self) -> &Workspace {
+        &self.workspace
+    }
+
+    /// One call, from what was asked to what became of it. The only way to any effect.
+    pub fn call(&mut self, call: Call, io: Io<'_>) -> Settled {
+        pipeline::run(Received::new(call), self, io)
+    }
+
+    /// The sandbox of this session once it runs; for jobs and posture.
+    pub fn sandbox(&mut self) -> Option<&mut Sandbox> {
+        self.sandbox.as_mut()
+    }
+
+    pub(crate) fn all_roots(&self) -> Vec<Root> {
+        let access = match self.policy.profile {
+            Profile::Review => Access::Read,
+            Profile::Workspace | Profile::Danger => Access::Write,
+        };
+        let mut roots = vec![Root { path: Bytes::from(self.workspace.path.as_path()), access }];
+        roots.extend(self.roots.iter().cloned());
+        roots
+    }
+}

@@ -1,0 +1,77 @@
+//! Finding out what a directory that was asked for as a workspace really is.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use ringfence_authz::{FileKind, WorkspaceFacts, judge_workspace, sensitive};
+use ringfence_types::{Bytes, Refusal, WorkspaceId};
+
+use crate::session::Setup;
+
+/// A directory that may be a workspace.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    /// Canonical.
+    pub path: PathBuf,
+    pub id: WorkspaceId,
+    /// The synthetic home of everything that runs in it.
+    pub home: PathBuf,
+}
+
+impl Workspace {
+    /// Judges `requested` and prepares its home.
+    pub(crate) fn open(setup: &Setup, requested: &Path) -> Result<Result<Self, Refusal>, io::Error> {
+        let facts = facts(setup, requested);
+        if let Err(refusal) = judge_workspace(&facts) {
+            return Ok(Err(refusal));
+        }
+        let path = facts.canonical.as_path().to_owned();
+        let id = WorkspaceId::of_canonical_path(&path);
+        let home = setup.state_dir.join("homes").join(id.as_str());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&home)?;
+        Ok(Ok(Self { path, id, home }))
+    }
+}
+
+fn facts(setup: &Setup, requested: &Path) -> WorkspaceFacts {
+    let canonical = fs::canonicalize(requested);
+    let kind = match &canonical {
+        Ok(path) => kind(path),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => FileKind::Unreadable,
+        Err(_) => FileKind::Missing,
+    };
+    let path = canonical.unwrap_or_else(|_| requested.to_owned());
+    let home = setup.home.as_deref().map(canonical_or_same);
+    let own: Vec<PathBuf> =
+        [&setup.state_dir, &setup.config_dir].into_iter().map(|dir| canonical_or_same(dir)).collect();
+    WorkspaceFacts {
+        requested: Bytes::from(requested),
+        kind,
+        owner_uid: fs::metadata(&path).map_or(u32::MAX, |metadata| metadata.uid()),
+        uid: rustix::process::geteuid().as_raw(),
+        is_home: home.as_deref() == Some(&path),
+        contains_home: home.as_deref().is_some_and(|home| home != path && home.starts_with(&path)),
+        is_sensitive: home.as_deref().is_some_and(|home| sensitive::around(home, &path).is_some()),
+        contains_state_dir: own.iter().any(|dir| dir.starts_with(&path)),
+        inside_state_dir: own.iter().any(|dir| path.starts_with(dir)),
+        canonical: Bytes::from(path),
+    }
+}
+
+fn kind(path: &Path) -> FileKind {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_dir() => FileKind::Other,
+        Ok(_) => match fs::read_dir(path) {
+            Ok(_) => FileKind::Directory,
+            Err(_) => FileKind::Unreadable,
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => FileKind::Missing,
+        Err(_) => FileKind::Unreadable,
+    }
+}
+
+fn canonical_or_same(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,133 @@
+//! Prints how long starts take, one duration in nanoseconds per line: `bench_session cold|warm N [masks K]`.
+//! Called in small rounds by `cargo xtask bench`, interleaved with its peers.
+#![expect(clippy::print_stdout, reason = "the numbers are the program's output")]
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ringfence_sandbox::survey::Rules;
+use ringfence_sandbox::{Command, Io, Session, Source, Spec, Target, View};
+use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, PathVerdict, Root};
+
+/// The protected names of the benchmark's workspace: as many as a real policy has.
+const PROTECTED: &[&str] = &[
+    ".git",
+    ".gitmodules",
+    ".gitconfig",
+    ".bashrc",
+    ".bash_profile",
+    ".zshrc",
+    ".zprofile",
+    ".profile",
+    ".envrc",
+    ".mcp.json",
+    ".vscode",
+    ".idea",
+    ".claude",
+    ".codex",
+    ".agents",
+    ".cursor",
+    ".ripgreprc",
+    ".ringfence",
+];
+
+struct BenchRules;
+
+impl Rules for BenchRules {
+    fn judge(&self, relative: &Path) -> PathVerdict {
+        match relative.extension() {
+            Some(extension) if extension == "key" => PathVerdict::Hidden,
+            _ => PathVerdict::Open,
+        }
+    }
+    fn protected_at_root(&self) -> &[&str] {
+        PROTECTED
+    }
+    fn protected_anywhere(&self) -> &[&str] {
+        PROTECTED
+    }
+    fn is_protected(&self, _relative: &Path) -> bool {
+        false
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (mode, rounds, masks) = match arguments.as_slice() {
+        [mode, rounds] => (*mode, rounds.parse::<u32>()?, 0),
+        [mode, rounds, "masks", masks] => (*mode, rounds.parse()?, masks.parse::<u32>()?),
+        _ => return Err("usage: bench_session cold|warm|idle N [masks K]".into()),
+    };
+    let world = World::new(masks)?;
+    match mode {
+        "cold" => (0..rounds).try_for_each(|_| report(|| world.start().and_then(|mut s| run_true(&mut s)))),
+        "warm" => {
+            let mut session = world.start()?;
+            run_true(&mut session)?;
+            (0..rounds).try_for_each(|_| report(|| run_true(&mut session)))
+        }
+        "idle" => {
+            let _session = world.start()?;
+            println!("ready");
+            std::thread::sleep(Duration::from_secs(rounds.into()));
+            Ok(())
+        }
+        other => Err(format!("unknown mode `{other}`").into()),
+    }
+}
+
+fn report(work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
+    let started = Instant::now();
+    work()?;
+    println!("{}", started.elapsed().as_nanos());
+    Ok(())
+}
+
+fn run_true(session: &mut Session) -> Result<(), Box<dyn Error>> {
+    let command = Command { argv: vec![Bytes::from("/bin/true")], env: Vec::new(), cwd: PathBuf::from("/") };
+    let io = Io {
+        stdin: Source::Empty,
+        stdout: Target::Discard,
+        stderr: Target::Discard,
+        interrupts: &[],
+        timeout: None,
+        output_bytes: 1 << 20,
+    };
+    let finished = session.run(&command, io)?;
+    if finished.exit.code() == 0 { Ok(()) } else { Err(format!("/bin/true: {:?}", finished.exit).into()) }
+}
+
+struct World {
+    root: tempfile::TempDir,
+}
+
+impl World {
+    fn new(masks: u32) -> Result<Self, Box<dyn Error>> {
+        let root = tempfile::tempdir()?;
+        for directory in ["workspace", "home", "registry"] {
+            std::fs::create_dir(root.path().join(directory))?;
+        }
+        for number in 0..masks {
+            std::fs::write(root.path().join(format!("workspace/{number}.key")), "secret")?;
+        }
+        Ok(Self { root })
+    }
+
+    fn start(&self) -> Result<Session, Box<dyn Error>> {
+        let path = |name: &str| self.root.path().join(name);
+        let spec = Spec {
+            backend: Backend::Native,
+            roots: vec![Root { path: Bytes::from(path("workspace")), access: Access::Write }],
+            view: View::Constructed,
+            toolchains: Vec::new(),
+            home: path("home"),
+            net: NetMode::None,
+            limits: Limits::default(),
+            files: Vec::new(),
+            registry: path("registry"),
+        };
+        Ok(Session::start(&spec, &BenchRules)?)
+    }
+}

@@ -1,0 +1,242 @@
+//! Bubblewrap as the maker of namespaces and mounts, for machines where only it may make user namespaces (AppArmor
+//! on Ubuntu). Our launcher runs inside it and adds Landlock, seccomp and the control socket.
+//!
+//! The launcher is not PID 1 here (bubblewrap's own init is), so the commands it starts are kept from signalling it
+//! by a Landlock scope, and `--die-with-parent` ends the namespace with us.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use ringfence_types::{Access, Backend, NetMode};
+use tempfile::TempDir;
+
+use super::native::Surroundings;
+use crate::cgroup::Cgroups;
+use crate::compile::{self, Ground};
+use crate::landlock;
+use crate::launcher;
+use crate::launching::Launching;
+use crate::posture::{Evidence, posture};
+use crate::session::{Session, StartError};
+use crate::spec::{HOME_INSIDE, Spec, View};
+use crate::survey::{Rules, SurveyedRoot};
+use crate::system::{self, Entry};
+
+/// Never looked up on a PATH that a workspace could be on.
+const PROGRAMS: [&str; 2] = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"];
+
+pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
+    let program = program()?;
+    if matches!(spec.view, View::WholeMachine { .. }) {
+        return Err(unavailable("it does not do profile `danger`".to_owned()));
+    }
+    let surroundings = Surroundings::look(spec, rules)?;
+    let scratch = Scratch::make(spec, &surroundings.survey.roots).map_err(StartError::Spawn)?;
+    let arguments = arguments(spec, &surroundings.survey.roots, &scratch)?;
+    let launching = Launching::under(spec.backend, Cgroups::create(&spec.limits), |control| {
+        spawn(program, &arguments, control)
+    })?;
+    let landlock_abi = landlock::abi();
+    let ground = Ground::here(landlock_abi, launching.cgroups());
+    let plan = compile::seal_only(spec, &surroundings.survey.roots, &ground)?;
+    let sealed = launching.finish(&plan)?;
+    let posture =
+        posture(&Evidence { spec, achieved: sealed.achieved, landlock_abi, cgroups: &sealed.cgroups });
+    Ok(Session::new(sealed, posture, surroundings.placeholders, surroundings.survey.notes))
+}
+
+fn unavailable(reason: String) -> StartError {
+    StartError::Unavailable { backend: Backend::Bubblewrap, reason }
+}
+
+/// A program that somebody else could have written is not run.
+fn program() -> Result<&'static str, StartError> {
+    let trusted = |path: &str| {
+        fs::metadata(path).is_ok_and(|file| file.is_file() && file.uid() == 0 && file.mode() & 0o022 == 0)
+    };
+    PROGRAMS
+        .into_iter()
+        .find(|path| trusted(path))
+        .ok_or_else(|| unavailable("bubblewrap is not installed (package `bubblewrap`)".to_owned()))
+}
+
+/// The launcher travels as standard output: the one other descriptor that a plain spawn can pass on.
+fn spawn(program: &str, arguments: &[OsString], control: OwnedFd) -> Result<Child, StartError> {
+    let image = launcher::image().and_then(OwnedFd::try_clone).map_err(StartError::Spawn)?;
+    Command::new(program)
+        .args(arguments)
+        .args(["--", "/proc/self/fd/1"])
+        .env_clear()
+        .stdin(Stdio::from(control))
+        .stdout(Stdio::from(image))
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(StartError::Spawn)
+}
+
+/// What bubblewrap said before it gave up.
+pub(crate) fn complaint(child: &mut Child) -> Option<String> {
+    let mut text = String::new();
+    child.stderr.take()?.take(4096).read_to_string(&mut text).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Files that are mounted into the sandbox. They only have to exist until bubblewrap has mounted them.
+struct Scratch {
+    directory: TempDir,
+}
+
+impl Scratch {
+    fn make(spec: &Spec, surveyed: &[SurveyedRoot]) -> io::Result<Self> {
+        fs::create_dir_all(&spec.registry)?;
+        let directory = tempfile::Builder::new().prefix("bubblewrap-").tempdir_in(&spec.registry)?;
+        let scratch = Self { directory };
+        fs::write(scratch.hidden_file(), "")?;
+        fs::set_permissions(scratch.hidden_file(), fs::Permissions::from_mode(0))?;
+        fs::create_dir(scratch.hidden_directory())?;
+        fs::set_permissions(scratch.hidden_directory(), fs::Permissions::from_mode(0))?;
+        for (number, file) in compile::own_etc(spec).into_iter().enumerate() {
+            fs::write(scratch.file(number), file.content)?;
+        }
+        for (number, (_, content)) in surveyed.iter().flat_map(|root| &root.rewritten).enumerate() {
+            fs::write(scratch.replacement(number), content)?;
+        }
+        Ok(scratch)
+    }
+
+    fn hidden_file(&self) -> PathBuf {
+        self.directory.path().join("hidden-file")
+    }
+
+    fn hidden_directory(&self) -> PathBuf {
+        self.directory.path().join("hidden-directory")
+    }
+
+    fn file(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("file-{number}"))
+    }
+
+    fn replacement(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("replacement-{number}"))
+    }
+}
+
+#[derive(Default)]
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn option(&mut self, name: &str) {
+        self.0.push(name.into());
+    }
+
+    fn option_with(&mut self, name: &str, value: impl Into<OsString>) {
+        self.0.extend([name.into(), value.into()]);
+    }
+
+    fn mount(&mut self, kind: &str, source: impl Into<OsString>, target: impl Into<OsString>) {
+        self.0.extend([kind.into(), source.into(), target.into()]);
+    }
+}
+
+fn arguments(spec: &Spec, surveyed: &[SurveyedRoot], scratch: &Scratch) -> Result<Vec<OsString>, StartError> {
+    let mut out = Arguments::default();
+    namespaces(&mut out, spec);
+    system_mounts(&mut out, spec, scratch)?;
+    roots(&mut out, spec, surveyed);
+    let mut replacements = 0;
+    for root in surveyed {
+        inside_root(&mut out, root, scratch, &mut replacements);
+    }
+    out.option_with("--remount-ro", "/");
+    Ok(out.0)
+}
+
+fn namespaces(out: &mut Arguments, spec: &Spec) {
+    for kind in ["user", "pid", "ipc", "uts", "cgroup"] {
+        out.option(&format!("--unshare-{kind}"));
+    }
+    if spec.net != NetMode::Full {
+        out.option("--unshare-net");
+    }
+    for option in ["--disable-userns", "--die-with-parent", "--new-session"] {
+        out.option(option);
+    }
+    out.option_with("--uid", rustix::process::geteuid().as_raw().to_string());
+    out.option_with("--gid", rustix::process::getegid().as_raw().to_string());
+    out.option_with("--hostname", "ringfence");
+    out.option_with("--cap-drop", "ALL");
+}
+
+fn system_mounts(out: &mut Arguments, spec: &Spec, scratch: &Scratch) -> Result<(), StartError> {
+    let absolute = |path: &Path| Path::new("/").join(path);
+    for entry in system::entries(Path::new("/")).map_err(StartError::Spawn)? {
+        match entry {
+            Entry::Link(path, target) => out.mount("--symlink", target, absolute(&path)),
+            Entry::Directory(path) | Entry::File(path) => {
+                out.mount("--ro-bind", absolute(&path), absolute(&path))
+            }
+        }
+    }
+    for hidden in
+        system::ETC_HIDDEN.iter().map(|path| Path::new("/etc").join(path)).filter(|path| path.is_dir())
+    {
+        out.mount("--ro-bind", scratch.hidden_directory(), hidden);
+    }
+    for (number, file) in compile::own_etc(spec).into_iter().enumerate() {
+        out.mount("--ro-bind", scratch.file(number), file.path);
+    }
+    out.option_with("--proc", "/proc");
+    out.option_with("--remount-ro", "/proc");
+    out.option_with("--dev", "/dev");
+    let bytes = spec.limits.tmp_bytes.to_string();
+    for place in ["/tmp", "/dev/shm"] {
+        out.option_with("--size", bytes.clone());
+        out.option_with("--tmpfs", place);
+    }
+    out.mount("--symlink", "/tmp", "/var/tmp");
+    Ok(())
+}
+
+fn roots(out: &mut Arguments, spec: &Spec, surveyed: &[SurveyedRoot]) {
+    out.mount("--bind", spec.home.clone(), HOME_INSIDE);
+    for path in &spec.toolchains {
+        out.mount("--ro-bind", path, path);
+    }
+    let workspace = spec.roots.first().map_or(Access::Read, |root| root.access);
+    let known = spec.roots.iter().map(|root| (root.path.as_path(), root.access));
+    let extra = surveyed.iter().map(|root| (root.path.as_path(), workspace));
+    let mut ordered: Vec<(&Path, Access)> = known.chain(extra).collect();
+    ordered.sort_by_key(|(path, _)| path.components().count());
+    ordered.dedup_by_key(|(path, _)| *path);
+    for (path, access) in ordered {
+        match access {
+            Access::None => {}
+            Access::Read => out.mount("--ro-bind", path, path),
+            Access::Write => out.mount("--bind", path, path),
+        }
+    }
+}
+
+fn inside_root(out: &mut Arguments, root: &SurveyedRoot, scratch: &Scratch, replacements: &mut usize) {
+    let absolute = |path: &PathBuf| root.path.join(path);
+    for pin in root.pins.iter().map(absolute) {
+        out.mount("--bind", &pin, &pin);
+    }
+    for path in root.protected.iter().chain(root.absent.iter().map(|absent| &absent.path)).map(absolute) {
+        out.mount("--ro-bind", &path, &path);
+    }
+    for (path, _) in &root.rewritten {
+        out.mount("--ro-bind", scratch.replacement(*replacements), absolute(path));
+        *replacements += 1;
+    }
+    for path in root.masks.iter().chain(&root.protected_links).map(absolute) {
+        let hidden = if path.is_dir() { scratch.hidden_directory() } else { scratch.hidden_file() };
+        out.mount("--ro-bind", hidden, path);
+    }
+}

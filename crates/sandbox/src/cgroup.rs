@@ -1,0 +1,310 @@
+//! Control groups: one per sandbox and controller, below the group this process is in.
+//!
+//! Version 1 where its controllers are mounted (needs root or delegation), version 2 where a subtree is delegated
+//! to us. Nothing here degrades by itself: what could be had is returned and reported.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringfence_types::{LimitName, Limits};
+
+/// The groups of one sandbox. Dropping it removes them; they must be empty by then.
+#[derive(Debug, Default)]
+pub(crate) struct Cgroups {
+    groups: Vec<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    path: PathBuf,
+    version: Version,
+    controllers: Vec<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    /// KERNEL: moving a whole process takes a lock that waits for a grace period, 10 ms and more; moving one thread
+    /// does not, and the launcher has only one.
+    fn entrance(self) -> &'static str {
+        match self {
+            Self::One => "tasks",
+            Self::Two => "cgroup.procs",
+        }
+    }
+}
+
+const WANTED: [&str; 3] = ["memory", "pids", "cpu"];
+
+impl Cgroups {
+    /// Creates what can be created. An empty result is not an error: rlimits remain.
+    pub(crate) fn create(limits: &Limits) -> Self {
+        let mut created = Self::default();
+        for place in places(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo")) {
+            if place.controllers == ["cpu"] && limits.millicpus.is_none() {
+                continue;
+            }
+            sweep(&place.parent);
+            if let Ok(group) = Group::create(place, limits) {
+                created.groups.push(group);
+            }
+        }
+        created
+    }
+
+    /// Descriptors that put whoever writes `0` to them into the groups.
+    pub(crate) fn entrances(&self) -> io::Result<Vec<OwnedFd>> {
+        self.groups
+            .iter()
+            .map(|group| {
+                Ok(fs::File::options().write(true).open(group.path.join(group.version.entrance()))?.into())
+            })
+            .collect()
+    }
+
+    pub(crate) fn controls(&self, controller: &str) -> bool {
+        self.groups.iter().any(|group| group.controllers.contains(&controller))
+    }
+
+    pub(crate) fn describe(&self) -> &'static str {
+        match self.groups.first().map(|group| group.version) {
+            Some(Version::One) => "cgroup v1",
+            Some(Version::Two) => "cgroup v2",
+            None => "rlimits",
+        }
+    }
+
+    /// The limit that the kernel says was hit, the most telling first.
+    pub(crate) fn limit_hit(&self) -> Option<LimitName> {
+        let killed = |group: &Group| {
+            let file = match group.version {
+                Version::One => "memory.oom_control",
+                Version::Two => "memory.events",
+            };
+            counter(&group.path.join(file), "oom_kill") > 0
+        };
+        if self.groups.iter().any(|group| group.controllers.contains(&"memory") && killed(group)) {
+            return Some(LimitName::Memory);
+        }
+        let forked = |group: &Group| counter(&group.path.join("pids.events"), "max") > 0;
+        self.groups
+            .iter()
+            .any(|group| group.controllers.contains(&"pids") && forked(group))
+            .then_some(LimitName::Processes)
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        for group in &self.groups {
+            // Still busy for a moment after the last exit; what stays is swept by the next start.
+            for _ in 0..20 {
+                match fs::remove_dir(&group.path) {
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                        std::thread::sleep(std::time::Duration::from_micros(500));
+                    }
+                    _ => break,
+                }
+            }
+        }
+    }
+}
+
+/// A directory below which a group can be made, and for which controllers.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    parent: PathBuf,
+    version: Version,
+    controllers: Vec<&'static str>,
+}
+
+impl Group {
+    fn create(place: Place, limits: &Limits) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = place.parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        fs::create_dir(&path)?;
+        let group = Self { path, version: place.version, controllers: place.controllers };
+        match group.set(limits) {
+            Ok(()) => Ok(group),
+            Err(error) => {
+                fs::remove_dir(&group.path)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn set(&self, limits: &Limits) -> io::Result<()> {
+        const PERIOD_US: u64 = 100_000;
+        for controller in &self.controllers {
+            match (*controller, self.version) {
+                ("memory", Version::One) => {
+                    self.write("memory.limit_in_bytes", limits.memory_bytes)?;
+                    // Only where swap accounting is compiled in and on.
+                    match self.write("memory.memsw.limit_in_bytes", limits.memory_bytes) {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                        _ => {}
+                    }
+                }
+                ("memory", Version::Two) => {
+                    self.write("memory.max", limits.memory_bytes)?;
+                    self.write("memory.swap.max", 0)?;
+                }
+                ("pids", _) => self.write("pids.max", limits.processes.saturating_add(OWN_PROCESSES))?,
+                ("cpu", version) => {
+                    let Some(millicpus) = limits.millicpus else { continue };
+                    let quota = millicpus.saturating_mul(PERIOD_US) / 1000;
+                    match version {
+                        Version::One => self.write("cpu.cfs_quota_us", quota.max(1000))?,
+                        Version::Two => {
+                            self.write_text("cpu.max", &format!("{} {PERIOD_US}", quota.max(1000)))?
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, file: &str, value: u64) -> io::Result<()> {
+        self.write_text(file, &value.to_string())
+    }
+
+    fn write_text(&self, file: &str, value: &str) -> io::Result<()> {
+        fs::File::options().write(true).open(self.path.join(file))?.write_all(value.as_bytes())
+    }
+}
+
+const PREFIX: &str = "ringfence-";
+
+/// PID 1 and the leader of the call do not count against what a command may have.
+pub(crate) const OWN_PROCESSES: u64 = 2;
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Where groups can be made, from `/proc/self/cgroup` and `/proc/self/mountinfo`.
+fn places(membership: &str, mounts: &str) -> Vec<Place> {
+    let mut found: Vec<Place> = Vec::new();
+    for line in membership.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(names), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let place =
+            if names.is_empty() { version_two(path, mounts) } else { version_one(names, path, mounts) };
+        found.extend(place);
+    }
+    found
+}
+
+fn version_one(names: &str, path: &str, mounts: &str) -> Option<Place> {
+    let controllers: Vec<&'static str> =
+        WANTED.into_iter().filter(|wanted| names.split(',').any(|name| name == *wanted)).collect();
+    if controllers.is_empty() {
+        return None;
+    }
+    let mount = mount_point(mounts, "cgroup", names.split(',').next())?;
+    Some(Place { parent: below(&mount, path), version: Version::One, controllers })
+}
+
+/// A group with processes cannot have children with controllers, so ours is a sibling of the one we are in.
+fn version_two(path: &str, mounts: &str) -> Option<Place> {
+    let mount = mount_point(mounts, "cgroup2", None)?;
+    let own = below(&mount, path);
+    let parent = if own == mount { own } else { own.parent()?.to_owned() };
+    let available = fs::read_to_string(parent.join("cgroup.subtree_control")).ok()?;
+    let controllers: Vec<&'static str> = WANTED
+        .into_iter()
+        .filter(|wanted| available.split_whitespace().any(|name| name == *wanted))
+        .collect();
+    (!controllers.is_empty()).then_some(Place { parent, version: Version::Two, controllers })
+}
+
+fn below(mount: &Path, path: &str) -> PathBuf {
+    mount.join(path.trim_start_matches('/'))
+}
+
+/// `… <root> <mount point> <options> … - <type> <source> <super options>`
+fn mount_point(mounts: &str, kind: &str, controller: Option<&str>) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let matches = after.next()? == kind
+            && controller
+                .is_none_or(|name| after.nth(1).is_some_and(|options| options.split(',').any(|o| o == name)));
+        matches.then(|| before.split(' ').nth(4).map(PathBuf::from)).flatten()
+    })
+}
+
+/// Removes groups that a killed supervisor left: named after a process that is gone, and empty.
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        let Some(owner) = owner.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        if !Path::new("/proc").join(owner.to_string()).exists() {
+            // Not empty yet: the next start tries again.
+            let _busy = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+fn counter(path: &Path, key: &str) -> u64 {
+    let content = fs::read_to_string(path).unwrap_or_default();
+    content.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+30 29 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+31 29 0:27 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
+32 29 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+33 29 0:29 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn version_one_places_are_below_our_own_group() {
+        let found = places("5:pids:/a\n4:memory:/\n3:cpu,cpuacct:/b/c\n2:freezer:/x", MOUNTS);
+        let parents: Vec<_> = found.iter().map(|place| place.parent.to_str().unwrap()).collect();
+        assert_eq!(
+            parents,
+            ["/sys/fs/cgroup/pids/a", "/sys/fs/cgroup/memory/", "/sys/fs/cgroup/cpu,cpuacct/b/c"]
+        );
+        assert_eq!(found[2].controllers, ["cpu"]);
+    }
+
+    #[test]
+    fn version_two_needs_a_delegated_parent() {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join("user.slice/app.scope");
+        fs::create_dir_all(&own).unwrap();
+        let mounts = format!("33 29 0:29 / {} rw - cgroup2 cgroup2 rw", root.path().display());
+        assert_eq!(places("0::/user.slice/app.scope", &mounts), []);
+        fs::write(root.path().join("user.slice/cgroup.subtree_control"), "memory pids\n").unwrap();
+        let found = places("0::/user.slice/app.scope", &mounts);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].parent, root.path().join("user.slice"));
+        assert_eq!(found[0].controllers, ["memory", "pids"]);
+    }
+
+    #[test]
+    fn counters_are_read_by_exact_key() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n").unwrap();
+        assert_eq!(counter(file.path(), "oom_kill"), 3);
+        assert_eq!(counter(file.path(), "max"), 0);
+    }
+}

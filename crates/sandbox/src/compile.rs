@@ -1,0 +1,515 @@
+//! Turns a `Spec` and the survey of its roots into the plan that the launcher executes.
+//!
+//! The one place where it is decided what a sandbox looks like. The order of operations is the order of the file
+//! system layers: read-only system, then devices and private places, then the roots, then what is pinned,
+//! protected and masked inside them.
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use ringfence_launch::plan::{Access as PlanAccess, Encoder, HIDDEN_DIRECTORY, HIDDEN_FILE, Op};
+use ringfence_types::{Access, Limits, NetMode};
+
+use crate::cgroup::Cgroups;
+use crate::landlock::{self, Rights};
+use crate::seccomp;
+use crate::spec::{HOME_INSIDE, SkeletonFile, Spec, View};
+use crate::survey::SurveyedRoot;
+use crate::system::{self, Entry};
+
+/// Why a plan could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    #[error("the path `{}` contains a NUL byte", .0.display())]
+    Nul(PathBuf),
+    #[error("cannot look at the system directories")]
+    System(#[source] io::Error),
+    #[error("a sandbox needs a workspace")]
+    NoWorkspace,
+}
+
+/// What the plan needs to know about the kernel and the caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ground<'a> {
+    pub(crate) landlock_abi: Option<u32>,
+    pub(crate) cgroups: &'a Cgroups,
+}
+
+impl<'a> Ground<'a> {
+    pub(crate) fn here(landlock_abi: Option<u32>, cgroups: &'a Cgroups) -> Self {
+        Self { landlock_abi, cgroups }
+    }
+}
+
+/// The plan of the `native` backend.
+pub(crate) fn native(
+    spec: &Spec,
+    surveyed: &[SurveyedRoot],
+    ground: &Ground<'_>,
+) -> Result<Vec<u8>, CompileError> {
+    let mut plan = Draft::default();
+    plan.push(&Op::Hostname { name: c"ringfence" });
+    if spec.net == NetMode::None {
+        plan.push(&Op::Loopback);
+    }
+    match &spec.view {
+        View::Constructed => constructed(&mut plan, spec, surveyed)?,
+        View::WholeMachine { hidden } => whole_machine(&mut plan, hidden)?,
+    }
+    limits(&mut plan, &spec.limits, ground);
+    if let Some(abi) = ground.landlock_abi {
+        landlock_rules(&mut plan, spec, surveyed, landlock::rights(abi))?;
+    }
+    plan.push(&Op::Seccomp { program: seccomp::filter() });
+    Ok(plan.encoder.finish())
+}
+
+/// The plan of the `landlock` backend: the host's tree as it is, confined by Landlock and seccomp alone.
+pub(crate) fn landlock_only(spec: &Spec, ground: &Ground<'_>) -> Result<Vec<u8>, CompileError> {
+    let mut plan = Draft::default();
+    limits(&mut plan, &spec.limits, ground);
+    if let Some(abi) = ground.landlock_abi {
+        host_rules(&mut plan, spec, landlock::rights(abi))?;
+    }
+    plan.push(&Op::Seccomp { program: seccomp::filter() });
+    if spec.net == NetMode::None {
+        plan.push(&Op::Seccomp { program: seccomp::no_inet() });
+    }
+    Ok(plan.encoder.finish())
+}
+
+/// Limits, no_new_privs and the filter: what is left where an outer boundary is declared.
+pub(crate) fn filter_only(spec: &Spec, ground: &Ground<'_>) -> Vec<u8> {
+    let mut plan = Draft::default();
+    limits(&mut plan, &spec.limits, ground);
+    plan.push(&Op::Seccomp { program: seccomp::filter() });
+    plan.encoder.finish()
+}
+
+/// Limits alone: the backend `none`.
+pub(crate) fn limits_only(spec: &Spec, ground: &Ground<'_>) -> Vec<u8> {
+    let mut plan = Draft::default();
+    limits(&mut plan, &spec.limits, ground);
+    plan.encoder.finish()
+}
+
+/// What goes into a plan whose namespaces and mounts somebody else has made (`bubblewrap`).
+pub(crate) fn seal_only(
+    spec: &Spec,
+    surveyed: &[SurveyedRoot],
+    ground: &Ground<'_>,
+) -> Result<Vec<u8>, CompileError> {
+    let mut plan = Draft::default();
+    limits(&mut plan, &spec.limits, ground);
+    if let Some(abi) = ground.landlock_abi {
+        landlock_rules(&mut plan, spec, surveyed, landlock::rights(abi))?;
+    }
+    plan.push(&Op::Seccomp { program: seccomp::filter() });
+    Ok(plan.encoder.finish())
+}
+
+#[derive(Default)]
+struct Draft {
+    encoder: Encoder,
+    made: BTreeSet<PathBuf>,
+}
+
+impl Draft {
+    fn push(&mut self, op: &Op<'_>) {
+        self.encoder.push(op);
+    }
+
+    /// The directories above `relative`, each once.
+    fn parents(&mut self, relative: &Path) -> Result<(), CompileError> {
+        let mut ancestors: Vec<&Path> = relative.ancestors().skip(1).collect();
+        ancestors.reverse();
+        for ancestor in ancestors {
+            self.directory(ancestor, 0o755)?;
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, relative: &Path, mode: u64) -> Result<(), CompileError> {
+        if relative.as_os_str().is_empty() || !self.made.insert(relative.to_owned()) {
+            return Ok(());
+        }
+        let path = c_string(relative)?;
+        self.push(&Op::Directory { path: &path, mode });
+        Ok(())
+    }
+
+    fn mount_point(&mut self, path: &Path) -> Result<(), CompileError> {
+        let target = relative(path);
+        self.parents(target)?;
+        if path.is_dir() { self.directory(target, 0o755) } else { self.file(target, 0o644, b"") }
+    }
+
+    fn file(&mut self, relative: &Path, mode: u64, content: &[u8]) -> Result<(), CompileError> {
+        self.parents(relative)?;
+        if !self.made.insert(relative.to_owned()) {
+            return Ok(());
+        }
+        let path = c_string(relative)?;
+        self.push(&Op::File { path: &path, mode, content });
+        Ok(())
+    }
+}
+
+fn constructed(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
+    plan.push(&Op::Stage);
+    skeleton(plan, spec, surveyed)?;
+    plan.push(&Op::Seal);
+    devices(plan, &spec.limits)?;
+    roots(plan, spec, surveyed)?;
+    system_masks(plan)?;
+    let mut replacements = 0;
+    for root in surveyed {
+        inside_root(plan, root, &mut replacements)?;
+    }
+    plan.push(&Op::Pivot);
+    Ok(())
+}
+
+fn skeleton(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
+    for directory in [".ringfence", "dev", "etc", "proc", "tmp", "var", "home"] {
+        plan.directory(Path::new(directory), 0o755)?;
+    }
+    plan.file(Path::new(as_str(HIDDEN_FILE)), 0, b"")?;
+    plan.directory(Path::new(as_str(HIDDEN_DIRECTORY)), 0)?;
+    plan.push(&Op::Symlink { path: c"var/tmp", target: c"/tmp" });
+    system_entries(plan, spec)?;
+    own_files(plan, spec)?;
+    mount_points(plan, spec, surveyed)?;
+    replaced_files(plan, surveyed)
+}
+
+fn system_entries(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
+    for entry in system::entries(Path::new("/")).map_err(CompileError::System)? {
+        match entry {
+            Entry::Link(path, target) => {
+                let (path, target) = (c_string(&path)?, c_string(&target)?);
+                plan.push(&Op::Symlink { path: &path, target: &target });
+            }
+            Entry::Directory(path) => {
+                plan.directory(&path, 0o755)?;
+                bind(plan, &path)?;
+            }
+            Entry::File(path) if spec.files.iter().any(|file| relative(&file.path) == path) => {}
+            Entry::File(path) => {
+                plan.file(&path, 0o644, b"")?;
+                bind(plan, &path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bind(plan: &mut Draft, relative: &Path) -> Result<(), CompileError> {
+    let source = c_string(&Path::new("/").join(relative))?;
+    let target = c_string(relative)?;
+    plan.push(&Op::Bind { source: &source, target: &target });
+    Ok(())
+}
+
+fn own_files(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
+    for file in own_etc(spec) {
+        plan.file(relative(&file.path), 0o644, &file.content)?;
+    }
+    Ok(())
+}
+
+/// The files of /etc that are ours: who is there, what names mean, and what the caller lays in.
+pub(crate) fn own_etc(spec: &Spec) -> Vec<SkeletonFile> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let (passwd, group) = system::accounts(uid, gid, HOME_INSIDE);
+    let etc = |name: &str, content: Vec<u8>| SkeletonFile { path: Path::new("/etc").join(name), content };
+    let mut files = vec![
+        etc("passwd", passwd.into_bytes()),
+        etc("group", group.into_bytes()),
+        etc("hosts", b"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 ringfence\n".to_vec()),
+        etc("hostname", b"ringfence\n".to_vec()),
+        etc("nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n".to_vec()),
+    ];
+    if spec.net == NetMode::Full {
+        // A copy: the original is often a link into /run, which is never visible.
+        files.push(etc("resolv.conf", std::fs::read("/etc/resolv.conf").unwrap_or_default()));
+    }
+    files.extend(spec.files.iter().cloned());
+    files
+}
+
+/// Below these a private tmpfs is mounted after the seal, so their mount points are made then.
+const PRIVATE: [&str; 2] = ["tmp", "dev/shm"];
+
+fn is_private(relative: &Path) -> bool {
+    PRIVATE.iter().any(|private| relative.starts_with(private))
+}
+
+/// Whether the path exists already because a system directory above it is bound.
+fn in_system(relative: &Path) -> bool {
+    relative.components().count() > 1
+        && system::SYSTEM_DIRECTORIES.iter().any(|directory| relative.starts_with(directory))
+}
+
+fn mount_points(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
+    let paths =
+        spec.roots.iter().map(|root| root.path.as_path()).chain(spec.toolchains.iter().map(PathBuf::as_path));
+    for path in paths.chain(surveyed.iter().map(|root| root.path.as_path())) {
+        let target = relative(path);
+        if is_private(target) || in_system(target) || beneath_another_root(path, spec, surveyed) {
+            continue;
+        }
+        plan.mount_point(path)?;
+    }
+    plan.directory(relative(Path::new(HOME_INSIDE)), 0o755)
+}
+
+/// A root inside another one has its mount point there.
+fn beneath_another_root(path: &Path, spec: &Spec, surveyed: &[SurveyedRoot]) -> bool {
+    let roots = spec.roots.iter().map(|root| root.path.as_path());
+    roots
+        .chain(surveyed.iter().map(|root| root.path.as_path()))
+        .any(|other| other != path && path.starts_with(other))
+}
+
+/// Redacted copies of files that hold credentials; each replaces its original in the workspace.
+fn replaced_files(plan: &mut Draft, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
+    for (number, (_, content)) in surveyed.iter().flat_map(|root| &root.rewritten).enumerate() {
+        plan.file(&replacement(number), 0o444, content)?;
+    }
+    Ok(())
+}
+
+fn replacement(number: usize) -> PathBuf {
+    PathBuf::from(format!(".ringfence/replacement-{number}"))
+}
+
+fn devices(plan: &mut Draft, limits: &Limits) -> Result<(), CompileError> {
+    plan.push(&Op::Tmpfs { target: c"tmp", bytes: limits.tmp_bytes, mode: 0o1777 });
+    plan.push(&Op::Tmpfs { target: c"dev", bytes: 64 * 1024, mode: 0o755 });
+    for (source, target) in DEVICES {
+        plan.push(&Op::Device { source, target });
+    }
+    plan.directory(Path::new("dev/pts"), 0o755)?;
+    plan.push(&Op::Devpts { target: c"dev/pts" });
+    plan.directory(Path::new("dev/shm"), 0o755)?;
+    plan.push(&Op::Tmpfs { target: c"dev/shm", bytes: limits.tmp_bytes, mode: 0o1777 });
+    for (path, target) in DEVICE_LINKS {
+        plan.push(&Op::Symlink { path, target });
+    }
+    plan.push(&Op::ReadOnly { target: c"dev" });
+    plan.push(&Op::Proc { target: c"proc" });
+    Ok(())
+}
+
+const DEVICES: [(&CStr, &CStr); 6] = [
+    (c"/dev/null", c"dev/null"),
+    (c"/dev/zero", c"dev/zero"),
+    (c"/dev/full", c"dev/full"),
+    (c"/dev/random", c"dev/random"),
+    (c"/dev/urandom", c"dev/urandom"),
+    (c"/dev/tty", c"dev/tty"),
+];
+
+const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
+    (c"dev/fd", c"/proc/self/fd"),
+    (c"dev/stdin", c"/proc/self/fd/0"),
+    (c"dev/stdout", c"/proc/self/fd/1"),
+    (c"dev/stderr", c"/proc/self/fd/2"),
+    (c"dev/ptmx", c"pts/ptmx"),
+];
+
+fn roots(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
+    let home = c_string(&spec.home)?;
+    let home_target = c_string(relative(Path::new(HOME_INSIDE)))?;
+    plan.push(&Op::Root { source: &home, target: &home_target, access: PlanAccess::Write });
+    let mut ordered: Vec<(&Path, PlanAccess)> = spec
+        .roots
+        .iter()
+        .filter_map(|root| match root.access {
+            Access::None => None,
+            Access::Read => Some((root.path.as_path(), PlanAccess::Read)),
+            Access::Write => Some((root.path.as_path(), PlanAccess::Write)),
+        })
+        .collect();
+    ordered.extend(spec.toolchains.iter().map(|path| (path.as_path(), PlanAccess::Read)));
+    let workspace_access = ordered.first().map_or(PlanAccess::Read, |(_, access)| *access);
+    for extra in
+        surveyed.iter().filter(|root| spec.roots.iter().all(|known| known.path.as_path() != root.path))
+    {
+        ordered.push((&extra.path, workspace_access));
+    }
+    // Outer before inner, so that an inner root is not covered by an outer one.
+    ordered.sort_by_key(|(path, _)| path.components().count());
+    for (path, access) in ordered {
+        if is_private(relative(path)) {
+            plan.mount_point(path)?;
+        }
+        let (source, target) = (c_string(path)?, c_string(relative(path))?);
+        plan.push(&Op::Root { source: &source, target: &target, access });
+    }
+    Ok(())
+}
+
+/// For a caller who is root: key stores below the visible part of /etc.
+fn system_masks(plan: &mut Draft) -> Result<(), CompileError> {
+    plan.push(&Op::Beneath { target: c"etc" });
+    for path in system::ETC_HIDDEN.iter().filter(|path| Path::new("/etc").join(path).is_dir()) {
+        plan.push(&Op::Mask { path: &*c_string(Path::new(path))? });
+    }
+    Ok(())
+}
+
+fn inside_root(plan: &mut Draft, root: &SurveyedRoot, replacements: &mut usize) -> Result<(), CompileError> {
+    let target = c_string(relative(&root.path))?;
+    plan.push(&Op::Beneath { target: &target });
+    for pin in &root.pins {
+        plan.push(&Op::Pin { path: &*c_string(pin)? });
+    }
+    for path in root.protected.iter().chain(root.absent.iter().map(|absent| &absent.path)) {
+        if root.rewritten.iter().all(|(rewritten, _)| rewritten != path) {
+            plan.push(&Op::Protect { path: &*c_string(path)? });
+        }
+    }
+    for (path, _) in &root.rewritten {
+        let source = c_string(&replacement(*replacements))?;
+        plan.push(&Op::Replace { path: &*c_string(path)?, source: &source });
+        *replacements += 1;
+    }
+    for path in root.protected_links.iter().chain(&root.masks) {
+        plan.push(&Op::Mask { path: &*c_string(path)? });
+    }
+    Ok(())
+}
+
+fn whole_machine(plan: &mut Draft, hidden: &[PathBuf]) -> Result<(), CompileError> {
+    plan.push(&Op::WholeMachine);
+    plan.push(&Op::Proc { target: c"/proc" });
+    for path in hidden.iter().filter(|path| path.exists()) {
+        plan.push(&Op::Hide { path: &*c_string(path)? });
+    }
+    Ok(())
+}
+
+fn limits(plan: &mut Draft, limits: &Limits, ground: &Ground<'_>) {
+    // The kernel kills at the hard limit without saying why; at the soft one it sends SIGXCPU first.
+    let cpu = u64::from(libc::RLIMIT_CPU);
+    plan.push(&Op::Rlimit {
+        resource: cpu,
+        soft: limits.cpu_seconds,
+        hard: limits.cpu_seconds.saturating_add(5),
+    });
+    let mut set = |resource: libc::__rlimit_resource_t, value: u64| {
+        plan.push(&Op::Rlimit { resource: u64::from(resource), soft: value, hard: value });
+    };
+    set(libc::RLIMIT_CORE, 0);
+    set(libc::RLIMIT_NOFILE, limits.open_files);
+    set(libc::RLIMIT_FSIZE, limits.file_size_bytes);
+    if !ground.cgroups.controls("memory") {
+        // Data, not address space: runtimes reserve far more than they use.
+        set(libc::RLIMIT_DATA, limits.memory_bytes);
+    }
+    if !ground.cgroups.controls("pids") {
+        set(libc::RLIMIT_NPROC, limits.processes.saturating_add(crate::cgroup::OWN_PROCESSES));
+    }
+}
+
+/// Landlock over the constructed root: read everything that is there, write the writable places.
+fn landlock_rules(
+    plan: &mut Draft,
+    spec: &Spec,
+    surveyed: &[SurveyedRoot],
+    rights: Rights,
+) -> Result<(), CompileError> {
+    plan.push(&Op::LandlockRuleset { fs: rights.fs, net: 0, scoped: rights.scoped });
+    if matches!(spec.view, View::WholeMachine { .. }) {
+        plan.push(&Op::LandlockAllow { path: c"/", access: rights.fs });
+        return Ok(());
+    }
+    plan.push(&Op::LandlockAllow { path: c"/", access: rights.read() });
+    plan.push(&Op::LandlockAllow { path: c"/dev", access: rights.devices() });
+    for path in [c"/tmp", c"/dev/shm"] {
+        plan.push(&Op::LandlockAllow { path, access: rights.write() });
+    }
+    plan.push(&Op::LandlockAllow { path: &*c_string(Path::new(HOME_INSIDE))?, access: rights.write() });
+    let writable = spec.writable_roots().map(|root| root.path.as_path());
+    let extra = surveyed.iter().map(|root| root.path.as_path());
+    let workspace_writable = spec.roots.first().is_some_and(|root| root.access == Access::Write);
+    for path in writable.chain(extra.filter(|_| workspace_writable)).collect::<BTreeSet<_>>() {
+        plan.push(&Op::LandlockAllow { path: &*c_string(path)?, access: rights.write() });
+    }
+    Ok(())
+}
+
+/// Landlock over the host's own tree: nothing is readable that is not named.
+fn host_rules(plan: &mut Draft, spec: &Spec, rights: Rights) -> Result<(), CompileError> {
+    let net = if spec.net == NetMode::None { rights.net } else { 0 };
+    plan.push(&Op::LandlockRuleset { fs: rights.fs, net, scoped: rights.scoped });
+    let file_rights = rights.read() & !landlock_directory_only();
+    for entry in system::entries(Path::new("/")).map_err(CompileError::System)? {
+        let (path, access) = match &entry {
+            Entry::Directory(path) => (path, rights.read()),
+            Entry::File(path) => (path, file_rights),
+            Entry::Link(..) => continue,
+        };
+        plan.push(&Op::LandlockAllow { path: &*c_string(&Path::new("/").join(path))?, access });
+    }
+    for name in ["passwd", "group", "hosts", "nsswitch.conf", "hostname"] {
+        let path = Path::new("/etc").join(name);
+        if path.exists() {
+            plan.push(&Op::LandlockAllow { path: &*c_string(&path)?, access: file_rights });
+        }
+    }
+    plan.push(&Op::LandlockAllow { path: c"/proc", access: rights.read() });
+    host_devices(plan, rights)?;
+    plan.push(&Op::LandlockAllow { path: &*c_string(&spec.home)?, access: rights.write() });
+    for path in &spec.toolchains {
+        plan.push(&Op::LandlockAllow { path: &*c_string(path)?, access: rights.read() });
+    }
+    for root in &spec.roots {
+        let access = match (root.access, root.path.as_path().is_dir()) {
+            (Access::None, _) => continue,
+            (Access::Read, true) => rights.read(),
+            (Access::Read, false) => file_rights,
+            (Access::Write, true) => rights.write(),
+            (Access::Write, false) => rights.write() & !landlock_directory_only(),
+        };
+        plan.push(&Op::LandlockAllow { path: &*c_string(root.path.as_path())?, access });
+    }
+    Ok(())
+}
+
+fn host_devices(plan: &mut Draft, rights: Rights) -> Result<(), CompileError> {
+    let access = rights.devices() & !landlock_directory_only();
+    for (source, _) in DEVICES {
+        plan.push(&Op::LandlockAllow { path: source, access });
+    }
+    plan.push(&Op::LandlockAllow { path: c"/dev/ptmx", access });
+    plan.push(&Op::LandlockAllow { path: c"/dev/pts", access: rights.devices() });
+    Ok(())
+}
+
+/// Rights that the kernel refuses on anything but a directory.
+fn landlock_directory_only() -> u64 {
+    const READ_DIR: u64 = 1 << 3;
+    const REMOVE_AND_MAKE: u64 = 0b1_1111_1111 << 4;
+    const REFER: u64 = 1 << 13;
+    READ_DIR | REMOVE_AND_MAKE | REFER
+}
+
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn c_string(path: &Path) -> Result<CString, CompileError> {
+    debug_assert!(path.components().all(|part| part != Component::ParentDir));
+    CString::new(path.as_os_str().as_bytes()).map_err(|_nul| CompileError::Nul(path.to_owned()))
+}
+
+fn as_str(text: &CStr) -> &str {
+    text.to_str().unwrap_or_default()
+}

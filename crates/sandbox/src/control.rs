@@ -1,0 +1,92 @@
+//! The parent's end of the control socket.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ringfence_launch::wire::{MESSAGE_SIZE, Message};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+/// Talks to one launcher. Dropping it ends the sandbox.
+#[derive(Debug)]
+pub(crate) struct Control {
+    socket: OwnedFd,
+}
+
+/// Something arrived, or nothing ever will.
+#[derive(Debug)]
+pub(crate) enum Received {
+    Message(Message, Option<OwnedFd>),
+    End,
+}
+
+impl Control {
+    /// The two ends: ours, and the one for the launcher's standard input.
+    pub(crate) fn pair() -> Result<(Self, OwnedFd), Errno> {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self { socket: ours }, theirs))
+    }
+
+    pub(crate) fn send(&self, message: Message, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let bytes = message.encode();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Errno::MSGSIZE);
+        }
+        rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+            .map(drop)
+    }
+
+    pub(crate) fn receive(&self) -> Result<Received, Errno> {
+        let mut bytes = [0_u8; MESSAGE_SIZE];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let answer = rustix::net::recvmsg(
+            &self.socket,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        );
+        let length = match answer {
+            Ok(received) => received.bytes,
+            Err(Errno::CONNRESET) => 0,
+            Err(errno) => return Err(errno),
+        };
+        let fd = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        Ok(match bytes.get(..length).and_then(Message::decode) {
+            Some(message) => Received::Message(message, fd),
+            None => Received::End,
+        })
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Bytes that neither side can change any more.
+pub(crate) fn sealed(name: &str, bytes: &[u8]) -> Result<OwnedFd, Errno> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&fd, rest)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    rustix::fs::fcntl_add_seals(
+        &fd,
+        SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE,
+    )?;
+    Ok(fd)
+}

@@ -1,0 +1,509 @@
+//! File operations done by us, not by a process inside, with the same answer a process inside would get.
+//!
+//! Every path is resolved by the kernel below a root descriptor (`openat2` with `RESOLVE_BENEATH`), never by text, and
+//! what is judged is the place the path really leads to. Relative paths start at the first root; absolute ones are
+//! accepted inside any root. A link that leaves its root is followed only if it arrives in a root, and then the place
+//! it arrives at is opened without following anything.
+//!
+//! What is hidden or protected comes from the same [`survey`](crate::survey::survey) the fence is built from, so a hard
+//! link to a hidden file, the target of a hidden link and a module's `config` are refused here as they are inside; a
+//! configuration that is shown without its credentials inside is read without them here. On top of that the rules
+//! judge names, so that a hidden name that appears later is refused too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringfence_types::{Access, Bytes, PathVerdict, Root};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+
+use crate::survey::{self, Ground, Kind, Rules, SurveyError, SurveyedRoot};
+
+/// The roots of a workspace, open for file operations.
+pub struct Tree<'r> {
+    rules: &'r dyn Rules,
+    plots: Vec<Plot>,
+    /// Roots without access, which may lie inside others.
+    closed: Vec<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("`{}` refused: {refusal}", shown(path))]
+    Refused { path: PathBuf, refusal: FileRefusal },
+    #[error("cannot {action} `{}`", shown(path))]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// Why the answer was no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FileRefusal {
+    #[error("it leads outside the workspace")]
+    Outside,
+    #[error("it is hidden from this workspace")]
+    Hidden,
+    #[error("it is protected against changes")]
+    Protected,
+    #[error("its root is read-only")]
+    ReadOnly,
+    #[error("it has another name elsewhere (hard link)")]
+    HardLinked,
+    #[error("it is a symbolic link to something that does not exist")]
+    DanglingLink,
+    #[error("it is not a regular file")]
+    NotRegular,
+    #[error("it is not a directory")]
+    NotDirectory,
+    #[error("it is larger than asked for")]
+    TooLarge,
+    #[error("it exists already")]
+    Exists,
+    #[error("it is not a path that can name a file")]
+    Malformed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    pub name: OsString,
+    pub kind: ListedKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ListedKind {
+    Directory,
+    File,
+    Link,
+    Other,
+}
+
+impl<'r> Tree<'r> {
+    /// Surveys and opens `roots`.
+    pub fn open(roots: &[Root], rules: &'r dyn Rules) -> Result<Self, SurveyError> {
+        let open: Vec<&Root> = roots.iter().filter(|root| root.access != Access::None).collect();
+        let paths: Vec<&Path> = open.iter().map(|root| root.path.as_path()).collect();
+        let mut access = BTreeMap::new();
+        for root in &open {
+            for path in survey::roots(root.path.as_path()) {
+                access.entry(path).or_insert(root.access);
+            }
+        }
+        // Asked for by itself counts more than needed by another.
+        access.extend(open.iter().map(|root| (root.path.as_path().to_owned(), root.access)));
+        let mut plots = Vec::new();
+        for surveyed in survey::survey_all(&paths, rules)?.roots {
+            let access = access.get(&surveyed.path).copied().unwrap_or(Access::Read);
+            plots.push(Plot::open(surveyed, access)?);
+        }
+        let closed = roots.iter().filter(|root| root.access == Access::None);
+        Ok(Self { rules, plots, closed: closed.map(|root| root.path.as_path().to_owned()).collect() })
+    }
+
+    /// The content of a regular file of at most `max` bytes.
+    pub fn read(&self, path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
+        let ask = Ask::new("read", path);
+        let found = self.resolve(&ask)?;
+        if found.kind() != Kind::File {
+            return Err(ask.refused(FileRefusal::NotRegular));
+        }
+        self.refuse_hidden(&ask, &found)?;
+        if let Some(content) = found.plot.rewritten(&found.relative) {
+            if content.len() as u64 > max {
+                return Err(ask.refused(FileRefusal::TooLarge));
+            }
+            return Ok(content.to_vec());
+        }
+        if found.stat.st_size.cast_unsigned() > max {
+            return Err(ask.refused(FileRefusal::TooLarge));
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = found.reopen(flags).map_err(ask.failed())?;
+        let mut content = Vec::new();
+        File::from(file).take(max.saturating_add(1)).read_to_end(&mut content).map_err(ask.failed_io())?;
+        // The file may have grown since it was measured.
+        if content.len() as u64 > max {
+            return Err(ask.refused(FileRefusal::TooLarge));
+        }
+        Ok(content)
+    }
+
+    /// Replaces or creates a regular file in one step: it has either the old content or the new one.
+    pub fn write(&self, path: &Path, content: &[u8]) -> Result<(), FileError> {
+        let ask = Ask::new("write", path);
+        let target = match self.resolve(&ask) {
+            Ok(found) => self.existing_target(&ask, found)?,
+            Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                self.new_target(&ask)?
+            }
+            Err(error) => return Err(error),
+        };
+        self.refuse_change(&ask, target.plot, &target.relative)?;
+        target.replace(content).map_err(ask.failed_io())
+    }
+
+    /// The entries of a directory, sorted by name. Hidden files have names like any other.
+    pub fn list(&self, path: &Path) -> Result<Vec<Listed>, FileError> {
+        let ask = Ask::new("list", path);
+        let found = self.resolve(&ask)?;
+        if found.kind() != Kind::Directory {
+            return Err(ask.refused(FileRefusal::NotDirectory));
+        }
+        let directory =
+            found.reopen(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC).map_err(ask.failed())?;
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::new(directory).map_err(ask.failed())? {
+            let entry = entry.map_err(ask.failed())?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                entries.push(Listed {
+                    name: name.to_owned(),
+                    kind: listed_kind(&found.handle, name, entry.file_type()),
+                });
+            }
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    /// Makes a symbolic link. Where it leads must be inside the roots, whether it exists or not (S000-15).
+    pub fn symlink(&self, path: &Path, target: &Path) -> Result<(), FileError> {
+        let ask = Ask::new("link", path);
+        let place = self.new_target(&ask)?;
+        self.refuse_change(&ask, place.plot, &place.relative)?;
+        self.refuse_escape(&ask, &place, target)?;
+        match rustix::fs::symlinkat(target, &place.parent, &place.name) {
+            Err(Errno::EXIST) => Err(ask.refused(FileRefusal::Exists)),
+            other => other.map_err(ask.failed()),
+        }
+    }
+
+    /// Where `path` leads, through links. The answer is a place in a root or no answer at all.
+    fn resolve<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+        let (plot, relative) = self.locate(ask, ask.path)?;
+        match plot.look(&relative, ResolveFlags::empty()) {
+            Ok(found) => self.at_home(ask, found),
+            // Not below this root; an absolute link or one into another root may still arrive in one.
+            Err(Errno::XDEV) => self.arrive(ask, &plot.ground.path.join(relative)),
+            Err(errno) => Err(ask.failed()(errno)),
+        }
+    }
+
+    fn arrive<'t>(&'t self, ask: &Ask<'_>, path: &Path) -> Result<Found<'t>, FileError> {
+        let real = match std::fs::canonicalize(path) {
+            Ok(real) => real,
+            // Whether something outside exists is not for the caller to know.
+            Err(_) => return Err(ask.refused(FileRefusal::Outside)),
+        };
+        let (plot, relative) = self.locate(ask, &real)?;
+        let found = plot.look(&relative, ResolveFlags::NO_SYMLINKS).map_err(ask.failed())?;
+        self.at_home(ask, found)
+    }
+
+    /// Roots can lie in one another; what was found belongs to the innermost.
+    fn at_home<'t>(&'t self, ask: &Ask<'_>, found: Option<Found<'t>>) -> Result<Found<'t>, FileError> {
+        let found = found.ok_or_else(|| ask.refused(FileRefusal::Outside))?;
+        let (plot, relative) = self.locate(ask, &found.plot.ground.path.join(&found.relative))?;
+        Ok(Found { plot, relative, ..found })
+    }
+
+    /// The root a path starts in. `..` is left for the kernel.
+    fn locate(&self, ask: &Ask<'_>, path: &Path) -> Result<(&Plot, PathBuf), FileError> {
+        if path.as_os_str().as_bytes().contains(&0) {
+            return Err(ask.refused(FileRefusal::Malformed));
+        }
+        if path.is_relative() {
+            let first = self.plots.first().ok_or_else(|| ask.refused(FileRefusal::Outside))?;
+            return Ok((first, path.to_owned()));
+        }
+        let holding = self.plots.iter().filter(|plot| path.starts_with(&plot.ground.path));
+        let plot = holding.max_by_key(|plot| plot.ground.path.as_os_str().len());
+        let plot = plot.ok_or_else(|| ask.refused(FileRefusal::Outside))?;
+        let shut = self
+            .closed
+            .iter()
+            .any(|closed| path.starts_with(closed) && closed.starts_with(&plot.ground.path));
+        if shut {
+            return Err(ask.refused(FileRefusal::Outside));
+        }
+        let relative = path.strip_prefix(&plot.ground.path).map(Path::to_owned).unwrap_or_default();
+        Ok((plot, relative))
+    }
+
+    fn existing_target<'t>(&self, ask: &Ask<'_>, found: Found<'t>) -> Result<Target<'t>, FileError> {
+        if found.kind() != Kind::File {
+            return Err(ask.refused(FileRefusal::NotRegular));
+        }
+        self.refuse_hidden(ask, &found)?;
+        self.refuse_change(ask, found.plot, &found.relative)?;
+        if found.stat.st_nlink != 1 {
+            return Err(ask.refused(FileRefusal::HardLinked));
+        }
+        let (parent, name) = found.plot.parent(&found.relative).map_err(ask.failed())?;
+        // A rename needs no right to write the file itself; a process inside would.
+        rustix::fs::accessat(&parent, &name, rustix::fs::Access::WRITE_OK, AtFlags::EACCESS)
+            .map_err(ask.failed())?;
+        Ok(Target { plot: found.plot, relative: found.relative, parent, name, replaced: Some(found.stat) })
+    }
+
+    /// The place of a file that does not exist, in a directory that does.
+    fn new_target<'t>(&'t self, ask: &Ask<'_>) -> Result<Target<'t>, FileError> {
+        let bytes = ask.path.as_os_str().as_bytes();
+        let name = ask.path.file_name().filter(|_| !bytes.ends_with(b"/") && !bytes.ends_with(b"/."));
+        let name = name.ok_or_else(|| ask.refused(FileRefusal::Malformed))?.to_owned();
+        let above = ask.path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = self.resolve(&Ask { path: above, ..*ask })?;
+        if directory.kind() != Kind::Directory {
+            return Err(ask.refused(FileRefusal::NotDirectory));
+        }
+        let parent =
+            directory.reopen(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC).map_err(ask.failed())?;
+        match rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW)
+            .map(|stat| Kind::of(file_type(&stat)))
+        {
+            Ok(Kind::Link) => return Err(ask.refused(FileRefusal::DanglingLink)),
+            Ok(_) => return Err(ask.refused(FileRefusal::Exists)),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(ask.failed()(errno)),
+        }
+        let relative = directory.relative.join(&name);
+        if self.rules.judge(&relative) == PathVerdict::Hidden {
+            return Err(ask.refused(FileRefusal::Hidden));
+        }
+        Ok(Target { plot: directory.plot, relative, parent, name, replaced: None })
+    }
+
+    fn refuse_hidden(&self, ask: &Ask<'_>, found: &Found<'_>) -> Result<(), FileError> {
+        let by_name = match self.rules.judge(&found.relative) {
+            PathVerdict::Open => false,
+            PathVerdict::Hidden => true,
+            PathVerdict::HiddenUnlessPublic => !survey::is_public(&found.plot.ground, &found.relative),
+        };
+        let by_survey =
+            self.plots.iter().any(|plot| plot.hidden.contains(&(found.stat.st_dev, found.stat.st_ino)));
+        if by_name || by_survey { Err(ask.refused(FileRefusal::Hidden)) } else { Ok(()) }
+    }
+
+    fn refuse_change(&self, ask: &Ask<'_>, plot: &Plot, relative: &Path) -> Result<(), FileError> {
+        if plot.access != Access::Write {
+            return Err(ask.refused(FileRefusal::ReadOnly));
+        }
+        if self.rules.is_protected(relative) || plot.protects(relative) {
+            Err(ask.refused(FileRefusal::Protected))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn refuse_escape(&self, ask: &Ask<'_>, place: &Target<'_>, target: &Path) -> Result<(), FileError> {
+        if target.as_os_str().is_empty() {
+            return Err(ask.refused(FileRefusal::Malformed));
+        }
+        let above = place.relative.parent().unwrap_or(Path::new(""));
+        let full = place.plot.ground.path.join(above).join(target);
+        let end = survey::destination(&full);
+        let inside = self.plots.iter().any(|plot| end.starts_with(&plot.ground.path));
+        if inside { Ok(()) } else { Err(ask.refused(FileRefusal::Outside)) }
+    }
+}
+
+impl std::fmt::Debug for Tree<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("plots", &self.plots).finish_non_exhaustive()
+    }
+}
+
+/// One root with what the survey found in it.
+#[derive(Debug)]
+struct Plot {
+    ground: Ground,
+    access: Access,
+    protected: BTreeSet<PathBuf>,
+    rewritten: Vec<(PathBuf, Vec<u8>)>,
+    /// Device and inode of every masked file: its names do not matter.
+    hidden: BTreeSet<(u64, u64)>,
+}
+
+impl Plot {
+    fn open(surveyed: SurveyedRoot, access: Access) -> Result<Self, SurveyError> {
+        let ground = Ground::open(&surveyed.path)?;
+        let mut hidden = BTreeSet::new();
+        for mask in &surveyed.masks {
+            hidden.extend(ground.stat(mask)?.map(|stat| (stat.st_dev, stat.st_ino)));
+        }
+        let absent = surveyed.absent.into_iter().map(|absent| absent.path);
+        let rewritten = surveyed.rewritten.iter().map(|(path, _)| path.clone());
+        let named =
+            surveyed.protected.into_iter().chain(surveyed.protected_links).chain(absent).chain(rewritten);
+        Ok(Self { ground, access, protected: named.collect(), rewritten: surveyed.rewritten, hidden })
+    }
+
+    /// Opens what `relative` leads to as a mere handle. `Ok(None)` if it is gone from the root by now.
+    fn look(&self, relative: &Path, more: ResolveFlags) -> Result<Option<Found<'_>>, Errno> {
+        let path = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat2(&self.ground.fd, path, flags, Mode::empty(), resolve)?;
+        let stat = rustix::fs::fstat(&handle)?;
+        let Some(relative) = self.name_of(&handle)? else { return Ok(None) };
+        Ok(Some(Found { plot: self, relative, handle, stat }))
+    }
+
+    /// The name the kernel knows the handle by, from the root.
+    fn name_of(&self, handle: &OwnedFd) -> Result<Option<PathBuf>, Errno> {
+        let path = rustix::fs::readlink(link_to(handle), Vec::new())?;
+        let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+        Ok(path.strip_prefix(&self.ground.path).ok().map(Path::to_owned))
+    }
+
+    fn parent(&self, relative: &Path) -> Result<(OwnedFd, OsString), Errno> {
+        let name = relative.file_name().ok_or(Errno::INVAL)?.to_owned();
+        let above = relative.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok((rustix::fs::openat2(&self.ground.fd, above, flags, Mode::empty(), resolve)?, name))
+    }
+
+    fn protects(&self, relative: &Path) -> bool {
+        relative.ancestors().any(|ancestor| self.protected.contains(ancestor))
+    }
+
+    fn rewritten(&self, relative: &Path) -> Option<&[u8]> {
+        self.rewritten.iter().find(|(path, _)| path == relative).map(|(_, content)| content.as_slice())
+    }
+}
+
+/// Something that exists in a root.
+struct Found<'t> {
+    plot: &'t Plot,
+    /// Its real name, without links.
+    relative: PathBuf,
+    /// `O_PATH`: nothing has been opened yet, so a device or a FIFO has not noticed.
+    handle: OwnedFd,
+    stat: Stat,
+}
+
+impl Found<'_> {
+    fn kind(&self) -> Kind {
+        Kind::of(file_type(&self.stat))
+    }
+
+    /// The very thing that was judged, opened.
+    fn reopen(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        rustix::fs::open(link_to(&self.handle), flags, Mode::empty())
+    }
+}
+
+/// Where a file is about to be put.
+struct Target<'t> {
+    plot: &'t Plot,
+    relative: PathBuf,
+    parent: OwnedFd,
+    name: OsString,
+    /// The file that is there now.
+    replaced: Option<Stat>,
+}
+
+impl Target<'_> {
+    /// A new file beside the old one, then renamed over it: no link can be written through.
+    fn replace(&self, content: &[u8]) -> io::Result<()> {
+        let (temporary, mut file) = self.temporary()?;
+        let done = self.finish(&mut file, content, &temporary);
+        if done.is_err() {
+            rustix::fs::unlinkat(&self.parent, &temporary, AtFlags::empty())?;
+        }
+        done
+    }
+
+    fn finish(&self, file: &mut File, content: &[u8], temporary: &OsStr) -> io::Result<()> {
+        file.write_all(content)?;
+        if let Some(old) = &self.replaced {
+            let (owner, group) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
+            // Only root can keep another owner; anyone else becomes the owner of what they write.
+            match rustix::fs::fchown(&*file, Some(owner), Some(group)) {
+                Ok(()) | Err(Errno::PERM) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            rustix::fs::fchmod(&*file, Mode::from_raw_mode(old.st_mode & 0o777))?;
+        }
+        Ok(rustix::fs::renameat(&self.parent, temporary, &self.parent, &self.name)?)
+    }
+
+    fn temporary(&self) -> io::Result<(OsString, File)> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let create =
+            if self.replaced.is_some() { Mode::RUSR | Mode::WUSR } else { Mode::from_raw_mode(0o666) };
+        loop {
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let name = OsString::from(format!(".ringfence-{}-{number}.tmp", std::process::id()));
+            match rustix::fs::openat(&self.parent, &name, flags, create) {
+                Ok(fd) => return Ok((name, File::from(fd))),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+/// One question, for its answers.
+#[derive(Clone, Copy)]
+struct Ask<'p> {
+    action: &'static str,
+    path: &'p Path,
+}
+
+impl<'p> Ask<'p> {
+    fn new(action: &'static str, path: &'p Path) -> Self {
+        Self { action, path }
+    }
+
+    fn refused(&self, refusal: FileRefusal) -> FileError {
+        FileError::Refused { path: self.path.to_owned(), refusal }
+    }
+
+    fn failed(&self) -> impl Fn(Errno) -> FileError {
+        let failed = self.failed_io();
+        move |errno| failed(io::Error::from(errno))
+    }
+
+    fn failed_io(&self) -> impl Fn(io::Error) -> FileError {
+        let (action, path) = (self.action, self.path.to_owned());
+        move |source| FileError::Io { action, path: path.clone(), source }
+    }
+}
+
+fn link_to(handle: &OwnedFd) -> String {
+    use std::os::fd::AsRawFd as _;
+    format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd())
+}
+
+fn file_type(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn listed_kind(directory: &OwnedFd, name: &OsStr, listed: FileType) -> ListedKind {
+    let known = match listed {
+        FileType::Unknown => rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_or(FileType::Unknown, |stat| file_type(&stat)),
+        known => known,
+    };
+    match Kind::of(known) {
+        Kind::Directory => ListedKind::Directory,
+        Kind::File => ListedKind::File,
+        Kind::Link => ListedKind::Link,
+        Kind::Other => ListedKind::Other,
+    }
+}
+
+fn shown(path: &Path) -> String {
+    Bytes::from(path).display()
+}
+
+#[cfg(test)]
+mod tests;

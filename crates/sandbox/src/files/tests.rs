@@ -1,0 +1,322 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use super::*;
+
+struct TestRules;
+
+impl Rules for TestRules {
+    fn judge(&self, relative: &Path) -> PathVerdict {
+        match relative.file_name().and_then(OsStr::to_str) {
+            Some(".env") => PathVerdict::Hidden,
+            Some(name) if name.ends_with(".pem") => PathVerdict::HiddenUnlessPublic,
+            _ => PathVerdict::Open,
+        }
+    }
+
+    fn protected_at_root(&self) -> &[&str] {
+        &[".git", ".ringfence"]
+    }
+
+    fn protected_anywhere(&self) -> &[&str] {
+        &[".claude"]
+    }
+
+    fn is_protected(&self, relative: &Path) -> bool {
+        relative.components().any(|component| component.as_os_str() == ".claude")
+    }
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+
+impl Bench {
+    /// `w` is writable, `r` is readable, `secret` is neither and outside both.
+    fn new() -> Self {
+        let bench = Self { dir: tempfile::tempdir().unwrap() };
+        for directory in ["w/sub/..foo", "r", "w2", "w/.claude"] {
+            fs::create_dir_all(bench.path(directory)).unwrap();
+        }
+        for file in
+            ["w/file", "w/sub/deep", "w/sub/..foo/x", "w/.env", "r/file", "secret", "w2/other", "w/.claude/s"]
+        {
+            fs::write(bench.path(file), file).unwrap();
+        }
+        bench
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        fs::canonicalize(self.dir.path()).unwrap().join(path)
+    }
+
+    fn tree(&self) -> Tree<'static> {
+        let root = |path, access| Root { path: Bytes::from(self.path(path)), access };
+        Tree::open(&[root("w", Access::Write), root("r", Access::Read), root("w2", Access::None)], &TestRules)
+            .unwrap()
+    }
+
+    fn link(&self, link: &str, target: &str) {
+        symlink(target.replace("{}", self.path("").to_str().unwrap()), self.path(link)).unwrap();
+    }
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, FileError>) -> FileRefusal {
+    match result {
+        Err(FileError::Refused { refusal, .. }) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn missing<T: std::fmt::Debug>(result: Result<T, FileError>) -> bool {
+    matches!(&result, Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound)
+}
+
+const MAX: u64 = 1 << 20;
+
+#[test]
+fn reads_inside() {
+    let bench = Bench::new();
+    let tree = bench.tree();
+    let read = |path: &str| tree.read(Path::new(path), MAX).unwrap();
+    assert_eq!(read("file"), b"w/file");
+    assert_eq!(read("sub/../file"), b"w/file");
+    assert_eq!(read("./sub/..foo/x"), b"w/sub/..foo/x");
+    assert_eq!(read(bench.path("w/sub/deep").to_str().unwrap()), b"w/sub/deep");
+    assert_eq!(read(bench.path("r/file").to_str().unwrap()), b"r/file");
+    assert!(missing(tree.read(Path::new("none"), MAX)));
+}
+
+/// S000-5, S000-9, S001-14: no path leads out, and a name that only begins like a root is not in it.
+#[test]
+fn reads_nothing_outside() {
+    let bench = Bench::new();
+    bench.link("w/up", "../secret");
+    bench.link("w/abs", "{}secret");
+    bench.link("w/dir", "..");
+    bench.link("w/magic", "/proc/self/root");
+    assert_eq!(fs::read(bench.path("w/up")).unwrap(), b"secret", "control");
+    assert_eq!(fs::read(bench.path("w/dir/secret")).unwrap(), b"secret", "control");
+    let tree = bench.tree();
+    let absolute = bench.path("secret");
+    let sibling = bench.path("w2/other");
+    let climbing = bench.path("w/../secret");
+    for path in
+        ["../secret", "sub/../../secret", "up", "abs", "dir/secret", "magic/etc/passwd", "/etc/passwd"]
+            .map(Path::new)
+            .into_iter()
+            .chain([absolute.as_path(), &sibling, &climbing])
+    {
+        assert_eq!(refusal(tree.read(path, MAX)), FileRefusal::Outside, "{path:?}");
+        assert_eq!(refusal(tree.write(path, b"")), FileRefusal::Outside, "{path:?}");
+    }
+    assert_eq!(fs::read(bench.path("secret")).unwrap(), b"secret");
+}
+
+/// As inside, where the roots have the same paths.
+#[test]
+fn follows_links_that_stay_inside() {
+    let bench = Bench::new();
+    bench.link("w/sub/rel", "../file");
+    bench.link("w/abs", "{}w/sub/deep");
+    bench.link("w/other", "../r/file");
+    let tree = bench.tree();
+    assert_eq!(tree.read(Path::new("sub/rel"), MAX).unwrap(), b"w/file");
+    assert_eq!(tree.read(Path::new("abs"), MAX).unwrap(), b"w/sub/deep");
+    assert_eq!(tree.read(Path::new("other"), MAX).unwrap(), b"r/file");
+    tree.write(Path::new("sub/rel"), b"through").unwrap();
+    assert_eq!(fs::read(bench.path("w/file")).unwrap(), b"through");
+    assert!(bench.path("w/sub/rel").is_symlink());
+    assert_eq!(refusal(tree.write(Path::new("other"), b"")), FileRefusal::ReadOnly);
+}
+
+#[test]
+fn hidden_files_are_hidden_by_every_name() {
+    let bench = Bench::new();
+    bench.link("w/alias", ".env");
+    fs::hard_link(bench.path("w/.env"), bench.path("w/sub/hard")).unwrap();
+    fs::create_dir(bench.path("w/a")).unwrap();
+    fs::write(bench.path("w/a/target"), "A").unwrap();
+    bench.link("w/a/.env", "target");
+    fs::write(bench.path("w/key.pem"), "-----BEGIN PRIVATE KEY-----\n").unwrap();
+    fs::write(bench.path("w/cert.pem"), CERTIFICATE).unwrap();
+    assert_eq!(fs::read(bench.path("w/sub/hard")).unwrap(), b"w/.env", "control");
+    let tree = bench.tree();
+    for path in [".env", "alias", "sub/hard", "sub/../.env", "a/.env", "a/target", "key.pem"] {
+        assert_eq!(refusal(tree.read(Path::new(path), MAX)), FileRefusal::Hidden, "{path}");
+        assert_eq!(refusal(tree.write(Path::new(path), b"")), FileRefusal::Hidden, "{path}");
+    }
+    assert_eq!(tree.read(Path::new("cert.pem"), MAX).unwrap(), CERTIFICATE.as_bytes());
+    fs::write(bench.path("w/sub/.env"), "later").unwrap();
+    assert_eq!(refusal(tree.read(Path::new("sub/.env"), MAX)), FileRefusal::Hidden);
+    assert_eq!(refusal(tree.write(Path::new("sub/..foo/.env"), b"")), FileRefusal::Hidden);
+}
+
+#[test]
+fn protected_paths_are_read_but_not_written() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("w/inner/.git/hooks")).unwrap();
+    fs::write(bench.path("w/inner/.git/config"), "[remote \"o\"]\n\turl = https://u:hunter2@h/r\n").unwrap();
+    fs::write(bench.path("w/inner/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    bench.link("w/hooks", "inner/.git/hooks");
+    let tree = bench.tree();
+    assert_eq!(tree.read(Path::new(".claude/s"), MAX).unwrap(), b"w/.claude/s");
+    for path in [
+        ".claude/s",
+        ".claude/new",
+        "sub/.claude",
+        ".ringfence",
+        ".git",
+        "inner/.git/hooks/pre-commit",
+        "hooks/pre-commit",
+        "inner/.git/config",
+        "inner/.git/commondir",
+    ] {
+        assert_eq!(refusal(tree.write(Path::new(path), b"x")), FileRefusal::Protected, "{path}");
+    }
+    assert_eq!(refusal(tree.symlink(Path::new(".claude/l"), Path::new("../file"))), FileRefusal::Protected);
+    assert!(!bench.path("w/inner/.git/hooks/pre-commit").exists());
+    tree.write(Path::new("inner/.git/HEAD"), b"ref: refs/heads/x\n").unwrap();
+    let shown = String::from_utf8(tree.read(Path::new("inner/.git/config"), MAX).unwrap()).unwrap();
+    assert!(shown.contains("redacted@h") && !shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn writes_replace_in_one_step_and_keep_the_mode() {
+    let bench = Bench::new();
+    fs::set_permissions(bench.path("w/file"), fs::Permissions::from_mode(0o750)).unwrap();
+    let before = fs::metadata(bench.path("w/file")).unwrap();
+    let tree = bench.tree();
+    tree.write(Path::new("file"), b"new content").unwrap();
+    let after = fs::metadata(bench.path("w/file")).unwrap();
+    assert_eq!(fs::read(bench.path("w/file")).unwrap(), b"new content");
+    assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+    assert_ne!(after.ino(), before.ino());
+    tree.write(Path::new("sub/created"), b"c").unwrap();
+    assert_eq!(fs::read(bench.path("w/sub/created")).unwrap(), b"c");
+    assert!(missing(tree.write(Path::new("no/such/dir"), b"")));
+    let leftover =
+        tree.list(Path::new("")).unwrap().into_iter().any(|entry| entry.name.as_bytes().ends_with(b".tmp"));
+    assert!(!leftover);
+}
+
+/// S002-8, C-8, C-9: nothing is written through a link that leads nowhere or a file with a second name.
+#[test]
+fn writes_that_would_reach_something_else_are_refused() {
+    let bench = Bench::new();
+    bench.link("w/dangling", "nowhere");
+    bench.link("w/out", "{}new outside");
+    fs::hard_link(bench.path("w/file"), bench.path("w/second")).unwrap();
+    let tree = bench.tree();
+    assert_eq!(refusal(tree.write(Path::new("dangling"), b"x")), FileRefusal::DanglingLink);
+    assert_eq!(refusal(tree.write(Path::new("out"), b"x")), FileRefusal::Outside);
+    assert_eq!(refusal(tree.write(Path::new("second"), b"x")), FileRefusal::HardLinked);
+    assert_eq!(refusal(tree.write(&bench.path("r/file"), b"x")), FileRefusal::ReadOnly);
+    assert_eq!(refusal(tree.write(&bench.path("r/new"), b"x")), FileRefusal::ReadOnly);
+    for malformed in ["new/", "sub/..", "", "."] {
+        tree.write(Path::new(malformed), b"x").unwrap_err();
+    }
+    assert!(!bench.path("w/nowhere").exists() && !bench.path("new outside").exists());
+    assert_eq!(fs::read(bench.path("w/second")).unwrap(), b"w/file");
+}
+
+#[test]
+fn only_regular_files_are_files() {
+    let bench = Bench::new();
+    let fifo = bench.path("w/fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(bench.path("w/socket")).unwrap();
+    bench.link("r/null", "/dev/null");
+    let tree = bench.tree();
+    for path in ["fifo", "socket", "sub"] {
+        assert_eq!(refusal(tree.read(Path::new(path), MAX)), FileRefusal::NotRegular, "{path}");
+        assert_eq!(refusal(tree.write(Path::new(path), b"")), FileRefusal::NotRegular, "{path}");
+    }
+    assert_eq!(refusal(tree.read(&bench.path("r/null"), MAX)), FileRefusal::Outside);
+    assert_eq!(refusal(tree.list(Path::new("file"))), FileRefusal::NotDirectory);
+}
+
+#[test]
+fn reads_no_more_than_asked_for() {
+    let bench = Bench::new();
+    let tree = bench.tree();
+    assert_eq!(refusal(tree.read(Path::new("file"), 5)), FileRefusal::TooLarge);
+    assert_eq!(tree.read(Path::new("file"), 6).unwrap().len(), 6);
+}
+
+/// S000-9, S000-14: the root itself can be listed, nothing above it.
+#[test]
+fn lists_directories() {
+    let bench = Bench::new();
+    bench.link("w/link", "file");
+    let tree = bench.tree();
+    let names = |path: &Path| -> Vec<(String, ListedKind)> {
+        let entries = tree.list(path).unwrap();
+        entries.into_iter().map(|entry| (entry.name.into_string().unwrap(), entry.kind)).collect()
+    };
+    let expected = [
+        (".claude", ListedKind::Directory),
+        (".env", ListedKind::File),
+        ("file", ListedKind::File),
+        ("link", ListedKind::Link),
+        ("sub", ListedKind::Directory),
+    ];
+    let expected = expected.map(|(name, kind)| (name.to_owned(), kind));
+    assert_eq!(names(Path::new("")), expected);
+    assert_eq!(names(Path::new(".")), expected);
+    assert_eq!(names(&bench.path("w")), expected);
+    assert_eq!(refusal(tree.list(Path::new(".."))), FileRefusal::Outside);
+    assert_eq!(refusal(tree.list(Path::new("/"))), FileRefusal::Outside);
+}
+
+/// S000-15.
+#[test]
+fn links_are_made_only_to_the_inside() {
+    let bench = Bench::new();
+    bench.link("w/dir", "..");
+    let tree = bench.tree();
+    let link = |path: &str, target: &str| tree.symlink(Path::new(path), Path::new(target));
+    link("sub/good", "../file").unwrap();
+    link("future", "not yet/there").unwrap();
+    link("absolute", bench.path("w/file").to_str().unwrap()).unwrap();
+    assert_eq!(tree.read(Path::new("sub/good"), MAX).unwrap(), b"w/file");
+    for target in
+        ["../secret", "/etc/passwd", "sub/../../secret", "dir/secret", "/proc/self/root/etc", "../missing"]
+    {
+        assert_eq!(refusal(link("bad", target)), FileRefusal::Outside, "{target}");
+    }
+    assert_eq!(refusal(link("file", "sub")), FileRefusal::Exists);
+    assert_eq!(refusal(link("../l", "w/file")), FileRefusal::Outside);
+    assert!(!bench.path("w/bad").is_symlink() && !bench.path("l").is_symlink());
+}
+
+#[test]
+fn the_innermost_root_decides() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("w/shut")).unwrap();
+    fs::write(bench.path("w/shut/x"), "x").unwrap();
+    bench.link("w/in", "sub/deep");
+    let root = |path, access| Root { path: Bytes::from(bench.path(path)), access };
+    let roots = [root("w", Access::Write), root("w/sub", Access::Read), root("w/shut", Access::None)];
+    let tree = Tree::open(&roots, &TestRules).unwrap();
+    assert_eq!(tree.read(Path::new("in"), MAX).unwrap(), b"w/sub/deep");
+    assert_eq!(refusal(tree.write(Path::new("in"), b"")), FileRefusal::ReadOnly);
+    assert_eq!(refusal(tree.write(Path::new("sub/new"), b"")), FileRefusal::ReadOnly);
+    assert_eq!(refusal(tree.read(Path::new("shut/x"), MAX)), FileRefusal::Outside);
+    assert_eq!(refusal(tree.list(Path::new("shut"))), FileRefusal::Outside);
+}
+
+#[test]
+fn names_of_any_bytes() {
+    let bench = Bench::new();
+    let tree = bench.tree();
+    let odd = Path::new(OsStr::from_bytes(b"sub/a b\n\xff"));
+    tree.write(odd, b"odd").unwrap();
+    assert_eq!(tree.read(odd, MAX).unwrap(), b"odd");
+    let zero = Path::new(OsStr::from_bytes(b"a\0b"));
+    assert_eq!(refusal(tree.read(zero, MAX)), FileRefusal::Malformed);
+    let error = tree.read(Path::new("no\x1b[2J"), MAX).unwrap_err().to_string();
+    assert!(!error.contains('\x1b'), "{error}");
+}

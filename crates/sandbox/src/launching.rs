@@ -1,0 +1,135 @@
+//! From a spawned launcher to a sealed PID 1.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
+
+use ringfence_launch::step::Step;
+use ringfence_launch::wire::{Achieved, Message};
+use ringfence_types::Backend;
+use rustix::io::Errno;
+
+use crate::backend::bubblewrap;
+use crate::cgroup::Cgroups;
+use crate::control::{self, Control, Received};
+use crate::session::{Init, StartError};
+
+/// A launcher that has been told its namespaces and waits for the plan.
+///
+/// Dropped before it is finished, it takes the launcher with it: the socket closes first.
+pub(crate) struct Launching {
+    control: Control,
+    outer: Outer,
+    backend: Backend,
+    cgroups: Cgroups,
+}
+
+/// PID 1 has done everything in the plan and said what the kernel enforces.
+pub(crate) struct Sealed {
+    pub(crate) control: Control,
+    pub(crate) init: Init,
+    /// The program around PID 1, where there is one.
+    pub(crate) around: Option<Outer>,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) achieved: Achieved,
+}
+
+impl Launching {
+    /// Starts the launcher; it makes its namespaces while the caller works out the plan.
+    pub(crate) fn begin(backend: Backend, namespaces: u64, cgroups: Cgroups) -> Result<Self, StartError> {
+        let (control, theirs) = Control::pair().map_err(spawn_error)?;
+        let outer = Outer(crate::launcher::spawn(theirs).map_err(StartError::Spawn)?);
+        Self { control, outer, backend, cgroups }.tell(namespaces)
+    }
+
+    /// The same for a launcher that another program starts with `theirs` as its standard input.
+    pub(crate) fn under(
+        backend: Backend,
+        cgroups: Cgroups,
+        spawn: impl FnOnce(OwnedFd) -> Result<Child, StartError>,
+    ) -> Result<Self, StartError> {
+        let (control, theirs) = Control::pair().map_err(spawn_error)?;
+        let outer = Outer(spawn(theirs)?);
+        Self { control, outer, backend, cgroups }.tell(0)
+    }
+
+    fn tell(self, namespaces: u64) -> Result<Self, StartError> {
+        let entrances = self.cgroups.entrances().map_err(StartError::Spawn)?;
+        let fds: Vec<BorrowedFd<'_>> = entrances.iter().map(AsFd::as_fd).collect();
+        let start = Message::Start {
+            namespaces,
+            uid: u64::from(rustix::process::geteuid().as_raw()),
+            gid: u64::from(rustix::process::getegid().as_raw()),
+            cgroups: fds.len() as u64,
+        };
+        self.control.send(start, &fds).map_err(spawn_error)?;
+        Ok(self)
+    }
+
+    pub(crate) fn cgroups(&self) -> &Cgroups {
+        &self.cgroups
+    }
+
+    /// Hands over the plan and waits until it has been carried out.
+    pub(crate) fn finish(self, plan: &[u8]) -> Result<Sealed, StartError> {
+        let Self { control, mut outer, backend, cgroups } = self;
+        let memory = control::sealed("ringfence-plan", plan).map_err(spawn_error)?;
+        let init = started(&control, backend).map_err(|error| explained(error, backend, &mut outer))?;
+        // Our own launcher has cloned PID 1 and ended; bubblewrap stays around it.
+        let around = (backend == Backend::Bubblewrap).then_some(outer);
+        control.send(Message::Plan { length: plan.len() as u64 }, &[memory.as_fd()]).map_err(spawn_error)?;
+        let achieved = ready(&control, backend)?;
+        Ok(Sealed { control, init, around, cgroups, achieved })
+    }
+}
+
+fn started(control: &Control, backend: Backend) -> Result<Init, StartError> {
+    match expect(control, backend)? {
+        (Message::Started { .. }, Some(pidfd)) => Ok(Init::new(pidfd)),
+        _ => Err(StartError::NoReport { backend }),
+    }
+}
+
+fn ready(control: &Control, backend: Backend) -> Result<Achieved, StartError> {
+    match expect(control, backend)? {
+        (Message::Ready(achieved), _) => Ok(achieved),
+        _ => Err(StartError::NoReport { backend }),
+    }
+}
+
+fn expect(control: &Control, backend: Backend) -> Result<(Message, Option<OwnedFd>), StartError> {
+    match control.receive().map_err(spawn_error)? {
+        Received::End => Err(StartError::NoReport { backend }),
+        Received::Message(Message::Failed { step, operation, errno }, _) => {
+            let step = u32::try_from(step).ok().and_then(Step::from_wire).unwrap_or(Step::Receive);
+            let errno = Errno::from_raw_os_error(i32::try_from(errno).unwrap_or_default());
+            Err(StartError::Step { backend, step, operation, errno })
+        }
+        Received::Message(message, fd) => Ok((message, fd)),
+    }
+}
+
+/// Another program's own words are better than our silence about it.
+fn explained(error: StartError, backend: Backend, outer: &mut Outer) -> StartError {
+    match (error, backend) {
+        (StartError::NoReport { .. }, Backend::Bubblewrap) => match bubblewrap::complaint(&mut outer.0) {
+            Some(reason) => StartError::Unavailable { backend, reason },
+            None => StartError::NoReport { backend },
+        },
+        (error, _) => error,
+    }
+}
+
+fn spawn_error(errno: Errno) -> StartError {
+    StartError::Spawn(errno.into())
+}
+
+/// The process that was spawned. It ends by itself: after it has cloned PID 1, or because its socket closed.
+#[derive(Debug)]
+pub(crate) struct Outer(Child);
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        // Its exit code says nothing that the control socket has not said.
+        let _status = self.0.wait();
+    }
+}

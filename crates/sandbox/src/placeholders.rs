@@ -1,0 +1,620 @@
+//! Placeholders: what holds a protected name that does not exist, for as long as a session lasts.
+//!
+//! A read-only mount needs something to sit on, so an empty directory or a fixed small file is made on the host just
+//! before a launch and removed after it. Sessions that share a root share its placeholders; the last one removes them.
+//!
+//! Each root has three files in the registry directory, named by a digest of its path:
+//!
+//! - `.list`: what was made. An entry is written *before* its placeholder, so that a killed session leaves nothing
+//!   unknown: the next session in the root takes it over and removes it at its end, or [`sweep`] does.
+//! - `.lock`: held shared by every session for its life. Whoever gets it exclusively is alone.
+//! - `.turn`: held exclusively while the other two are looked at or changed.
+//!
+//! A session joins *before* it surveys. Otherwise the placeholders of another session could be surveyed as things that
+//! exist and be gone, with that session, before anything is mounted on them.
+//!
+//! INVARIANT: nothing of a user is ever removed. Directories go by `rmdir`, which only takes empty ones; files only if
+//! their content is still exactly ours.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use ringfence_types::Bytes;
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+use crate::survey::{Absent, Placeholder, SurveyedRoot};
+
+/// The placeholders of one session. Dropping it removes them, unless another session still needs them.
+#[derive(Debug)]
+pub struct Placeholders {
+    registry_dir: PathBuf,
+    roots: Vec<Held>,
+}
+
+/// What became of the absent names of one root. All paths are relative to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// A placeholder of ours is there: to be re-bound read-only.
+    pub held: Vec<PathBuf>,
+    /// Something else has come into being there meanwhile: to be re-bound read-only like anything that exists.
+    pub taken: Vec<PathBuf>,
+    /// Nothing can be made there, by us or from inside: a read-only filesystem, or another user's directory.
+    pub impossible: Vec<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceholderError {
+    #[error("cannot {action} `{}`", Bytes::from(path.as_path()).display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+}
+
+impl Placeholders {
+    /// Keeps the placeholders that other sessions have made in `roots` from going away.
+    pub fn join(registry_dir: &Path, roots: &[PathBuf]) -> Result<Self, PlaceholderError> {
+        make_registry(registry_dir)?;
+        let held: Result<Vec<Held>, PlaceholderError> =
+            roots.iter().map(|root| Held::join(registry_dir, root)).collect();
+        Ok(Self { registry_dir: registry_dir.to_owned(), roots: held? })
+    }
+
+    /// Makes what the survey found absent, and strikes from it what nobody can make. On an error, dropping removes
+    /// what was made so far.
+    pub fn fill(&mut self, root: &mut SurveyedRoot) -> Result<Outcome, PlaceholderError> {
+        let outcome = self.hold(&root.path, &root.absent)?;
+        root.absent.retain(|absent| !outcome.impossible.contains(&absent.path));
+        Ok(outcome)
+    }
+
+    fn hold(&mut self, root: &Path, absent: &[Absent]) -> Result<Outcome, PlaceholderError> {
+        if let Some(held) = self.roots.iter().find(|held| held.path == root) {
+            return held.fill(absent);
+        }
+        self.roots.push(Held::join(&self.registry_dir, root)?);
+        self.roots.last().map_or_else(|| Ok(Outcome::default()), |held| held.fill(absent))
+    }
+}
+
+/// Removes what killed sessions left behind, and says how many placeholders that were.
+pub fn sweep(registry_dir: &Path) -> Result<usize, PlaceholderError> {
+    let entries = match std::fs::read_dir(registry_dir) {
+        Ok(entries) => entries,
+        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(source) => {
+            return Err(PlaceholderError::Io { action: "list", path: registry_dir.to_owned(), source });
+        }
+    };
+    let mut removed = 0;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.extension() == Some(OsStr::new("list")) {
+            removed += Registry::at(path.with_extension("")).sweep()?;
+        }
+    }
+    Ok(removed)
+}
+
+/// One root's share in the registry, for the life of a session.
+#[derive(Debug)]
+struct Held {
+    path: PathBuf,
+    root: OwnedFd,
+    registry: Registry,
+    /// Locked shared.
+    lock: OwnedFd,
+}
+
+impl Held {
+    fn join(registry_dir: &Path, root: &Path) -> Result<Self, PlaceholderError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(root, flags, Mode::empty()).map_err(failed("open", root))?;
+        let registry = Registry::of(registry_dir, root);
+        let _turn = registry.take_turn()?;
+        let lock = registry.open("lock")?;
+        flock(&lock, FlockOperation::LockShared).map_err(failed("lock", &registry.file("lock")))?;
+        Ok(Self { path: root.to_owned(), root: fd, registry, lock })
+    }
+
+    fn fill(&self, absent: &[Absent]) -> Result<Outcome, PlaceholderError> {
+        let _turn = self.registry.take_turn()?;
+        let mut listed = self.registry.entries()?;
+        let known: BTreeSet<PathBuf> = listed.iter().map(|entry| entry.path.clone()).collect();
+        let mut outcome = Outcome::default();
+        let mut fresh = Vec::new();
+        for absent in absent {
+            match (self.exists(&absent.path)?, known.contains(&absent.path)) {
+                (true, true) => outcome.held.push(absent.path.clone()),
+                (true, false) => outcome.taken.push(absent.path.clone()),
+                (false, _) => fresh.push(Entry::of(absent)),
+            }
+        }
+        if !fresh.is_empty() {
+            listed.extend(fresh.iter().filter(|entry| !known.contains(&entry.path)).cloned());
+            self.registry.write(&self.path, &listed)?;
+        }
+        fresh.iter().try_for_each(|entry| self.make(entry, &mut outcome))?;
+        Ok(outcome)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool, PlaceholderError> {
+        match rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(failed("look at", &self.path.join(path))(errno)),
+        }
+    }
+
+    fn make(&self, entry: &Entry, outcome: &mut Outcome) -> Result<(), PlaceholderError> {
+        let made =
+            parent_of(self.root.as_fd(), &entry.path).and_then(|(parent, name)| entry.make(&parent, &name));
+        let list = match made {
+            Ok(()) => {
+                outcome.held.push(entry.path.clone());
+                return Ok(());
+            }
+            Err(Errno::EXIST) => &mut outcome.taken,
+            Err(Errno::ROFS) => &mut outcome.impossible,
+            Err(Errno::ACCESS | Errno::PERM) if self.is_others(&entry.path) => &mut outcome.impossible,
+            Err(errno) => return Err(failed("hold the place of", &self.path.join(&entry.path))(errno)),
+        };
+        list.push(entry.path.clone());
+        self.registry.strike(&entry.path)
+    }
+
+    /// A directory of our own could be made writable from inside, another user's cannot.
+    fn is_others(&self, path: &Path) -> bool {
+        let parent = parent_of(self.root.as_fd(), path).and_then(|(parent, _)| rustix::fs::fstat(&parent));
+        parent.is_ok_and(|stat| stat.st_uid != rustix::process::geteuid().as_raw())
+    }
+}
+
+impl Drop for Held {
+    /// Nothing can be reported from here; what cannot be removed now stays listed for the next session.
+    fn drop(&mut self) {
+        if let Ok(_turn) = self.registry.take_turn()
+            && alone(&self.lock)
+        {
+            drop(self.registry.remove_listed());
+        }
+    }
+}
+
+/// The three files of one root, without their extension.
+#[derive(Debug)]
+struct Registry {
+    stem: PathBuf,
+}
+
+impl Registry {
+    fn of(registry_dir: &Path, root: &Path) -> Self {
+        let digest = Sha256::digest(root.as_os_str().as_bytes());
+        let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Self::at(registry_dir.join(name))
+    }
+
+    fn at(stem: PathBuf) -> Self {
+        Self { stem }
+    }
+
+    fn file(&self, extension: &str) -> PathBuf {
+        self.stem.with_extension(extension)
+    }
+
+    fn open(&self, extension: &str) -> Result<OwnedFd, PlaceholderError> {
+        let path = self.file(extension);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(failed("open", &path))
+    }
+
+    /// Held until it is dropped.
+    fn take_turn(&self) -> Result<OwnedFd, PlaceholderError> {
+        let turn = self.open("turn")?;
+        flock(&turn, FlockOperation::LockExclusive).map_err(failed("lock", &self.file("turn")))?;
+        Ok(turn)
+    }
+
+    fn sweep(&self) -> Result<usize, PlaceholderError> {
+        let _turn = self.take_turn()?;
+        let lock = self.open("lock")?;
+        if alone(&lock) { self.remove_listed() } else { Ok(0) }
+    }
+
+    fn content(&self) -> Result<Vec<u8>, PlaceholderError> {
+        let mut content = Vec::new();
+        match File::open(self.file("list")).and_then(|mut file| file.read_to_end(&mut content)) {
+            Ok(_) => Ok(content),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(content),
+            Err(source) => Err(PlaceholderError::Io { action: "read", path: self.file("list"), source }),
+        }
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, PlaceholderError> {
+        Ok(parse(&self.content()?).map(|(_, entries)| entries).unwrap_or_default())
+    }
+
+    fn strike(&self, path: &Path) -> Result<(), PlaceholderError> {
+        let Some((root, mut entries)) = parse(&self.content()?) else { return Ok(()) };
+        entries.retain(|entry| entry.path != path);
+        self.write(&root, &entries)
+    }
+
+    /// A list that is cut off by a crash names fewer placeholders than exist, so it is replaced whole.
+    fn write(&self, root: &Path, entries: &[Entry]) -> Result<(), PlaceholderError> {
+        let mut content = [root.as_os_str().as_bytes(), b"\0"].concat();
+        entries.iter().for_each(|entry| entry.encode(&mut content));
+        let (fresh, list) = (self.file("new"), self.file("list"));
+        let written = File::create(&fresh).and_then(|mut file| file.write_all(&content));
+        written.and_then(|()| std::fs::rename(&fresh, &list)).map_err(|source| PlaceholderError::Io {
+            action: "write",
+            path: list,
+            source,
+        })
+    }
+
+    /// Removes everything listed, and the list.
+    fn remove_listed(&self) -> Result<usize, PlaceholderError> {
+        let Some((root, entries)) = parse(&self.content()?) else { return Ok(0) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let removed = match rustix::fs::open(&root, flags, Mode::empty()) {
+            Ok(fd) => entries.iter().rev().filter(|entry| entry.remove(fd.as_fd()).is_ok()).count(),
+            Err(Errno::NOENT | Errno::NOTDIR) => 0,
+            Err(errno) => return Err(failed("open", &root)(errno)),
+        };
+        match std::fs::remove_file(self.file("list")) {
+            Ok(()) => Ok(removed),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(removed),
+            Err(source) => Err(PlaceholderError::Io { action: "remove", path: self.file("list"), source }),
+        }
+    }
+}
+
+/// One placeholder, as listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    path: PathBuf,
+    /// `None` for a directory.
+    content: Option<Vec<u8>>,
+}
+
+impl Entry {
+    fn of(absent: &Absent) -> Self {
+        let content = match absent.placeholder {
+            Placeholder::Directory => None,
+            Placeholder::File(content) => Some(content.to_vec()),
+        };
+        Self { path: absent.path.clone(), content }
+    }
+
+    /// Kind, path and content, each ended by a zero byte; neither path nor content can hold one.
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if self.content.is_some() { b"file\0" } else { b"directory\0" });
+        out.extend_from_slice(self.path.as_os_str().as_bytes());
+        out.push(0);
+        out.extend_from_slice(self.content.as_deref().unwrap_or_default());
+        out.push(0);
+    }
+
+    fn make(&self, parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+        let Some(content) = &self.content else {
+            return rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755));
+        };
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
+        rustix::io::write(&file, content).map(drop)
+    }
+
+    fn remove(&self, root: BorrowedFd<'_>) -> Result<(), Errno> {
+        let (parent, name) = parent_of(root, &self.path)?;
+        match &self.content {
+            None => rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR),
+            Some(content) if is_exactly(&parent, &name, content) => {
+                rustix::fs::unlinkat(&parent, name, AtFlags::empty())
+            }
+            Some(_) => Err(Errno::EXIST),
+        }
+    }
+}
+
+fn is_exactly(parent: &OwnedFd, name: &OsStr, content: &[u8]) -> bool {
+    let regular = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Some(file) = regular.then(|| rustix::fs::openat(parent, name, flags, Mode::empty()).ok()).flatten()
+    else {
+        return false;
+    };
+    let mut found = Vec::new();
+    File::from(file).take(content.len() as u64 + 1).read_to_end(&mut found).is_ok() && found == content
+}
+
+/// The directory a placeholder goes into, reached without a symbolic link, and its name there.
+fn parent_of(root: BorrowedFd<'_>, path: &Path) -> Result<(OwnedFd, OsString), Errno> {
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    // Not O_PATH: the descriptor is also asked for its owner.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat2(root, parent, flags, Mode::empty(), resolve)?;
+    Ok((fd, name.to_owned()))
+}
+
+/// The root and the entries of a list; `None` if there is no list.
+fn parse(content: &[u8]) -> Option<(PathBuf, Vec<Entry>)> {
+    let mut fields = content.split(|byte| *byte == 0);
+    let root = fields.next().filter(|root| !root.is_empty())?;
+    let mut entries = Vec::new();
+    while let (Some(kind), Some(path), Some(content)) = (fields.next(), fields.next(), fields.next()) {
+        let content = (kind == b"file").then(|| content.to_vec());
+        entries.push(Entry { path: PathBuf::from(OsString::from_vec(path.to_vec())), content });
+    }
+    Some((PathBuf::from(OsStr::from_bytes(root)), entries))
+}
+
+fn make_registry(path: &Path) -> Result<(), PlaceholderError> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|source| PlaceholderError::Io { action: "create", path: path.to_owned(), source })
+}
+
+/// Whether no other session holds the lock; if so, it is now held exclusively.
+fn alone(lock: &OwnedFd) -> bool {
+    flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+fn flock(fd: &OwnedFd, operation: FlockOperation) -> Result<(), Errno> {
+    rustix::io::retry_on_intr(|| rustix::fs::flock(fd, operation))
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(Errno) -> PlaceholderError {
+    let path = path.to_owned();
+    move |errno| PlaceholderError::Io { action, path, source: io::Error::from(errno) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Bench {
+        dir: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir_all(dir.path().join("ws/.git")).unwrap();
+            Self { dir }
+        }
+
+        fn registry(&self) -> PathBuf {
+            self.dir.path().join("state/placeholders")
+        }
+
+        fn ws(&self) -> PathBuf {
+            self.dir.path().join("ws")
+        }
+
+        fn create(&self) -> Placeholders {
+            self.create_with(&absent()).0
+        }
+
+        fn create_with(&self, absent: &[Absent]) -> (Placeholders, Outcome) {
+            let mut placeholders = Placeholders::join(&self.registry(), &[self.ws()]).unwrap();
+            let outcome = placeholders.fill(&mut surveyed(&self.ws(), absent)).unwrap();
+            (placeholders, outcome)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let list = |path: &str| {
+                let entries = fs::read_dir(self.ws().join(path)).unwrap();
+                entries
+                    .map(|e| e.unwrap().path().strip_prefix(self.ws()).unwrap().display().to_string())
+                    .collect()
+            };
+            let mut names: Vec<String> = list("");
+            names.extend::<Vec<String>>(list(".git"));
+            names.sort();
+            names
+        }
+
+        /// A session that was killed: its placeholders exist, its list too, its lock is free.
+        fn crash(&self) {
+            let list = Registry::of(&self.registry(), &self.ws()).file("list");
+            let placeholders = self.create();
+            let content = fs::read(&list).unwrap();
+            fs::remove_file(&list).unwrap();
+            drop(placeholders);
+            fs::write(&list, content).unwrap();
+        }
+    }
+
+    fn absent() -> Vec<Absent> {
+        let new = |path: &str, placeholder| Absent { path: PathBuf::from(path), placeholder };
+        vec![
+            new(".vscode", Placeholder::Directory),
+            new(".git/commondir", Placeholder::File(b".\n")),
+            new(".git/config.worktree", Placeholder::File(b"")),
+        ]
+    }
+
+    fn surveyed(path: &Path, absent: &[Absent]) -> SurveyedRoot {
+        SurveyedRoot { path: path.to_owned(), absent: absent.to_vec(), ..SurveyedRoot::default() }
+    }
+
+    const ALL: [&str; 4] = [".git", ".git/commondir", ".git/config.worktree", ".vscode"];
+
+    #[test]
+    fn they_exist_for_the_life_of_the_session() {
+        let bench = Bench::new();
+        let (placeholders, outcome) = bench.create_with(&absent());
+        assert_eq!(bench.names(), ALL);
+        assert_eq!(fs::read(bench.ws().join(".git/commondir")).unwrap(), b".\n");
+        assert_eq!(outcome.held.len(), 3);
+        assert!(outcome.taken.is_empty() && outcome.impossible.is_empty());
+        drop(placeholders);
+        assert_eq!(bench.names(), [".git"]);
+    }
+
+    #[test]
+    fn the_last_of_several_sessions_removes_them() {
+        let bench = Bench::new();
+        let first = bench.create();
+        let (second, outcome) = bench.create_with(&absent());
+        assert_eq!(outcome.held.len(), 3);
+        drop(first);
+        assert_eq!(bench.names(), ALL);
+        assert_eq!(sweep(&bench.registry()).unwrap(), 0);
+        assert_eq!(bench.names(), ALL);
+        drop(second);
+        assert_eq!(bench.names(), [".git"]);
+    }
+
+    #[test]
+    fn a_later_session_may_need_more() {
+        let bench = Bench::new();
+        let first = bench.create();
+        let more = vec![Absent { path: PathBuf::from(".idea"), placeholder: Placeholder::Directory }];
+        drop(bench.create_with(&more));
+        assert!(bench.ws().join(".idea").exists());
+        drop(first);
+        assert_eq!(bench.names(), [".git"]);
+    }
+
+    /// A session that needs nothing itself still keeps what it may have seen.
+    #[test]
+    fn joining_is_enough_to_keep_them() {
+        let bench = Bench::new();
+        let first = bench.create();
+        let second = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
+        drop(first);
+        assert_eq!(bench.names(), ALL);
+        drop(second);
+        assert_eq!(bench.names(), [".git"]);
+    }
+
+    #[test]
+    fn what_a_killed_session_left_is_removed_by_the_next_or_by_a_sweep() {
+        let bench = Bench::new();
+        bench.crash();
+        assert_eq!(bench.names(), ALL);
+        assert_eq!(sweep(&bench.registry()).unwrap(), 3);
+        assert_eq!(bench.names(), [".git"]);
+        assert_eq!(sweep(&bench.registry()).unwrap(), 0);
+
+        bench.crash();
+        let next = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
+        assert_eq!(bench.names(), ALL);
+        drop(next);
+        assert_eq!(bench.names(), [".git"]);
+    }
+
+    #[test]
+    fn nothing_of_a_user_is_removed() {
+        let bench = Bench::new();
+        bench.crash();
+        fs::write(bench.ws().join(".vscode/settings.json"), "{}").unwrap();
+        fs::write(bench.ws().join(".git/commondir"), "../elsewhere\n").unwrap();
+        assert_eq!(sweep(&bench.registry()).unwrap(), 1);
+        assert!(bench.ws().join(".vscode/settings.json").exists());
+        assert_eq!(fs::read(bench.ws().join(".git/commondir")).unwrap(), b"../elsewhere\n");
+    }
+
+    #[test]
+    fn a_name_that_exists_meanwhile_is_taken_and_stays() {
+        let bench = Bench::new();
+        fs::create_dir(bench.ws().join(".vscode")).unwrap();
+        let (placeholders, outcome) = bench.create_with(&absent());
+        assert_eq!(outcome.taken, [PathBuf::from(".vscode")]);
+        drop(placeholders);
+        assert_eq!(bench.names(), [".git", ".vscode"]);
+    }
+
+    /// A directory of another user's, where nothing can be made from inside either. Root gives up its power over
+    /// files for it, on one thread.
+    #[test]
+    fn a_place_where_nothing_can_be_made_needs_none() {
+        use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+        let bench = Bench::new();
+        let is_root = rustix::process::geteuid().is_root();
+        let place = if is_root { bench.ws() } else { PathBuf::from("/usr") };
+        if is_root {
+            std::os::unix::fs::chown(&place, Some(65534), Some(65534)).unwrap();
+        }
+        let name = PathBuf::from("ringfence-placeholder-test");
+        let absent = [Absent { path: name.clone(), placeholder: Placeholder::Directory }];
+        let mut root = surveyed(&place, &absent);
+        let registry = bench.registry();
+        let outcome = std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let none = CapabilitySet::empty();
+                set_capabilities(
+                    None,
+                    CapabilitySets { effective: none, permitted: none, inheritable: none },
+                )
+                .unwrap();
+                Placeholders::join(&registry, &[]).unwrap().fill(&mut root).unwrap()
+            });
+            worker.join().unwrap()
+        });
+        assert_eq!(outcome.impossible, [name]);
+        assert!(root.absent.is_empty() && outcome.held.is_empty());
+    }
+
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let bench = Bench::new();
+        fs::remove_dir(bench.ws().join(".git")).unwrap();
+        fs::create_dir(bench.dir.path().join("outside")).unwrap();
+        std::os::unix::fs::symlink("../outside", bench.ws().join(".git")).unwrap();
+        let mut placeholders = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
+        placeholders.fill(&mut surveyed(&bench.ws(), &absent())).unwrap_err();
+        drop(placeholders);
+        assert_eq!(fs::read_dir(bench.dir.path().join("outside")).unwrap().count(), 0);
+        assert!(!bench.ws().join(".vscode").exists());
+    }
+
+    #[test]
+    fn a_dangling_link_with_the_name_is_taken() {
+        let bench = Bench::new();
+        std::os::unix::fs::symlink("/nonexistent/x", bench.ws().join(".vscode")).unwrap();
+        assert_eq!(bench.create_with(&absent()).1.taken, [PathBuf::from(".vscode")]);
+    }
+
+    #[test]
+    fn a_root_that_vanished_is_forgotten() {
+        let bench = Bench::new();
+        bench.crash();
+        fs::remove_dir_all(bench.ws()).unwrap();
+        assert_eq!(sweep(&bench.registry()).unwrap(), 0);
+        let lists = fs::read_dir(bench.registry()).unwrap();
+        assert!(!lists.flatten().any(|entry| entry.path().extension() == Some(OsStr::new("list"))));
+    }
+
+    #[test]
+    fn a_sweep_of_nothing_is_nothing() {
+        assert_eq!(sweep(Path::new("/nonexistent/registry")).unwrap(), 0);
+    }
+
+    #[test]
+    fn many_sessions_at_once_leave_nothing() {
+        let bench = Bench::new();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..25 {
+                        let (_placeholders, outcome) = bench.create_with(&absent());
+                        assert_eq!(outcome.held.len(), 3, "{outcome:?}");
+                        assert!(bench.ws().join(".git/commondir").exists());
+                    }
+                });
+            }
+        });
+        assert_eq!(bench.names(), [".git"]);
+    }
+}

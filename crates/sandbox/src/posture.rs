@@ -1,0 +1,153 @@
+//! From what the launcher read back from the kernel to the posture that is shown, recorded and compared with the floor.
+
+use std::collections::BTreeMap;
+
+use ringfence_launch::wire::Achieved;
+use ringfence_types::{Backend, Control, Level, NetMode, Posture};
+
+use crate::cgroup::Cgroups;
+use crate::spec::{Spec, View};
+
+/// What was asked of the kernel and what it said afterwards.
+pub(crate) struct Evidence<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) achieved: Achieved,
+    pub(crate) landlock_abi: Option<u32>,
+    pub(crate) cgroups: &'a Cgroups,
+}
+
+pub(crate) fn posture(evidence: &Evidence<'_>) -> Posture {
+    let backend = evidence.spec.backend;
+    let landlock_abi = evidence.landlock_abi.filter(|_| evidence.achieved.landlock == 1);
+    let mut controls = BTreeMap::new();
+    for control in Control::ALL {
+        controls.insert(*control, level(*control, evidence, landlock_abi));
+    }
+    Posture { backend, controls, landlock_abi }
+}
+
+fn level(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u32>) -> Level {
+    let spec = evidence.spec;
+    if control == Control::Env {
+        return enforced("cleared environment");
+    }
+    if control == Control::Limits {
+        return limits(evidence);
+    }
+    match spec.backend {
+        Backend::Native | Backend::Bubblewrap => namespaced(control, evidence, landlock_abi),
+        Backend::Landlock => landlocked(control, evidence, landlock_abi),
+        Backend::External => external(control, evidence),
+        Backend::None => absent("the backend `none` contains nothing", "leave out --backend none"),
+    }
+}
+
+fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u32>) -> Level {
+    let spec = evidence.spec;
+    let Some(abi) = landlock_abi else {
+        return match control {
+            Control::Syscalls => syscalls(evidence),
+            Control::Net if spec.net == NetMode::None => enforced("network namespace"),
+            Control::Pid => enforced("PID namespace"),
+            Control::Ipc => enforced("IPC namespace"),
+            _ => Level::Partial {
+                by: "mounts".into(),
+                missing: "Landlock is not available in this kernel".into(),
+            },
+        };
+    };
+    match control {
+        Control::FsRead | Control::FsWrite if matches!(spec.view, View::WholeMachine { .. }) => {
+            absent("the profile `danger` gives the whole machine", "use --profile workspace")
+        }
+        Control::FsRead | Control::FsWrite => enforced(&format!("mounts, Landlock ABI {abi}")),
+        Control::Net => net(spec),
+        Control::Pid => enforced("PID namespace"),
+        Control::Ipc if spec.net == NetMode::Full && abi < 6 => Level::Partial {
+            by: "IPC namespace".into(),
+            missing: "abstract Unix sockets of the host (needs Landlock ABI 6, Linux 6.12)".into(),
+        },
+        Control::Ipc => enforced("IPC namespace, own sockets only"),
+        Control::Syscalls => syscalls(evidence),
+        Control::Limits | Control::Env => enforced(""),
+    }
+}
+
+fn landlocked(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u32>) -> Level {
+    let Some(abi) = landlock_abi else {
+        return absent(
+            "Landlock is not available in this kernel",
+            "use Linux 5.13 or newer with Landlock enabled",
+        );
+    };
+    match control {
+        Control::FsRead => Level::Partial {
+            by: format!("Landlock ABI {abi}"),
+            missing: "hidden files inside a readable root cannot be masked".into(),
+        },
+        Control::FsWrite => Level::Partial {
+            by: format!("Landlock ABI {abi}"),
+            missing: "protected paths inside a writable root stay writable".into(),
+        },
+        Control::Net if evidence.spec.net == NetMode::None => enforced("seccomp (no internet sockets)"),
+        Control::Net => net(evidence.spec),
+        Control::Pid if abi >= 6 => Level::Partial {
+            by: "Landlock scopes (signals, ptrace)".into(),
+            missing: "processes of the host can be seen".into(),
+        },
+        Control::Pid => absent("no PID namespace could be made", "see `ringfence doctor`"),
+        Control::Ipc => absent(
+            "host Unix sockets and System V IPC are within reach",
+            "enable unprivileged user namespaces",
+        ),
+        Control::Syscalls => syscalls(evidence),
+        Control::Limits | Control::Env => enforced(""),
+    }
+}
+
+fn external(control: Control, evidence: &Evidence<'_>) -> Level {
+    match control {
+        Control::Syscalls => syscalls(evidence),
+        _ => Level::Declared { by: "the operator declared an outer container as the boundary".into() },
+    }
+}
+
+/// `full` is what was asked for: the control is the absence of a network, and there is none.
+fn net(spec: &Spec) -> Level {
+    match spec.net {
+        NetMode::None => enforced("network namespace"),
+        NetMode::Filtered | NetMode::Full => {
+            absent("the network of the host was asked for with --net full", "use --net none")
+        }
+    }
+}
+
+fn syscalls(evidence: &Evidence<'_>) -> Level {
+    let Achieved { no_new_privs, seccomp_mode, capabilities_empty, .. } = evidence.achieved;
+    match (no_new_privs, seccomp_mode, capabilities_empty) {
+        (1, 2, 1) => enforced("seccomp, no_new_privs, no capabilities"),
+        (1, 2, _) => {
+            Level::Partial { by: "seccomp, no_new_privs".into(), missing: "capabilities remain".into() }
+        }
+        _ => absent("no seccomp filter is in force", "use a kernel with CONFIG_SECCOMP_FILTER"),
+    }
+}
+
+fn limits(evidence: &Evidence<'_>) -> Level {
+    let cgroups = evidence.cgroups;
+    let (memory, pids) = (cgroups.controls("memory"), cgroups.controls("pids"));
+    let by = match (memory, pids) {
+        (true, true) => format!("{}, rlimits, wall clock", cgroups.describe()),
+        (true, false) | (false, true) => format!("{} in part, rlimits, wall clock", cgroups.describe()),
+        (false, false) => "rlimits (memory per process), wall clock".to_owned(),
+    };
+    enforced(&by)
+}
+
+fn enforced(by: &str) -> Level {
+    Level::Enforced { by: by.to_owned() }
+}
+
+fn absent(reason: &str, fix: &str) -> Level {
+    Level::Absent { reason: reason.to_owned(), fix: fix.to_owned() }
+}

@@ -1,0 +1,410 @@
+//! Standard streams, signals and the clock of one foreground command: a single poll loop.
+//!
+//! No descriptor of the caller ever enters the sandbox: a standard input that is a directory or a socket would be a
+//! way out. Bytes are copied, unchanged, through pipes or a terminal of the sandbox's own.
+//!
+//! INVARIANT: the loop never blocks on the caller's descriptors, so a consumer that stops reading cannot hold up the
+//! timeout.
+
+mod pump;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use ringfence_launch::wire::Message;
+use ringfence_types::{Exit, LimitName, StreamSummary};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+
+use crate::session::{RunError, Session, Terminal};
+use pump::{Inward, Outward};
+
+/// Where a command's standard input comes from.
+#[derive(Debug)]
+pub enum Source<'a> {
+    Empty,
+    Fd(BorrowedFd<'a>),
+    /// The command gets a terminal of its own; the caller has put this one into raw mode.
+    Terminal(BorrowedFd<'a>),
+    Bytes(&'a [u8]),
+}
+
+/// Where an output stream goes.
+#[derive(Debug)]
+pub enum Target<'a> {
+    Discard,
+    Fd(BorrowedFd<'a>),
+    /// As `Fd`, and the command sees a terminal.
+    Terminal(BorrowedFd<'a>),
+    Buffer(&'a mut Vec<u8>),
+}
+
+/// A signal to the supervisor that is meant for the command: a byte on `fd` says that it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupt<'a> {
+    pub signal: i32,
+    pub fd: BorrowedFd<'a>,
+}
+
+/// How a command is connected and bounded.
+#[derive(Debug)]
+pub struct Io<'a> {
+    pub stdin: Source<'a>,
+    pub stdout: Target<'a>,
+    pub stderr: Target<'a>,
+    pub interrupts: &'a [Interrupt<'a>],
+    pub timeout: Option<Duration>,
+    /// Per stream; what goes beyond is read, dropped and counted.
+    pub output_bytes: u64,
+}
+
+/// What became of a command.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    pub exit: Exit,
+    pub limit_hit: Option<LimitName>,
+    pub duration: Duration,
+    pub stdout: StreamSummary,
+    pub stderr: StreamSummary,
+}
+
+/// Between the polite signal and the kill.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How long a consumer may hold up the last bytes of a command that was killed.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// The pipes of one command and what to ask of PID 1.
+pub(crate) struct Wiring {
+    pub(crate) ask: Terminal,
+    inside: Vec<OwnedFd>,
+    stdin: Option<OwnedFd>,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+}
+
+impl Wiring {
+    pub(crate) fn new(io: &Io<'_>) -> io::Result<Self> {
+        let mut wiring = Self {
+            ask: terminal(io),
+            inside: Vec::with_capacity(3),
+            stdin: None,
+            stdout: None,
+            stderr: None,
+        };
+        if !matches!(io.stdin, Source::Terminal(_)) {
+            let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+            wiring.inside.push(read);
+            wiring.stdin = Some(nonblocking(write)?);
+        }
+        if !matches!(io.stdout, Target::Terminal(_)) {
+            wiring.stdout = Some(wiring.output()?);
+        }
+        if !matches!(io.stderr, Target::Terminal(_)) {
+            wiring.stderr = Some(wiring.output()?);
+        }
+        Ok(wiring)
+    }
+
+    fn output(&mut self) -> io::Result<OwnedFd> {
+        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        self.inside.push(write);
+        nonblocking(read)
+    }
+
+    /// The ends for the command.
+    pub(crate) fn inside(&self) -> Vec<BorrowedFd<'_>> {
+        self.inside.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// Once they are sent: our copies would keep the pipes open.
+    pub(crate) fn close_inside(mut self) -> Self {
+        self.inside.clear();
+        self
+    }
+}
+
+fn nonblocking(fd: OwnedFd) -> io::Result<OwnedFd> {
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    Ok(fd)
+}
+
+fn terminal(io: &Io<'_>) -> Terminal {
+    let on = |is: bool| is.then_some(());
+    let streams = [
+        on(matches!(io.stdin, Source::Terminal(_))),
+        on(matches!(io.stdout, Target::Terminal(_))),
+        on(matches!(io.stderr, Target::Terminal(_))),
+    ];
+    let size = caller_terminal(io).and_then(|fd| rustix::termios::tcgetwinsize(fd).ok());
+    Terminal { streams, rows: size.map_or(24, |s| s.ws_row), columns: size.map_or(80, |s| s.ws_col) }
+}
+
+fn caller_terminal<'a>(io: &Io<'a>) -> Option<BorrowedFd<'a>> {
+    match (&io.stdin, &io.stdout, &io.stderr) {
+        (Source::Terminal(fd), _, _) => Some(*fd),
+        (_, Target::Terminal(fd), _) | (_, _, Target::Terminal(fd)) => Some(*fd),
+        _ => None,
+    }
+}
+
+/// Runs the loop until the command has ended and its output has been delivered.
+pub(crate) fn attend(
+    session: &mut Session,
+    id: u64,
+    wiring: Wiring,
+    io: Io<'_>,
+) -> Result<Finished, RunError> {
+    let mut attendance = Attendance::new(id, wiring, io);
+    while !attendance.is_over() {
+        attendance.turn(session)?;
+    }
+    Ok(attendance.finish())
+}
+
+/// Whether something can be read without waiting.
+pub(crate) fn readable(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).map(|ready| ready > 0)
+}
+
+struct Attendance<'a> {
+    id: u64,
+    started: Instant,
+    stdin: Inward<'a>,
+    stdout: Outward<'a>,
+    stderr: Outward<'a>,
+    caller_terminal: Option<BorrowedFd<'a>>,
+    interrupts: &'a [Interrupt<'a>],
+    ladder: Ladder,
+    errno: Option<i32>,
+    status: Option<i32>,
+}
+
+/// What to do when, if the command does not end by itself.
+#[derive(Default)]
+struct Ladder {
+    terminate_at: Option<Instant>,
+    kill_at: Option<Instant>,
+    give_up_at: Option<Instant>,
+    timed_out: bool,
+    interrupted: bool,
+}
+
+impl<'a> Attendance<'a> {
+    fn new(id: u64, wiring: Wiring, io: Io<'a>) -> Self {
+        let started = Instant::now();
+        let caller_terminal = caller_terminal(&io);
+        Self {
+            id,
+            started,
+            stdin: Inward::new(io.stdin, wiring.stdin),
+            stdout: Outward::new("stdout", wiring.stdout, io.stdout, io.output_bytes),
+            stderr: Outward::new("stderr", wiring.stderr, io.stderr, io.output_bytes),
+            caller_terminal,
+            interrupts: io.interrupts,
+            ladder: Ladder { terminate_at: io.timeout.map(|timeout| started + timeout), ..Ladder::default() },
+            errno: None,
+            status: None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let delivered = self.stdout.is_done() && self.stderr.is_done();
+        let abandoned = self.ladder.give_up_at.is_some_and(|at| Instant::now() >= at);
+        self.status.is_some() && (delivered || abandoned)
+    }
+
+    fn turn(&mut self, session: &mut Session) -> Result<(), RunError> {
+        let ready = self.wait(session)?;
+        if ready.control {
+            self.hear(session)?;
+        }
+        for signal in ready.signals {
+            self.forward(session, signal)?;
+        }
+        self.stdin.turn();
+        self.stdout.turn();
+        self.stderr.turn();
+        self.climb(session)
+    }
+
+    fn wait(&self, session: &Session) -> Result<Ready, RunError> {
+        let control = session.control();
+        let mut fds = vec![PollFd::from_borrowed_fd(control, control_interest(self.status))];
+        fds.extend(self.interrupts.iter().map(|i| PollFd::from_borrowed_fd(i.fd, PollFlags::IN)));
+        let streams = [self.stdin.interest(), self.stdout.interest(), self.stderr.interest()];
+        fds.extend(streams.into_iter().flatten().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        match rustix::event::poll(&mut fds, self.patience().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(RunError::Relay(errno.into())),
+        }
+        let mut answered = fds.iter().map(|fd| !fd.revents().is_empty());
+        let control = answered.next().unwrap_or(false);
+        let signals = self.interrupts.iter().zip(answered).filter(|(_, came)| *came).map(|(i, _)| *i);
+        let signals =
+            signals.filter(|interrupt| drain(interrupt.fd)).map(|interrupt| interrupt.signal).collect();
+        Ok(Ready { control, signals })
+    }
+
+    fn patience(&self) -> Option<Timespec> {
+        let next = [self.ladder.terminate_at, self.ladder.kill_at, self.ladder.give_up_at]
+            .into_iter()
+            .flatten()
+            .min()?;
+        let left = next.saturating_duration_since(Instant::now());
+        let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+        Some(Timespec { tv_sec: seconds, tv_nsec: i64::from(left.subsec_nanos()) })
+    }
+
+    fn hear(&mut self, session: &mut Session) -> Result<(), RunError> {
+        match session.next_event()? {
+            Some((Message::Terminal { id }, Some(master))) if id == self.id => self.adopt(&master),
+            Some((Message::NotExecuted { id, errno }, _)) if id == self.id => {
+                self.errno = i32::try_from(errno).ok();
+                Ok(())
+            }
+            Some((Message::Exited { id, status, .. }, _)) if id == self.id => {
+                self.status = Some(i32::try_from(status).unwrap_or_default());
+                self.stdin.close();
+                if self.ladder.kill_at.is_some() || self.ladder.timed_out {
+                    self.ladder.give_up_at = Some(Instant::now() + FLUSH);
+                }
+                (self.ladder.terminate_at, self.ladder.kill_at) = (None, None);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The master end of the command's terminal.
+    fn adopt(&mut self, master: &OwnedFd) -> Result<(), RunError> {
+        let copy = || -> Result<OwnedFd, RunError> {
+            nonblocking(master.try_clone().map_err(RunError::Relay)?).map_err(RunError::Relay)
+        };
+        self.stdin.adopt(copy()?);
+        // One terminal carries both output streams; it is read once.
+        if !self.stdout.adopt(copy()?) {
+            self.stderr.adopt(copy()?);
+        }
+        Ok(())
+    }
+
+    fn forward(&mut self, session: &Session, signal: i32) -> Result<(), RunError> {
+        if signal == libc::SIGWINCH {
+            self.resize();
+            return Ok(());
+        }
+        let again = std::mem::replace(&mut self.ladder.interrupted, true);
+        if again {
+            return session.kill_call(self.id);
+        }
+        if signal != libc::SIGINT {
+            self.ladder.kill_at = Some(Instant::now() + GRACE);
+        }
+        session.signal(self.id, signal)
+    }
+
+    fn resize(&self) {
+        if let (Some(caller), Some(master)) = (self.caller_terminal, self.stdin.terminal())
+            && let Ok(size) = rustix::termios::tcgetwinsize(caller)
+        {
+            // A terminal that is gone does not need a size.
+            let _gone = rustix::termios::tcsetwinsize(master, size);
+        }
+    }
+
+    fn climb(&mut self, session: &Session) -> Result<(), RunError> {
+        let now = Instant::now();
+        let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
+        if due(self.ladder.terminate_at) {
+            self.ladder.timed_out = true;
+            self.ladder.terminate_at = None;
+            self.ladder.kill_at = Some(now + GRACE);
+            session.signal(self.id, libc::SIGTERM)?;
+        }
+        if due(self.ladder.kill_at) {
+            // Again each round: a command that forks faster than it is killed is caught when the session is dropped.
+            self.ladder.kill_at = Some(now + Duration::from_millis(20));
+            session.kill_call(self.id)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Finished {
+        let status = self.status.unwrap_or_default();
+        let exit = match (self.ladder.timed_out, self.errno) {
+            (true, _) => Exit::TimedOut,
+            (_, Some(errno)) => Exit::NotExecuted { errno },
+            _ => decode(status),
+        };
+        let (stdout, stderr) = (self.stdout.summary(), self.stderr.summary());
+        let truncated = stdout.dropped + stderr.dropped > 0;
+        Finished {
+            exit,
+            limit_hit: limit_of(exit, truncated),
+            duration: self.started.elapsed(),
+            stdout,
+            stderr,
+        }
+    }
+}
+
+struct Ready {
+    control: bool,
+    signals: Vec<i32>,
+}
+
+/// After the command has ended nothing more is expected; the socket would only report its end again and again.
+fn control_interest(status: Option<i32>) -> PollFlags {
+    if status.is_none() { PollFlags::IN } else { PollFlags::empty() }
+}
+
+fn drain(fd: BorrowedFd<'_>) -> bool {
+    let mut bytes = [0_u8; 64];
+    rustix::io::read(fd, &mut bytes).is_ok_and(|read| read > 0)
+}
+
+fn decode(status: i32) -> Exit {
+    match status & 0x7f {
+        0 => Exit::Code { code: (status >> 8) & 0xff },
+        signal => Exit::Signal { signal },
+    }
+}
+
+/// The limit that explains an exit. A shell reports the signal of its child as 128 + n.
+fn limit_of(exit: Exit, truncated: bool) -> Option<LimitName> {
+    let signal = match exit {
+        Exit::TimedOut => return Some(LimitName::WallClock),
+        Exit::Signal { signal } => signal,
+        Exit::Code { code } => code - 128,
+        Exit::NotExecuted { .. } => 0,
+    };
+    match signal {
+        libc::SIGXCPU => Some(LimitName::CpuTime),
+        libc::SIGXFSZ => Some(LimitName::FileSize),
+        _ => truncated.then_some(LimitName::Output),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_status_decodes() {
+        assert_eq!(decode(42 << 8), Exit::Code { code: 42 });
+        assert_eq!(decode(9), Exit::Signal { signal: 9 });
+        assert_eq!(decode(11 | 0x80), Exit::Signal { signal: 11 });
+    }
+
+    #[test]
+    fn limits_are_read_off_the_exit() {
+        assert_eq!(limit_of(Exit::Signal { signal: libc::SIGXCPU }, false), Some(LimitName::CpuTime));
+        assert_eq!(limit_of(Exit::Code { code: 128 + libc::SIGXFSZ }, false), Some(LimitName::FileSize));
+        assert_eq!(limit_of(Exit::Code { code: 0 }, true), Some(LimitName::Output));
+        assert_eq!(limit_of(Exit::Code { code: 1 }, false), None);
+    }
+}

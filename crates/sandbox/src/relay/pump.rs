@@ -1,0 +1,254 @@
+//! One direction of bytes: read when there is room, write when there is a taker, never wait.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ringfence_types::StreamSummary;
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+use super::{Source, Target};
+
+/// A pipe that is ready takes at least this much without blocking (`PIPE_BUF`).
+const ATOMIC: usize = 4096;
+const CHUNK: usize = 64 * 1024;
+
+#[derive(Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl Pending {
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.from..).unwrap_or_default()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.from >= self.bytes.len()
+    }
+
+    fn advance(&mut self, by: usize) {
+        self.from += by;
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.from = 0;
+    }
+}
+
+/// From the caller into the command.
+pub(super) struct Inward<'a> {
+    source: Option<BorrowedFd<'a>>,
+    sink: Option<OwnedFd>,
+    pending: Pending,
+    /// End of input on a terminal is a character, not a close.
+    terminal: bool,
+}
+
+impl<'a> Inward<'a> {
+    pub(super) fn new(source: Source<'a>, sink: Option<OwnedFd>) -> Self {
+        let mut inward = Self { source: None, sink, pending: Pending::default(), terminal: false };
+        match source {
+            Source::Empty => {}
+            Source::Bytes(bytes) => inward.pending.bytes = bytes.to_vec(),
+            Source::Fd(fd) => inward.source = Some(fd),
+            Source::Terminal(fd) => (inward.source, inward.terminal) = (Some(fd), true),
+        }
+        inward.close_when_done();
+        inward
+    }
+
+    /// The terminal's master end: input goes there, if the command reads from a terminal.
+    pub(super) fn adopt(&mut self, master: OwnedFd) {
+        if self.terminal {
+            self.sink = Some(master);
+        }
+    }
+
+    pub(super) fn terminal(&self) -> Option<BorrowedFd<'_>> {
+        self.sink.as_ref().filter(|_| self.terminal).map(AsFd::as_fd)
+    }
+
+    pub(super) fn close(&mut self) {
+        self.source = None;
+        self.pending.clear();
+        if !self.terminal {
+            self.sink = None;
+        }
+    }
+
+    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let sink = self.sink.as_ref()?;
+        if !self.pending.is_empty() {
+            return Some((sink.as_fd(), PollFlags::OUT));
+        }
+        self.source.map(|source| (source, PollFlags::IN))
+    }
+
+    pub(super) fn turn(&mut self) {
+        if self.sink.is_none() {
+            return;
+        }
+        if self.pending.is_empty() {
+            self.fill();
+        }
+        self.drain();
+        self.close_when_done();
+    }
+
+    fn fill(&mut self) {
+        let Some(source) = self.source else { return };
+        if !super::readable(source).unwrap_or(true) {
+            return;
+        }
+        let mut buffer = [0_u8; CHUNK];
+        match rustix::io::read(source, &mut buffer) {
+            Ok(0) => self.source = None,
+            Ok(length) => self.pending.bytes.extend_from_slice(buffer.get(..length).unwrap_or_default()),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.source = None,
+        }
+    }
+
+    fn drain(&mut self) {
+        let Some(sink) = &self.sink else { return };
+        while !self.pending.is_empty() {
+            match rustix::io::write(sink, self.pending.rest()) {
+                Ok(length) => self.pending.advance(length),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                // The command does not read any more.
+                Err(_) => return self.close(),
+            }
+        }
+    }
+
+    fn close_when_done(&mut self) {
+        if self.source.is_none() && self.pending.is_empty() && !self.terminal {
+            self.sink = None;
+        }
+    }
+}
+
+/// From the command to the caller.
+pub(super) struct Outward<'a> {
+    name: &'static str,
+    source: Option<OwnedFd>,
+    target: Target<'a>,
+    pending: Pending,
+    cap: u64,
+    summary: StreamSummary,
+    digest: Sha256,
+}
+
+impl<'a> Outward<'a> {
+    pub(super) fn new(name: &'static str, source: Option<OwnedFd>, target: Target<'a>, cap: u64) -> Self {
+        Self {
+            name,
+            source,
+            target,
+            pending: Pending::default(),
+            cap,
+            summary: StreamSummary::default(),
+            digest: Sha256::new(),
+        }
+    }
+
+    /// Takes the terminal's master end, if this stream is a terminal.
+    pub(super) fn adopt(&mut self, master: OwnedFd) -> bool {
+        let terminal = matches!(self.target, Target::Terminal(_));
+        if terminal {
+            self.source = Some(master);
+        }
+        terminal
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.source.is_none() && self.pending.is_empty()
+    }
+
+    pub(super) fn summary(mut self) -> StreamSummary {
+        self.summary.sha256 = self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        self.summary
+    }
+
+    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match (&self.target, self.pending.is_empty()) {
+            (Target::Fd(fd) | Target::Terminal(fd), false) => Some((*fd, PollFlags::OUT)),
+            _ => self.source.as_ref().map(|source| (source.as_fd(), PollFlags::IN)),
+        }
+    }
+
+    pub(super) fn turn(&mut self) {
+        if self.pending.is_empty() {
+            self.fill();
+        }
+        self.deliver();
+    }
+
+    fn fill(&mut self) {
+        let Some(source) = &self.source else { return };
+        let mut buffer = [0_u8; CHUNK];
+        match rustix::io::read(source, &mut buffer) {
+            Ok(0) => self.source = None,
+            Ok(length) => self.accept(buffer.get(..length).unwrap_or_default()),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // A terminal whose last user is gone answers EIO.
+            Err(_) => self.source = None,
+        }
+    }
+
+    fn accept(&mut self, bytes: &[u8]) {
+        let room = usize::try_from(self.cap.saturating_sub(self.summary.bytes)).unwrap_or(usize::MAX);
+        let (kept, dropped) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
+        self.digest.update(kept);
+        self.summary.bytes += kept.len() as u64;
+        self.pending.bytes.extend_from_slice(kept);
+        if !dropped.is_empty() && self.summary.dropped == 0 {
+            let mark = format!("\n[ringfence: {} truncated after {} bytes]\n", self.name, self.summary.bytes);
+            self.pending.bytes.extend_from_slice(mark.as_bytes());
+        }
+        self.summary.dropped += dropped.len() as u64;
+    }
+
+    fn deliver(&mut self) {
+        match &mut self.target {
+            Target::Discard => self.pending.clear(),
+            Target::Buffer(buffer) => {
+                buffer.extend_from_slice(self.pending.rest());
+                self.pending.clear();
+            }
+            Target::Fd(fd) | Target::Terminal(fd) => {
+                let fd = *fd;
+                self.write_while_ready(fd);
+            }
+        }
+    }
+
+    fn write_while_ready(&mut self, fd: BorrowedFd<'_>) {
+        while !self.pending.is_empty() && writable(fd) {
+            let rest = self.pending.rest();
+            match rustix::io::write(fd, rest.get(..ATOMIC).unwrap_or(rest)) {
+                Ok(length) => self.pending.advance(length),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                // Nobody reads: the command is told the same way, by its own pipe.
+                Err(_) => {
+                    self.pending.clear();
+                    self.source = None;
+                }
+            }
+        }
+    }
+}
+
+fn writable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [rustix::event::PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}

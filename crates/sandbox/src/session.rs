@@ -1,0 +1,318 @@
+//! A running sandbox: started once, it runs many commands; dropping it ends everything inside.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ringfence_launch::command::{TERMINAL_ERR, TERMINAL_IN, TERMINAL_OUT};
+use ringfence_launch::plan::Writer;
+use ringfence_launch::step::Step;
+use ringfence_launch::wire::Message;
+use ringfence_types::{Backend, LimitName, Posture};
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitId, WaitIdOptions};
+
+use crate::backend;
+use crate::cgroup::Cgroups;
+use crate::compile::CompileError;
+use crate::control::{self, Control, Received};
+use crate::launching::{Outer, Sealed};
+use crate::placeholders::{PlaceholderError, Placeholders};
+use crate::relay::{self, Finished, Io};
+use crate::spec::{Command, Spec};
+use crate::survey::{Rules, SurveyError};
+
+/// Why a sandbox did not start. Nothing has run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    #[error("cannot look through the workspace")]
+    Survey(#[from] SurveyError),
+    #[error("cannot make placeholders for protected paths")]
+    Placeholders(#[from] PlaceholderError),
+    #[error("cannot compile the plan")]
+    Compile(#[from] CompileError),
+    #[error("cannot start the launcher")]
+    Spawn(#[source] io::Error),
+    #[error("the backend `{backend}` cannot {} (operation {operation})", step.describe())]
+    Step {
+        backend: Backend,
+        step: Step,
+        operation: u64,
+        #[source]
+        errno: Errno,
+    },
+    #[error("the launcher of backend `{backend}` ended without a report")]
+    NoReport { backend: Backend },
+    #[error("the backend `{backend}` is not available: {reason}")]
+    Unavailable { backend: Backend, reason: String },
+}
+
+impl StartError {
+    /// What would change the answer.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Step { step: Step::Namespaces | Step::IdMaps, .. } => Some(
+                "unprivileged user namespaces are off: set kernel.unprivileged_userns_clone=1 (Debian) or \
+                 kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), install bubblewrap, or use --backend landlock"
+                    .to_owned(),
+            ),
+            Self::Step { step: Step::Landlock, .. } => {
+                Some("Landlock needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK and `landlock` in the lsm= list".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether another backend might do what this one could not.
+    pub fn is_about_this_machine(&self) -> bool {
+        matches!(self, Self::Step { .. } | Self::NoReport { .. } | Self::Unavailable { .. })
+    }
+}
+
+/// Why a command did not run to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    #[error("an argument, variable or directory contains a NUL byte")]
+    Nul,
+    #[error("the command is empty")]
+    Empty,
+    #[error("cannot talk to the sandbox")]
+    Control(#[source] Errno),
+    #[error("the sandbox ended while the command was running")]
+    SandboxEnded,
+    #[error("the sandbox was ended because a command killed its own supervisor")]
+    LeaderLost,
+    #[error("cannot relay input and output")]
+    Relay(#[source] io::Error),
+}
+
+/// A command that runs in the background of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(u64);
+
+/// What is known of a background command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    pub id: JobId,
+    pub argv: Vec<ringfence_types::Bytes>,
+    /// wait(2)'s status, once it has ended.
+    pub status: Option<i32>,
+}
+
+/// A running sandbox.
+///
+/// Field order is drop order: the control socket closes first, which ends everything inside; then PID 1 is waited
+/// for; then nothing is left that could hold a control group or a placeholder.
+#[derive(Debug)]
+pub struct Session {
+    control: Control,
+    #[expect(dead_code, reason = "held for its drop: waits for PID 1")]
+    init: Init,
+    #[expect(dead_code, reason = "held for its drop: waits for the program around PID 1")]
+    around: Option<Outer>,
+    cgroups: Cgroups,
+    #[expect(dead_code, reason = "held for its drop: removes the placeholders")]
+    placeholders: Option<Placeholders>,
+    posture: Posture,
+    notes: Vec<String>,
+    next_call: u64,
+    jobs: Vec<Job>,
+}
+
+impl Session {
+    /// Starts a sandbox as `spec` says, with what `rules` hide and protect in its workspace.
+    pub fn start(spec: &Spec, rules: &dyn Rules) -> Result<Self, StartError> {
+        match spec.backend {
+            Backend::Native => backend::native::start(spec, rules),
+            Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),
+            Backend::Landlock => backend::landlock::start(spec),
+            Backend::External | Backend::None => backend::uncontained::start(spec),
+        }
+    }
+
+    pub(crate) fn new(
+        sealed: Sealed,
+        posture: Posture,
+        placeholders: Option<Placeholders>,
+        notes: Vec<String>,
+    ) -> Self {
+        Self {
+            control: sealed.control,
+            init: sealed.init,
+            around: sealed.around,
+            cgroups: sealed.cgroups,
+            placeholders,
+            posture,
+            notes,
+            next_call: 0,
+            jobs: Vec::new(),
+        }
+    }
+
+    /// What the kernel enforces for everything in this session.
+    pub fn posture(&self) -> &Posture {
+        &self.posture
+    }
+
+    /// What the operator should know, for example that git metadata outside the workspace was left out.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Runs one command to its end, with everything it started gone when this returns.
+    pub fn run(&mut self, command: &Command, io: Io<'_>) -> Result<Finished, RunError> {
+        let wiring = relay::Wiring::new(&io).map_err(RunError::Relay)?;
+        let id = self.request(command, &wiring.ask, &wiring.inside())?;
+        let wiring = wiring.close_inside();
+        let mut finished = relay::attend(self, id, wiring, io)?;
+        if finished.limit_hit.is_none() {
+            finished.limit_hit = self.limit_hit();
+        }
+        Ok(finished)
+    }
+
+    /// Starts a command that lives until it ends, is killed, or the session ends. Its output goes to `output`.
+    pub fn spawn(&mut self, command: &Command, output: &OwnedFd) -> Result<JobId, RunError> {
+        let null: OwnedFd = std::fs::File::open("/dev/null").map_err(RunError::Relay)?.into();
+        let fds = [null.as_fd(), output.as_fd(), output.as_fd()];
+        let id = self.request(command, &Terminal::default(), &fds)?;
+        self.jobs.push(Job { id: JobId(id), argv: command.argv.clone(), status: None });
+        Ok(JobId(id))
+    }
+
+    /// The background commands of this session and how those that ended did.
+    pub fn jobs(&mut self) -> Result<&[Job], RunError> {
+        while relay::readable(self.control.as_fd()).map_err(RunError::Control)? {
+            self.next_event()?;
+        }
+        Ok(&self.jobs)
+    }
+
+    /// Kills a background command and everything it started.
+    pub fn kill(&mut self, job: JobId) -> Result<(), RunError> {
+        self.control.send(Message::Kill { id: job.0 }, &[]).map_err(RunError::Control)
+    }
+
+    pub(crate) fn signal(&self, id: u64, signal: i32) -> Result<(), RunError> {
+        let signal = u64::try_from(signal).unwrap_or_default();
+        self.control.send(Message::Signal { id, signal }, &[]).map_err(RunError::Control)
+    }
+
+    pub(crate) fn kill_call(&self, id: u64) -> Result<(), RunError> {
+        self.control.send(Message::Kill { id }, &[]).map_err(RunError::Control)
+    }
+
+    pub(crate) fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// The next message of a foreground call; what concerns background commands is noted on the way.
+    pub(crate) fn next_event(&mut self) -> Result<Option<(Message, Option<OwnedFd>)>, RunError> {
+        let (message, fd) = match self.control.receive().map_err(RunError::Control)? {
+            Received::Message(message, fd) => (message, fd),
+            Received::End => return Err(RunError::SandboxEnded),
+        };
+        match message {
+            Message::LeaderLost { .. } => Err(RunError::LeaderLost),
+            Message::Exited { id, status, .. } if self.note_job(id, status) => Ok(None),
+            Message::NotExecuted { id, .. } if self.jobs.iter().any(|job| job.id.0 == id) => Ok(None),
+            message => Ok(Some((message, fd))),
+        }
+    }
+
+    fn note_job(&mut self, id: u64, status: u64) -> bool {
+        match self.jobs.iter_mut().find(|job| job.id.0 == id) {
+            Some(job) => {
+                job.status = i32::try_from(status).ok();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn request(
+        &mut self,
+        command: &Command,
+        terminal: &Terminal,
+        streams: &[BorrowedFd<'_>],
+    ) -> Result<u64, RunError> {
+        let bytes = encode(command, terminal)?;
+        let memory = control::sealed("ringfence-command", &bytes).map_err(RunError::Control)?;
+        self.next_call += 1;
+        let id = self.next_call;
+        let mut fds = vec![memory.as_fd()];
+        fds.extend_from_slice(streams);
+        self.control.send(Message::Run { id, length: bytes.len() as u64 }, &fds).map_err(
+            |errno| match errno {
+                Errno::PIPE | Errno::CONNRESET => RunError::SandboxEnded,
+                other => RunError::Control(other),
+            },
+        )?;
+        Ok(id)
+    }
+
+    fn limit_hit(&self) -> Option<LimitName> {
+        self.cgroups.limit_hit()
+    }
+}
+
+/// Which standard streams are a terminal inside, and how large it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terminal {
+    pub(crate) streams: [Option<()>; 3],
+    pub(crate) rows: u16,
+    pub(crate) columns: u16,
+}
+
+fn encode(command: &Command, terminal: &Terminal) -> Result<Vec<u8>, RunError> {
+    if command.argv.is_empty() {
+        return Err(RunError::Empty);
+    }
+    let flags = [TERMINAL_IN, TERMINAL_OUT, TERMINAL_ERR];
+    let flags = flags
+        .iter()
+        .zip(terminal.streams)
+        .filter(|(_, on)| on.is_some())
+        .fold(0, |all, (flag, _)| all | flag);
+    let mut out = Writer::default();
+    out.short(flags);
+    out.short(u32::from(terminal.rows));
+    out.short(u32::from(terminal.columns));
+    out.short(u32::try_from(command.argv.len()).unwrap_or(u32::MAX));
+    out.short(u32::try_from(command.env.len()).unwrap_or(u32::MAX));
+    let nul = |_| RunError::Nul;
+    out.string_bytes(ringfence_types::Bytes::from(command.cwd.as_path()).as_slice()).map_err(nul)?;
+    for argument in &command.argv {
+        out.string_bytes(argument.as_slice()).map_err(nul)?;
+    }
+    for (name, value) in &command.env {
+        let variable = [name.as_slice(), b"=", value.as_slice()].concat();
+        out.string_bytes(&variable).map_err(nul)?;
+    }
+    Ok(out.bytes)
+}
+
+/// PID 1 of the sandbox: our own child.
+#[derive(Debug)]
+pub(crate) struct Init {
+    pidfd: OwnedFd,
+}
+
+impl Init {
+    pub(crate) fn new(pidfd: OwnedFd) -> Self {
+        Self { pidfd }
+    }
+}
+
+impl Drop for Init {
+    /// The control socket is closed by now, so PID 1 is ending by itself; the signal is for one that cannot.
+    fn drop(&mut self) {
+        let killed = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        debug_assert!(matches!(killed, Ok(()) | Err(Errno::SRCH)));
+        // ECHILD: under bubblewrap it is not our child, and the wait for bubblewrap covers it.
+        while let Err(Errno::INTR) =
+            rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+        {}
+    }
+}

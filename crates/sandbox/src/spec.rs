@@ -1,0 +1,61 @@
+use std::path::{Path, PathBuf};
+
+use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, Root};
+
+/// Where the synthetic home is inside a sandbox.
+pub const HOME_INSIDE: &str = "/home/ringfence";
+
+/// Everything a sandbox is made from.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub backend: Backend,
+    /// The first root is the workspace. Paths are absolute, canonical, and the same inside as outside.
+    pub roots: Vec<Root>,
+    pub view: View,
+    /// Language toolchains below the real home: part of the read-only system, at their own paths.
+    pub toolchains: Vec<PathBuf>,
+    /// The host directory that is `HOME_INSIDE`: kept per workspace, never the real home.
+    pub home: PathBuf,
+    pub net: NetMode,
+    pub limits: Limits,
+    /// Files laid into the read-only system, for example a `gitconfig` with the operator's name.
+    pub files: Vec<SkeletonFile>,
+    /// Where placeholders of protected paths are registered; outside every root.
+    pub registry: PathBuf,
+}
+
+/// What of the machine is visible besides the roots.
+#[derive(Clone, Debug)]
+pub enum View {
+    /// A read-only system runtime and nothing else.
+    Constructed,
+    /// The machine itself, read-write, with the named paths hidden.
+    WholeMachine { hidden: Vec<PathBuf> },
+}
+
+/// A read-only file of the constructed system.
+#[derive(Clone, Debug)]
+pub struct SkeletonFile {
+    /// Absolute, below `/etc`.
+    pub path: PathBuf,
+    pub content: Vec<u8>,
+}
+
+/// One command for a running sandbox.
+#[derive(Clone, Debug)]
+pub struct Command {
+    pub argv: Vec<Bytes>,
+    /// The whole environment: nothing is inherited.
+    pub env: Vec<(Bytes, Bytes)>,
+    pub cwd: PathBuf,
+}
+
+impl Spec {
+    pub fn workspace(&self) -> Option<&Path> {
+        self.roots.first().map(|root| root.path.as_path())
+    }
+
+    pub fn writable_roots(&self) -> impl Iterator<Item = &Root> {
+        self.roots.iter().filter(|root| root.access == Access::Write)
+    }
+}

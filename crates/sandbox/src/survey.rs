@@ -1,0 +1,260 @@
+//! What the fence has to do inside a workspace, found by walking it once at the start of a session.
+//!
+//! A workspace is bound read-write, so everything in it that must not be read or changed needs a mount of its own.
+//! [`survey`] names those mounts:
+//!
+//! - **masks**: files the rules hide, what a hidden name links to, hard links to any of these, and Unix sockets
+//!   (`connect` works through a read-only bind). A mask sits on the file and moves with it, so it needs no pin.
+//! - **protected**: names that steer programs of the host, re-bound read-only; **protected links** where such a name
+//!   is a symbolic link that leads out of the roots; **absent** where the name is still free and must stay so.
+//! - **rewritten**: git configurations that hold credentials, shown without them (and read-only).
+//! - **pins**: every directory on the way to one of these (masks aside) and every git directory. Renaming a pinned
+//!   directory is `EBUSY`, so nothing protected can be reached by moving what is above it.
+//!
+//! # Git
+//!
+//! Objects, refs, logs, the index, `HEAD`, `info/` and `worktrees/` stay writable, so that add, commit, branch,
+//! worktree, rebase and gc work. What would make the *host's* git run code or read another configuration does not:
+//!
+//! - `hooks`, `config`, `config.worktree`, `commondir` of every git directory, every module below `modules/` and every
+//!   `worktrees/*/modules/`; `gitdir`, `commondir`, `config.worktree` of every linked worktree. A missing `commondir` is
+//!   held by one that says `.`, which git reads as "here".
+//! - `modules` where there is none, and the directory of each module that `.gitmodules` names and nobody has
+//!   initialised: git would adopt a prepared one, with its hooks, at the next `submodule update`.
+//! - what the configuration itself points at inside the workspace: `core.hooksPath` (and the directory above it for
+//!   husky's `_`) and `include.path`.
+//! - a `.git` *file* is protected; a git directory inside the workspace that it points at counts as one.
+//!
+//! Left writable, with the reason: `info/attributes` (can only choose among drivers that a configuration defines, as
+//! every `.gitattributes` can); `objects/info/alternates` (makes more objects readable, but only by their full hash);
+//! `rebase-merge/git-rebase-todo` (a rebase inside needs it; its `exec` lines run on the host only if a person there
+//! continues a rebase that was begun inside); scripts of the workspace that the configuration names as commands
+//! (filters, aliases: like a Makefile, they are content); repositories created inside after the start, and module
+//! directories of submodules that only a later commit names (what is born inside is as trusted as any file from inside).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ringfence_types::{Bytes, PathVerdict};
+
+mod at;
+mod config;
+mod found;
+mod git;
+mod masks;
+mod pointer;
+mod public;
+mod walk;
+
+pub(crate) use at::{Ground, Kind, destination};
+pub(crate) use masks::is_public;
+
+use at::Probe;
+use found::Found;
+use masks::Names;
+
+/// The policy as the survey needs it. Paths are relative to the root they are in.
+pub trait Rules: Sync {
+    /// What a file at this path is.
+    fn judge(&self, relative: &Path) -> PathVerdict;
+    /// Names that are protected at the top of a workspace, also while they do not exist.
+    fn protected_at_root(&self) -> &[&str];
+    /// Names that are protected wherever they exist.
+    fn protected_anywhere(&self) -> &[&str];
+    /// Whether the rules alone protect this path; the survey adds what it finds.
+    fn is_protected(&self, relative: &Path) -> bool;
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// What was asked for, in that order, then the git directories it needs, where they lie elsewhere.
+    pub roots: Vec<SurveyedRoot>,
+    /// What a person should know about the result.
+    pub notes: Vec<String>,
+}
+
+/// One directory that will be writable. All paths are relative to it, sorted shallow first, each named once, and
+/// never the root itself. No path is in two of the lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SurveyedRoot {
+    pub path: PathBuf,
+    pub masks: Vec<PathBuf>,
+    pub protected: Vec<PathBuf>,
+    /// Symbolic links to mount over as such (`O_PATH | O_NOFOLLOW`).
+    pub protected_links: Vec<PathBuf>,
+    pub absent: Vec<Absent>,
+    pub pins: Vec<PathBuf>,
+    /// Files to be shown read-only with this content instead of their own.
+    pub rewritten: Vec<(PathBuf, Vec<u8>)>,
+}
+
+/// A protected name that does not exist, and what holds its place while the session lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    pub path: PathBuf,
+    pub placeholder: Placeholder,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placeholder {
+    /// Empty: git does not see it, and `rmdir` can never lose anything.
+    Directory,
+    File(&'static [u8]),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SurveyError {
+    #[error("cannot {action} `{}`", shown(path))]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "protected path `{}` is a symbolic link to `{}`, which is writable inside, so it cannot be protected; \
+         replace the link by what it points at, or remove it",
+        shown(link),
+        shown(target)
+    )]
+    ProtectedSymlink { link: PathBuf, target: PathBuf },
+    #[error(
+        "`{}` must be masked or protected, but its path is too long to mount on; move or remove it",
+        shown(path)
+    )]
+    TooLong { path: PathBuf },
+}
+
+/// The roots that [`survey`] will return for `workspace`, without looking into them.
+pub fn roots(workspace: &Path) -> Vec<PathBuf> {
+    let mut roots = vec![workspace.to_owned()];
+    if let pointer::Outside::Valid(path) = pointer::outside_git_dir(workspace) {
+        roots.push(path);
+    }
+    roots
+}
+
+/// Finds everything in `workspace` (a canonical path) that needs a mount of its own.
+pub fn survey(workspace: &Path, rules: &dyn Rules) -> Result<Survey, SurveyError> {
+    survey_all(&[workspace], rules)
+}
+
+/// Surveys several roots as one: a link or a hard link from one into another is seen.
+pub fn survey_all(workspaces: &[&Path], rules: &dyn Rules) -> Result<Survey, SurveyError> {
+    let mut surveyor = Surveyor::new(rules);
+    for workspace in workspaces {
+        surveyor.add(workspace)?;
+    }
+    surveyor.declared = surveyor.grounds.len();
+    for workspace in workspaces {
+        match pointer::outside_git_dir(workspace) {
+            pointer::Outside::None => {}
+            pointer::Outside::Valid(path) => surveyor.add(&path)?,
+            pointer::Outside::Invalid(reason) => surveyor.notes.push(reason),
+        }
+    }
+    surveyor.sweep()?;
+    surveyor.cover_names_at_root()?;
+    git::cover_all(&mut surveyor)?;
+    masks::add_targets_and_aliases(&mut surveyor)?;
+    surveyor.finish()
+}
+
+/// The survey under way. Later stages speak of absolute paths, because a repository can lie in two roots.
+struct Surveyor<'a> {
+    rules: &'a dyn Rules,
+    /// What was asked for first, then the git directories it needs.
+    grounds: Vec<Ground>,
+    /// How many were asked for.
+    declared: usize,
+    /// One for each ground.
+    found: Vec<Found>,
+    notes: Vec<String>,
+}
+
+impl<'a> Surveyor<'a> {
+    fn new(rules: &'a dyn Rules) -> Self {
+        Self { rules, grounds: Vec::new(), declared: 0, found: Vec::new(), notes: Vec::new() }
+    }
+
+    fn add(&mut self, path: &Path) -> Result<(), SurveyError> {
+        if self.grounds.iter().all(|ground| ground.path != path) {
+            self.grounds.push(Ground::open(path)?);
+            self.found.push(Found::default());
+        }
+        Ok(())
+    }
+
+    fn sweep(&mut self) -> Result<(), SurveyError> {
+        for (index, (ground, found)) in self.grounds.iter().zip(&mut self.found).enumerate() {
+            let names = if index < self.declared { Names::of(self.rules) } else { Names::default() };
+            masks::sweep(ground, &names, self.rules, found)?;
+        }
+        Ok(())
+    }
+
+    fn cover_names_at_root(&mut self) -> Result<(), SurveyError> {
+        for root in self.declared_paths() {
+            // `.git` is not one thing to protect; what is in it is.
+            for name in self.rules.protected_at_root().iter().filter(|name| **name != ".git") {
+                self.cover(&root.join(name), Placeholder::Directory)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn declared_paths(&self) -> Vec<PathBuf> {
+        self.grounds.iter().take(self.declared).map(|ground| ground.path.clone()).collect()
+    }
+
+    /// Protects what is at `path`, or holds its place if nothing is. Paths outside the roots need neither.
+    fn cover(&mut self, path: &Path, placeholder: Placeholder) -> Result<Covered, SurveyError> {
+        let Some((index, relative)) = self.place(path) else { return Ok(Covered::Elsewhere) };
+        let (Some(ground), Some(found)) = (self.grounds.get(index), self.found.get_mut(index)) else {
+            return Ok(Covered::Elsewhere);
+        };
+        Ok(match ground.probe(&relative)? {
+            Probe::Link(link) => {
+                let target = at::destination(&ground.path.join(&link));
+                found.link(link, at::innermost(&self.grounds, &target).map(|_| target));
+                Covered::Link
+            }
+            Probe::Missing(first) if first == relative => {
+                found.absent(first, placeholder);
+                Covered::Absent
+            }
+            Probe::Missing(first) => {
+                found.absent(first, Placeholder::Directory);
+                Covered::Absent
+            }
+            Probe::Present(kind) => {
+                found.protect(relative);
+                Covered::Present(kind)
+            }
+        })
+    }
+
+    /// The root that holds `path`, and where in it; `None` for a root itself and for anything outside.
+    fn place(&self, path: &Path) -> Option<(usize, PathBuf)> {
+        at::innermost(&self.grounds, path).filter(|(_, relative)| !relative.as_os_str().is_empty())
+    }
+
+    fn finish(self) -> Result<Survey, SurveyError> {
+        let mut roots = Vec::with_capacity(self.grounds.len());
+        for (ground, found) in self.grounds.iter().zip(self.found) {
+            roots.push(found.finish(&ground.path)?);
+        }
+        Ok(Survey { roots, notes: self.notes })
+    }
+}
+
+/// What [`Surveyor::cover`] met.
+enum Covered {
+    Present(Kind),
+    Absent,
+    Link,
+    /// Outside every root, so out of reach from inside.
+    Elsewhere,
+}
+
+fn shown(path: &Path) -> String {
+    Bytes::from(path).display()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! Looking at things relative to a root, never through a symbolic link.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::SurveyError;
+
+/// A root, held open.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) path: PathBuf,
+    pub(crate) fd: OwnedFd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Directory,
+    File,
+    Link,
+    Other,
+}
+
+/// What is at a path, looked up component by component.
+pub(super) enum Probe {
+    /// The first component that does not exist.
+    Missing(PathBuf),
+    /// The first component that is a symbolic link.
+    Link(PathBuf),
+    Present(Kind),
+}
+
+impl Ground {
+    pub(crate) fn open(path: &Path) -> Result<Self, SurveyError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open", path))?;
+        Ok(Self { path: path.to_owned(), fd })
+    }
+
+    pub(super) fn probe(&self, relative: &Path) -> Result<Probe, SurveyError> {
+        let mut reached = PathBuf::new();
+        let mut kind = Kind::Directory;
+        for component in relative.components() {
+            if kind != Kind::Directory {
+                return Ok(Probe::Present(kind));
+            }
+            reached.push(component);
+            match self.kind(&reached)? {
+                None => return Ok(Probe::Missing(reached)),
+                Some(Kind::Link) => return Ok(Probe::Link(reached)),
+                Some(found) => kind = found,
+            }
+        }
+        Ok(Probe::Present(kind))
+    }
+
+    pub(super) fn kind(&self, relative: &Path) -> Result<Option<Kind>, SurveyError> {
+        Ok(self.stat(relative)?.map(|stat| Kind::of(FileType::from_raw_mode(stat.st_mode))))
+    }
+
+    pub(crate) fn stat(&self, relative: &Path) -> Result<Option<Stat>, SurveyError> {
+        match rustix::fs::statat(&self.fd, relative, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            // Below an unreadable directory nothing can be reached from inside either.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
+            Err(errno) => Err(failed("look at", &self.path.join(relative))(errno)),
+        }
+    }
+}
+
+impl Kind {
+    pub(crate) fn of(file_type: FileType) -> Self {
+        match file_type {
+            FileType::Directory => Self::Directory,
+            FileType::RegularFile => Self::File,
+            FileType::Symlink => Self::Link,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Opens a directory below `root`. Paths longer than the kernel takes at once are opened in pieces, so that depth
+/// hides nothing.
+pub(super) fn open_directory(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+    const PIECE: usize = 3072;
+    let mut rest = relative;
+    let mut held: Option<OwnedFd> = None;
+    while rest.len() > PIECE {
+        let cut = rest.iter().take(PIECE).rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+        let (piece, tail) = rest.split_at(cut);
+        held = Some(open_piece(held.as_ref().map_or(root, AsFd::as_fd), piece)?);
+        rest = tail.get(1..).unwrap_or_default();
+    }
+    open_piece(held.as_ref().map_or(root, AsFd::as_fd), rest)
+}
+
+fn open_piece(directory: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+    let path = if relative.is_empty() { OsStr::new(".") } else { OsStr::from_bytes(relative) };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(
+        directory,
+        path,
+        flags,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+    )
+}
+
+/// The whole content of a regular file, or `None` if it is not one, cannot be read or is larger than `max`.
+pub(super) fn read_small(directory: BorrowedFd<'_>, path: &Path, max: u64) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let stat = rustix::fs::statat(directory, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    // Looked at before it is opened: opening a device can already do something.
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let file = File::from(rustix::fs::openat(directory, path, flags, Mode::empty()).ok()?);
+    let mut content = Vec::new();
+    file.take(max + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= max).then_some(content)
+}
+
+/// The root deepest in the tree that holds `path`, and where in it.
+pub(super) fn innermost(grounds: &[Ground], path: &Path) -> Option<(usize, PathBuf)> {
+    let holding = grounds.iter().enumerate().filter(|(_, ground)| path.starts_with(&ground.path));
+    let (index, ground) = holding.max_by_key(|(_, ground)| ground.path.as_os_str().len())?;
+    path.strip_prefix(&ground.path).ok().map(|relative| (index, relative.to_owned()))
+}
+
+/// Where a symbolic link leads, also when what it leads to does not exist (yet).
+pub(crate) fn destination(link: &Path) -> PathBuf {
+    const LINKS: usize = 40;
+    let mut path = link.to_owned();
+    for _ in 0..LINKS {
+        let (existing, rest) = deepest_existing(&path);
+        if rest.as_os_str().is_empty() {
+            return existing;
+        }
+        let Ok(target) = std::fs::read_link(existing.join(first(&rest))) else { return existing.join(rest) };
+        let beyond: PathBuf = rest.components().skip(1).collect();
+        path = normalized(&existing.join(target)).join(beyond);
+    }
+    path
+}
+
+/// The canonical path of the longest prefix that exists, and the rest.
+fn deepest_existing(path: &Path) -> (PathBuf, PathBuf) {
+    for ancestor in path.ancestors() {
+        if let Ok(canonical) = std::fs::canonicalize(ancestor) {
+            return (canonical, path.strip_prefix(ancestor).map(Path::to_owned).unwrap_or_default());
+        }
+    }
+    (PathBuf::from("/"), path.strip_prefix("/").map(Path::to_owned).unwrap_or_default())
+}
+
+fn first(path: &Path) -> &OsStr {
+    path.components().next().map(Component::as_os_str).unwrap_or_default()
+}
+
+/// What the text of a link means, by text alone.
+pub(super) fn beside(link: &Path, text: &Path) -> PathBuf {
+    normalized(&link.parent().unwrap_or(link).join(text))
+}
+
+/// `path` without `.` and `..`, by text alone.
+pub(super) fn normalized(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::CurDir => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(Errno) -> SurveyError {
+    let path = path.to_owned();
+    move |errno| SurveyError::Io { action, path, source: io::Error::from(errno) }
+}

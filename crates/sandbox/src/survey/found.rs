@@ -1,0 +1,161 @@
+//! What a survey has collected for one root, and how it becomes the lists of a [`SurveyedRoot`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use super::{Absent, Placeholder, SurveyError, SurveyedRoot, at};
+
+/// Longest path, root included, that a mount can be placed on.
+const MAX_PATH: usize = 4095;
+
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    masks: BTreeSet<PathBuf>,
+    protected: BTreeSet<PathBuf>,
+    links: BTreeSet<PathBuf>,
+    /// Links that lead into a root, with where they lead.
+    inner_links: Vec<(PathBuf, PathBuf)>,
+    absent: BTreeMap<PathBuf, Placeholder>,
+    pins: BTreeSet<PathBuf>,
+    rewritten: BTreeMap<PathBuf, Vec<u8>>,
+    /// Entries with a name that is protected anywhere, not inside another one.
+    pub(super) named: Vec<PathBuf>,
+    /// `.git` entries that are not inside something protected.
+    pub(super) gits: Vec<PathBuf>,
+    /// What hidden names link to, absolute.
+    pub(super) hidden_targets: Vec<PathBuf>,
+    /// Masked files that have another name somewhere.
+    pub(super) shared: BTreeSet<(u64, u64)>,
+    /// A directory listing named another inode than the file has (seen on stacked filesystems).
+    pub(super) listing_lies: bool,
+}
+
+impl Found {
+    pub(super) fn mask(&mut self, path: PathBuf) {
+        self.masks.insert(path);
+    }
+
+    pub(super) fn protect(&mut self, path: PathBuf) {
+        self.protected.insert(path);
+    }
+
+    /// A protected name that is a link; `inner` is where it leads if that is inside a root.
+    pub(super) fn link(&mut self, link: PathBuf, inner: Option<PathBuf>) {
+        match inner {
+            Some(target) => self.inner_links.push((link, target)),
+            None => {
+                self.links.insert(link);
+            }
+        }
+    }
+
+    pub(super) fn absent(&mut self, path: PathBuf, placeholder: Placeholder) {
+        self.absent.entry(path).or_insert(placeholder);
+    }
+
+    pub(super) fn pin(&mut self, path: PathBuf) {
+        self.pins.insert(path);
+    }
+
+    pub(super) fn rewrite(&mut self, path: PathBuf, content: Vec<u8>) {
+        self.rewritten.insert(path, content);
+    }
+
+    /// Adds what another visitor of the same root has found.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.masks.extend(other.masks);
+        self.protected.extend(other.protected);
+        self.links.extend(other.links);
+        self.inner_links.extend(other.inner_links);
+        self.absent.extend(other.absent);
+        self.pins.extend(other.pins);
+        self.rewritten.extend(other.rewritten);
+        self.named.extend(other.named);
+        self.gits.extend(other.gits);
+        self.hidden_targets.extend(other.hidden_targets);
+        self.shared.extend(other.shared);
+        self.listing_lies |= other.listing_lies;
+    }
+
+    pub(super) fn finish(mut self, root: &Path) -> Result<SurveyedRoot, SurveyError> {
+        self.settle_inner_links(root)?;
+        self.drop_covered();
+        let pins = self.all_pins();
+        let surveyed = SurveyedRoot {
+            path: root.to_owned(),
+            masks: shallow_first(self.masks),
+            protected: shallow_first(self.protected),
+            protected_links: shallow_first(self.links),
+            absent: self.absent.into_iter().map(|(path, placeholder)| Absent { path, placeholder }).collect(),
+            pins: shallow_first(pins),
+            rewritten: self.rewritten.into_iter().collect(),
+        };
+        check_lengths(&surveyed)?;
+        Ok(surveyed)
+    }
+
+    /// A link to something that is protected itself changes nothing; any other link into a root is a way round.
+    fn settle_inner_links(&mut self, root: &Path) -> Result<(), SurveyError> {
+        for (link, target) in std::mem::take(&mut self.inner_links) {
+            let direct =
+                std::fs::read_link(root.join(&link)).map(|text| at::beside(&root.join(&link), &text));
+            let fixed = target.strip_prefix(root).is_ok_and(|relative| beneath(&self.protected, relative));
+            if !fixed || direct.ok().as_ref() != Some(&target) {
+                return Err(SurveyError::ProtectedSymlink { link: root.join(link), target });
+            }
+            self.links.insert(link);
+        }
+        Ok(())
+    }
+
+    /// What lies in a protected directory is protected with it.
+    fn drop_covered(&mut self) {
+        self.masks.remove(Path::new(""));
+        self.masks.retain(|path| !self.rewritten.contains_key(path));
+        let all = self.protected.clone();
+        let inside = |path: &PathBuf| path.parent().is_some_and(|parent| beneath(&all, parent));
+        self.protected.retain(|path| !inside(path) && !self.rewritten.contains_key(path));
+        // A mask cannot be written through, but it does not hold the directories above it.
+        let masked: Vec<PathBuf> = self.protected.extract_if(.., |path| self.masks.contains(path)).collect();
+        self.pins.extend(masked.iter().filter_map(|path| path.parent()).map(Path::to_owned));
+        self.links.retain(|path| !inside(path));
+        self.absent.retain(|path, _| !inside(path) && !all.contains(path));
+        let held: BTreeSet<PathBuf> = self.absent.keys().cloned().collect();
+        self.absent.retain(|path, _| !path.parent().is_some_and(|parent| beneath(&held, parent)));
+    }
+
+    fn all_pins(&self) -> BTreeSet<PathBuf> {
+        let ends =
+            self.protected.iter().chain(&self.links).chain(self.absent.keys()).chain(self.rewritten.keys());
+        let above = ends.flat_map(|path| path.ancestors().skip(1));
+        let named = self.pins.iter().flat_map(|path| path.ancestors());
+        let mut pins: BTreeSet<PathBuf> = above.chain(named).map(Path::to_owned).collect();
+        pins.remove(Path::new(""));
+        pins.retain(|path| !beneath(&self.protected, path));
+        pins
+    }
+}
+
+/// Whether `path` is one of `set` or inside one.
+fn beneath(set: &BTreeSet<PathBuf>, path: &Path) -> bool {
+    path.ancestors().any(|ancestor| set.contains(ancestor))
+}
+
+fn shallow_first(set: BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = set.into_iter().collect();
+    paths.sort_by_cached_key(|path| path.components().count());
+    paths
+}
+
+fn check_lengths(root: &SurveyedRoot) -> Result<(), SurveyError> {
+    let absent = root.absent.iter().map(|absent| &absent.path);
+    let rewritten = root.rewritten.iter().map(|(path, _)| path);
+    let lists =
+        root.masks.iter().chain(&root.protected).chain(&root.protected_links).chain(absent).chain(rewritten);
+    let above = root.path.as_os_str().len() + 1;
+    match lists.into_iter().find(|path| above + path.as_os_str().as_bytes().len() > MAX_PATH) {
+        Some(path) => Err(SurveyError::TooLong { path: root.path.join(path) }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,197 @@
+//! The first pass over a root, and the second one for hard links.
+
+use std::collections::{BTreeSet, HashSet};
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use ringfence_types::PathVerdict;
+use rustix::fs::{AtFlags, FileType, Stat};
+
+use super::at::{Ground, destination, innermost, read_small};
+use super::found::Found;
+use super::walk::{Entry, Shield, Visitor, walk};
+use super::{Rules, SurveyError, Surveyor, public};
+
+/// Names that matter during the walk.
+#[derive(Debug, Default)]
+pub(super) struct Names<'a> {
+    at_root: HashSet<&'a [u8]>,
+    anywhere: HashSet<&'a [u8]>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn of(rules: &'a dyn Rules) -> Self {
+        let bytes = |names: &'a [&'a str]| {
+            names.iter().map(|name| name.as_bytes()).filter(|n| *n != b".git").collect()
+        };
+        Self { at_root: bytes(rules.protected_at_root()), anywhere: bytes(rules.protected_anywhere()) }
+    }
+}
+
+/// Walks `ground` and notes what the rules hide, sockets, protected names and git directories.
+pub(super) fn sweep(
+    ground: &Ground,
+    names: &Names<'_>,
+    rules: &dyn Rules,
+    found: &mut Found,
+) -> Result<(), SurveyError> {
+    for sweep in walk(ground, || Sweep { ground, names, rules, found: Found::default() })? {
+        found.absorb(sweep.found);
+    }
+    Ok(())
+}
+
+struct Sweep<'a> {
+    ground: &'a Ground,
+    names: &'a Names<'a>,
+    rules: &'a dyn Rules,
+    found: Found,
+}
+
+impl Visitor for Sweep<'_> {
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError> {
+        match entry.kind {
+            FileType::Directory => {}
+            FileType::Symlink => self.link(entry),
+            FileType::Socket => self.found.mask(entry.relative.to_owned()),
+            _ => self.file(entry),
+        }
+        Ok(if entry.shielded { Shield::AsAbove } else { self.name(entry) })
+    }
+
+    /// Its owner could make it readable from inside, unless it is on a read-only bind. Anybody else's stays shut.
+    fn unreadable(&mut self, ground: &Ground, relative: &Path) -> Result<(), SurveyError> {
+        let owner = ground.stat(relative)?.map(|stat| stat.st_uid);
+        if owner == Some(rustix::process::geteuid().as_raw()) {
+            self.found.protect(relative.to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Sweep<'_> {
+    fn file(&mut self, entry: &Entry<'_>) {
+        let hidden = match self.rules.judge(entry.relative) {
+            PathVerdict::Open => false,
+            PathVerdict::Hidden => true,
+            PathVerdict::HiddenUnlessPublic => !is_public(self.ground, entry.relative),
+        };
+        if hidden {
+            self.found.mask(entry.relative.to_owned());
+            self.note_inode(entry);
+        }
+    }
+
+    fn note_inode(&mut self, entry: &Entry<'_>) {
+        let Ok(stat) = rustix::fs::statat(entry.directory, entry.name, AtFlags::SYMLINK_NOFOLLOW) else {
+            return;
+        };
+        if stat.st_nlink > 1 {
+            self.found.listing_lies |= stat.st_ino != entry.inode;
+            self.found.shared.insert(identity(&stat));
+        }
+    }
+
+    /// What a hidden name links to is what it would have given away.
+    fn link(&mut self, entry: &Entry<'_>) {
+        let verdict = self.rules.judge(entry.relative);
+        if verdict == PathVerdict::Open {
+            return;
+        }
+        let target = destination(&self.ground.path.join(entry.relative));
+        let shown = verdict == PathVerdict::HiddenUnlessPublic
+            && read_small(rustix::fs::CWD, &target, public::MAX)
+                .is_some_and(|content| public::is_public(&content));
+        if !shown {
+            self.found.hidden_targets.push(target);
+        }
+    }
+
+    fn name(&mut self, entry: &Entry<'_>) -> Shield {
+        let name = entry.name.to_bytes();
+        if name == b".git" {
+            self.found.gits.push(entry.relative.to_owned());
+            return Shield::AsAbove;
+        }
+        // Links with such a name are looked at once it is known what else is protected.
+        if self.names.anywhere.contains(name) {
+            self.found.named.push(entry.relative.to_owned());
+            return Shield::Up;
+        }
+        let at_root = entry.relative.as_os_str().as_bytes().len() == name.len();
+        if at_root && self.names.at_root.contains(name) { Shield::Up } else { Shield::AsAbove }
+    }
+}
+
+/// Whether the file at `relative` is one that everybody may read by what is in it.
+pub(crate) fn is_public(ground: &Ground, relative: &Path) -> bool {
+    read_small(ground.fd.as_fd(), relative, public::MAX).is_some_and(|content| public::is_public(&content))
+}
+
+/// Masks what hidden names link to, then every other name of a masked file.
+pub(super) fn add_targets_and_aliases(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
+    add_targets(surveyor)?;
+    let shared: BTreeSet<(u64, u64)> = surveyor.found.iter().flat_map(|found| found.shared.clone()).collect();
+    if shared.is_empty() {
+        return Ok(());
+    }
+    let listing_lies = surveyor.found.iter().any(|found| found.listing_lies);
+    let inodes: HashSet<u64> = shared.iter().map(|(_, inode)| *inode).collect();
+    for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found) {
+        let aliases = || Aliases { shared: &shared, inodes: &inodes, listing_lies, names: Vec::new() };
+        let names = walk(ground, aliases)?.into_iter().flat_map(|aliases| aliases.names);
+        names.for_each(|name| found.mask(name));
+    }
+    Ok(())
+}
+
+fn add_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
+    let targets: Vec<PathBuf> =
+        surveyor.found.iter_mut().flat_map(|found| std::mem::take(&mut found.hidden_targets)).collect();
+    for target in targets {
+        let Some((index, relative)) = innermost(&surveyor.grounds, &target) else { continue };
+        let (Some(ground), Some(found)) = (surveyor.grounds.get(index), surveyor.found.get_mut(index)) else {
+            continue;
+        };
+        let Some(stat) = ground.stat(&relative)? else { continue };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            if stat.st_nlink > 1 {
+                found.listing_lies = true;
+                found.shared.insert(identity(&stat));
+            }
+            found.mask(relative);
+        }
+    }
+    Ok(())
+}
+
+/// Finds the other names of masked files by inode number.
+struct Aliases<'a> {
+    shared: &'a BTreeSet<(u64, u64)>,
+    inodes: &'a HashSet<u64>,
+    listing_lies: bool,
+    names: Vec<PathBuf>,
+}
+
+impl Visitor for Aliases<'_> {
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError> {
+        let candidate =
+            entry.kind != FileType::Directory && (self.listing_lies || self.inodes.contains(&entry.inode));
+        if candidate
+            && let Ok(stat) = rustix::fs::statat(entry.directory, entry.name, AtFlags::SYMLINK_NOFOLLOW)
+            && self.shared.contains(&identity(&stat))
+        {
+            self.names.push(entry.relative.to_owned());
+        }
+        Ok(Shield::AsAbove)
+    }
+
+    fn unreadable(&mut self, _ground: &Ground, _relative: &Path) -> Result<(), SurveyError> {
+        Ok(())
+    }
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}

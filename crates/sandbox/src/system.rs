@@ -1,0 +1,178 @@
+//! The system runtime that a sandbox sees: what a dynamic program needs to start, and nothing that identifies the
+//! machine's people or holds its keys.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Directories of programs and libraries. On a merged-/usr system most are links, which are made again.
+pub(crate) const SYSTEM_DIRECTORIES: &[&str] =
+    &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu"];
+
+/// Of /etc: how names, time zones, certificates, shared libraries and tool defaults are found. Everything else,
+/// and above all what only root may read, is absent rather than denied.
+const ETC: &[&str] = &[
+    "alternatives",
+    "bash.bashrc",
+    "bash_completion.d",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "debian_version",
+    "fonts",
+    "gai.conf",
+    "host.conf",
+    "inputrc",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "locale.alias",
+    "localtime",
+    "magic",
+    "magic.mime",
+    "maven",
+    "mime.types",
+    "os-release",
+    "perl",
+    "php",
+    "pki",
+    "profile",
+    "profile.d",
+    "protocols",
+    "python3",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "R",
+    "rpc",
+    "services",
+    "shells",
+    "ssl",
+    "terminfo",
+    "timezone",
+    "xattr.conf",
+    "xdg",
+    "xml",
+];
+
+/// Relative to /etc, below the entries of `ETC`: private key stores of some distributions.
+pub(crate) const ETC_HIDDEN: &[&str] = &["ssl/private", "pki/tls/private", "pki/nssdb"];
+
+/// How one entry of the system gets into the new root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Directory(PathBuf),
+    File(PathBuf),
+    Link(PathBuf, PathBuf),
+}
+
+/// What of the system exists on this machine, relative to `/`.
+pub(crate) fn entries(host: &Path) -> io::Result<Vec<Entry>> {
+    let mut found = Vec::with_capacity(48);
+    for name in SYSTEM_DIRECTORIES {
+        found.extend(entry(host, Path::new(name))?);
+    }
+    for name in ETC {
+        found.extend(entry(host, &Path::new("etc").join(name))?);
+    }
+    Ok(found)
+}
+
+fn entry(host: &Path, relative: &Path) -> io::Result<Option<Entry>> {
+    let path = host.join(relative);
+    let metadata = match fs::symlink_metadata(&path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if metadata.is_symlink() {
+        return linked(&path, relative);
+    }
+    Ok(match (metadata.is_dir(), metadata.is_file()) {
+        (true, _) => Some(Entry::Directory(relative.to_owned())),
+        (_, true) => Some(Entry::File(relative.to_owned())),
+        _ => None,
+    })
+}
+
+/// A link into the visible system is made again; one that leads elsewhere is left out.
+fn linked(path: &Path, relative: &Path) -> io::Result<Option<Entry>> {
+    let target = fs::read_link(path)?;
+    let absolute =
+        relative.parent().map(|parent| Path::new("/").join(parent).join(&target)).unwrap_or_default();
+    Ok(stays_visible(&absolute).then(|| Entry::Link(relative.to_owned(), target)))
+}
+
+fn stays_visible(target: &Path) -> bool {
+    let mut parts: Vec<&OsStr> = Vec::new();
+    for part in target.components() {
+        match part {
+            std::path::Component::Normal(name) => parts.push(name),
+            std::path::Component::ParentDir => {
+                parts.pop();
+            }
+            _ => {}
+        }
+    }
+    parts.first().is_some_and(|first| *first == "etc" || SYSTEM_DIRECTORIES.iter().any(|name| first == name))
+}
+
+/// The `passwd` and `group` files of a sandbox: root, the caller, nobody.
+pub(crate) fn accounts(uid: u32, gid: u32, home: &str) -> (String, String) {
+    let name = account_name(Path::new("/etc/passwd"), uid).unwrap_or_else(|| "agent".to_owned());
+    let group = account_name(Path::new("/etc/group"), gid).unwrap_or_else(|| name.clone());
+    let mut passwd = String::new();
+    let mut groups = String::new();
+    if uid != 0 {
+        passwd.push_str("root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n");
+    }
+    if gid != 0 {
+        groups.push_str("root:x:0:\n");
+    }
+    passwd.push_str(&format!("{name}:x:{uid}:{gid}:{name}:{home}:/bin/sh\n"));
+    passwd.push_str("nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
+    groups.push_str(&format!("{group}:x:{gid}:\nnogroup:x:65534:\n"));
+    (passwd, groups)
+}
+
+fn account_name(file: &Path, id: u32) -> Option<String> {
+    let content = fs::read(file).ok()?;
+    content.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let name = fields.next()?;
+        let found = std::str::from_utf8(fields.nth(1)?).ok()?.parse::<u32>().ok()?;
+        (found == id).then(|| String::from_utf8_lossy(name).into_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_links_into_the_visible_system_are_kept() {
+        assert!(stays_visible(Path::new("/etc/../usr/share/zoneinfo/UTC")));
+        assert!(stays_visible(Path::new("/usr/lib/os-release")));
+        assert!(!stays_visible(Path::new("/run/systemd/resolve/resolv.conf")));
+        assert!(!stays_visible(Path::new("/etc/../root/.ssh")));
+    }
+
+    #[test]
+    fn nothing_of_etc_that_holds_secrets_is_listed() {
+        for secret in ["shadow", "gshadow", "sudoers", "ssh", "krb5.keytab", "machine-id", "passwd", "npmrc"]
+        {
+            assert!(!ETC.contains(&secret), "{secret}");
+        }
+    }
+
+    #[test]
+    fn accounts_name_the_caller_once() {
+        let (passwd, _) = accounts(0, 0, "/home/ringfence");
+        assert_eq!(passwd.lines().filter(|line| line.contains(":0:0:")).count(), 1);
+        let (passwd, group) = accounts(4_000_000, 4_000_000, "/home/ringfence");
+        assert!(passwd.contains("agent:x:4000000:4000000:"));
+        assert!(group.contains(":x:4000000:"));
+    }
+}

@@ -1,0 +1,92 @@
+use crate::rules::{is_reference, may_match};
+use crate::{Finding, mark, redact};
+
+/// Options whose value is a secret, by how their name ends, in lower case with `-` between words.
+const SECRET_OPTIONS: &[&str] =
+    &["password", "passwd", "passphrase", "token", "secret", "api-key", "apikey", "access-key", "secret-key"];
+
+/// Short options that are secret only for one program.
+const PROGRAM_OPTIONS: &[(&str, &[&str], Part)] =
+    &[("curl", &["-u", "--user", "-U", "--proxy-user"], Part::AfterColon), ("sshpass", &["-p"], Part::Whole)];
+
+const OPTION: &str = "option";
+
+#[derive(Clone, Copy)]
+enum Part {
+    Whole,
+    /// `user:password`
+    AfterColon,
+}
+
+/// A command line as it may be written down, and what was taken out, with the index of its argument.
+///
+/// Besides what [`redact`] finds in each argument, this knows which options have a secret for a value:
+/// `--password=…`, `--token …`, `curl -u user:…`.
+pub fn redact_argv<A: AsRef<[u8]>>(argv: &[A]) -> (Vec<Vec<u8>>, Vec<(usize, Finding)>) {
+    let program = argv.first().map(|program| base_name(program.as_ref())).unwrap_or_default();
+    // One look at the whole line instead of one at each argument: nearly every command line ends here.
+    let suspicious = may_match(&argv.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(&b'\n'));
+    let by_shape = |arg: &[u8]| if suspicious { by_shape(arg) } else { (arg.to_vec(), Vec::new()) };
+    let (mut clean, mut findings) = (Vec::with_capacity(argv.len()), Vec::new());
+    let mut expected = None;
+    for (index, arg) in argv.iter().enumerate() {
+        let arg = arg.as_ref();
+        let secret = expected.take().and_then(|part| as_value(arg, part)).or_else(|| own_value(arg, index));
+        expected = if secret.is_none() && index > 0 { expects(program, arg) } else { None };
+        let (shown, found) = secret.map_or_else(|| by_shape(arg), |start| by_option(arg, start));
+        clean.push(shown);
+        findings.extend(found.into_iter().map(|finding| (index, finding)));
+    }
+    (clean, findings)
+}
+
+fn by_shape(arg: &[u8]) -> (Vec<u8>, Vec<Finding>) {
+    let redacted = redact(arg);
+    (redacted.clean, redacted.findings)
+}
+
+/// Everything from `start` on is the secret.
+fn by_option(arg: &[u8], start: usize) -> (Vec<u8>, Vec<Finding>) {
+    let mut shown = arg.get(..start).unwrap_or_default().to_vec();
+    shown.extend_from_slice(mark(OPTION).as_bytes());
+    (shown, vec![Finding { rule: OPTION, start, end: arg.len() }])
+}
+
+/// Where the secret starts in an argument that is the value of the option before it.
+fn as_value(arg: &[u8], part: Part) -> Option<usize> {
+    let start = match part {
+        // Another option follows: the one before it had no value.
+        Part::Whole if arg.starts_with(b"--") => return None,
+        Part::Whole => 0,
+        Part::AfterColon => arg.iter().position(|byte| *byte == b':')? + 1,
+    };
+    (!is_reference(arg.get(start..)?)).then_some(start)
+}
+
+/// Where the secret starts in `--password=SECRET`.
+fn own_value(arg: &[u8], index: usize) -> Option<usize> {
+    let equals = arg.iter().position(|byte| *byte == b'=')?;
+    let named = index > 0 && is_secret_option(arg.get(..equals)?);
+    (named && !is_reference(arg.get(equals + 1..)?)).then_some(equals + 1)
+}
+
+fn expects(program: &[u8], arg: &[u8]) -> Option<Part> {
+    if is_secret_option(arg) {
+        return Some(Part::Whole);
+    }
+    let of_program = PROGRAM_OPTIONS.iter().find(|(name, options, _)| {
+        name.as_bytes() == program && options.iter().any(|option| option.as_bytes() == arg)
+    });
+    of_program.map(|(_, _, part)| *part)
+}
+
+fn is_secret_option(arg: &[u8]) -> bool {
+    let Some(name) = arg.strip_prefix(b"--") else { return false };
+    let name: Vec<u8> =
+        name.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }).collect();
+    !name.starts_with(b"no-") && SECRET_OPTIONS.iter().any(|option| name.ends_with(option.as_bytes()))
+}
+
+fn base_name(program: &[u8]) -> &[u8] {
+    program.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}

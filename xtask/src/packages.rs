@@ -1,0 +1,75 @@
+//! System packages the tests need. To add one, add a line.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::steps::Ran;
+use crate::{Result, command};
+
+struct Package {
+    apt: &'static str,
+    /// A program, or an absolute path, that is there when the package is.
+    program: &'static str,
+}
+
+const PACKAGES: &[Package] = &[
+    Package { apt: "bubblewrap", program: "bwrap" },
+    Package { apt: "git", program: "git" },
+    Package { apt: "python3", program: "python3" },
+    Package { apt: "nodejs", program: "node" },
+    Package { apt: "strace", program: "strace" },
+    Package { apt: "make", program: "make" },
+    Package { apt: "gcc", program: "gcc" },
+    Package { apt: "libc6-dev", program: "/usr/include/stdio.h" },
+    Package { apt: "sqlite3", program: "sqlite3" },
+    Package { apt: "util-linux", program: "setpriv" },
+    Package { apt: "passwd", program: "useradd" },
+    Package { apt: "iproute2", program: "ip" },
+];
+
+/// What runs behind the fence sees these directories alone: a program in somebody's home does not count.
+const SYSTEM_DIRECTORIES: &[&str] =
+    &["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// Installs what is missing, or says what to install.
+pub(crate) fn ensure() -> Result<Ran> {
+    let missing = missing(PACKAGES, &is_installed);
+    if missing.is_empty() {
+        return Ok(Ran::Done(format!("all {} present", PACKAGES.len())));
+    }
+    let names = missing.join(" ");
+    if !rustix::process::geteuid().is_root() {
+        return Err(format!("missing programs; install them first: sudo apt-get install {names}").into());
+    }
+    apt(&["update"])?;
+    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
+    arguments.extend(&missing);
+    apt(&arguments)?;
+    Ok(Ran::Done(format!("installed {names}")))
+}
+
+fn missing(packages: &[Package], installed: &dyn Fn(&str) -> bool) -> Vec<&'static str> {
+    packages.iter().filter(|package| !installed(package.program)).map(|package| package.apt).collect()
+}
+
+fn is_installed(program: &str) -> bool {
+    SYSTEM_DIRECTORIES.iter().any(|directory| Path::new(directory).join(program).exists())
+}
+
+fn apt(arguments: &[&str]) -> Result<()> {
+    command::must_succeed(
+        Command::new("apt-get").arg("--quiet").args(arguments).env("DEBIAN_FRONTEND", "noninteractive"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_absent_programs_are_asked_for() {
+        assert_eq!(missing(PACKAGES, &|_| true), Vec::<&str>::new());
+        assert_eq!(missing(PACKAGES, &|program| program != "bwrap"), ["bubblewrap"]);
+        assert_eq!(missing(PACKAGES, &|_| false).len(), PACKAGES.len());
+    }
+}

@@ -1,0 +1,265 @@
+//! Running every test program as root and as an ordinary user.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::stage::Stage;
+use crate::testing::TestExecutable;
+use crate::{Result, command};
+
+const USER: &str = "ringfence-test";
+const TIME_LIMIT: Duration = Duration::from_secs(900);
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum As {
+    Root,
+    User,
+}
+
+impl As {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::User => "user",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.ignored > 0 { write!(f, ", {} ignored", self.ignored) } else { Ok(()) }
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs each program and shows the output of those that fail.
+pub(crate) fn run(stage: &Stage, executables: &[TestExecutable], who: As) -> Result<Tally> {
+    let places = Places::new(stage, who)?;
+    let mut total = Tally::default();
+    for (test, program) in executables.iter().zip(&stage.programs) {
+        let start = Instant::now();
+        let (tally, output) = run_one(&places, stage, program, test)?;
+        println!("{:<5} {:<44} {tally} in {:.1}s", who.word(), test.name, start.elapsed().as_secs_f64());
+        if tally.failed > 0 {
+            println!("{output}");
+        }
+        total.add(tally);
+    }
+    Ok(total)
+}
+
+/// Directories of one pass, owned by whoever runs it.
+struct Places {
+    who: As,
+    home: PathBuf,
+    tmp: PathBuf,
+    log: PathBuf,
+}
+
+impl Places {
+    fn new(stage: &Stage, who: As) -> Result<Self> {
+        let base = stage.path().join(who.word());
+        let places = Self { who, home: base.join("home"), tmp: base.join("tmp"), log: base.join("log") };
+        let owner = if who == As::User && is_root() { Some(ordinary_user()?) } else { None };
+        fs::create_dir(&base)?;
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o755))?;
+        for directory in [&places.home, &places.tmp] {
+            fs::create_dir(directory)?;
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
+            if let Some((uid, gid)) = owner {
+                chown(directory, Some(uid), Some(gid))?;
+            }
+        }
+        Ok(places)
+    }
+}
+
+/// The ids of the test user, who is made on first use and stays. A real entry in the password file, because
+/// programs under test look themselves up there.
+fn ordinary_user() -> Result<(u32, u32)> {
+    if let Some(ids) = lookup(&fs::read_to_string("/etc/passwd")?) {
+        return Ok(ids);
+    }
+    command::must_succeed(Command::new("useradd").args([
+        "--system",
+        "--user-group",
+        "--no-create-home",
+        "--home-dir",
+        "/nonexistent",
+        "--shell",
+        "/bin/sh",
+        USER,
+    ]))?;
+    lookup(&fs::read_to_string("/etc/passwd")?).ok_or_else(|| format!("user {USER} could not be made").into())
+}
+
+fn lookup(passwd: &str) -> Option<(u32, u32)> {
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(USER))?;
+    let mut fields = line.split(':').skip(2);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+fn run_one(places: &Places, stage: &Stage, program: &Path, test: &TestExecutable) -> Result<(Tally, String)> {
+    let log = File::create(&places.log)?;
+    let mut command = test_command(places, program);
+    command
+        .arg("--test-threads=2")
+        .current_dir(stage.source(&test.directory))
+        .env("CARGO_MANIFEST_DIR", stage.source(&test.directory))
+        .env("RINGFENCE_TEST_TOOLCHAIN", &stage.toolchain)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0);
+    if let Some(binary) = &stage.binary {
+        command.env("RINGFENCE_TEST_BIN", binary).env("CARGO_BIN_EXE_ringfence", binary);
+    }
+    let ended = wait(command.spawn()?, TIME_LIMIT)?;
+    let mut bytes = Vec::new();
+    File::open(&places.log)?.read_to_end(&mut bytes)?;
+    let mut output = String::from_utf8_lossy(&bytes).into_owned();
+    let mut tally = tally_of(&output);
+    if ended != Ended::Well && tally.failed == 0 {
+        tally.failed = 1;
+        output.push_str(&format!("\n{}: {ended:?}\n", test.name));
+    }
+    Ok((tally, output))
+}
+
+/// The test program under an environment that has nothing of the developer's in it.
+fn test_command(places: &Places, program: &Path) -> Command {
+    let mut command = if places.who == As::User && is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    let user = match (places.who, is_root()) {
+        (As::Root, _) => "root".into(),
+        (As::User, true) => USER.into(),
+        (As::User, false) => std::env::var_os("USER").unwrap_or_default(),
+    };
+    command
+        .env_clear()
+        .env("PATH", SYSTEM_PATH)
+        .env("HOME", &places.home)
+        .env("TMPDIR", &places.tmp)
+        .env("USER", user)
+        .env("LANG", "C.UTF-8")
+        .env("RUST_BACKTRACE", "1")
+        .env("RINGFENCE_TEST_AS", places.who.word());
+    command
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    Well,
+    Badly,
+    OutOfTime,
+}
+
+/// Waits for a child that leads its own process group; kills the group when the time is over.
+fn wait(mut child: Child, limit: Duration) -> Result<Ended> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(if status.success() { Ended::Well } else { Ended::Badly });
+        }
+        if Instant::now() >= deadline {
+            kill_process_group(Pid::from_child(&child), Signal::KILL)?;
+            child.wait()?;
+            return Ok(Ended::OutOfTime);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sums the `test result:` lines of a test program's output.
+pub(crate) fn tally_of(output: &str) -> Tally {
+    let mut total = Tally::default();
+    for line in output.lines().filter_map(|line| line.trim().strip_prefix("test result:")) {
+        total.add(Tally {
+            passed: number(line, "passed"),
+            failed: number(line, "failed"),
+            ignored: number(line, "ignored"),
+        });
+    }
+    total
+}
+
+fn number(line: &str, label: &str) -> u64 {
+    let words: Vec<&str> = line.split([' ', ';', '.']).filter(|word| !word.is_empty()).collect();
+    let pair = words.windows(2).find(|pair| pair[1] == label);
+    pair.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_summed() {
+        let output = "test a ... ok\n\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured\n\
+                      test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured\n";
+        assert_eq!(tally_of(output), Tally { passed: 4, failed: 2, ignored: 1 });
+        assert_eq!(tally_of("nothing"), Tally::default());
+    }
+
+    #[test]
+    fn the_user_is_looked_up_by_whole_name() {
+        let passwd =
+            "root:x:0:0::/:/bin/sh\nringfence-test2:x:1:1::/:/bin/sh\nringfence-test:x:997:996::/:/bin/sh\n";
+        assert_eq!(lookup(passwd), Some((997, 996)));
+        assert_eq!(lookup("root:x:0:0::/:/bin/sh\n"), None);
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_killed_with_its_group() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 100 & sleep 100"]).process_group(0);
+        let child = command.spawn().unwrap();
+        let group = Pid::from_child(&child);
+        assert_eq!(wait(child, Duration::from_millis(50)).unwrap(), Ended::OutOfTime);
+        let gone = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            rustix::process::test_kill_process_group(group).is_err()
+        });
+        assert!(gone, "the background sleep outlived its group");
+    }
+
+    #[test]
+    fn a_child_that_ends_is_judged_by_its_status() {
+        let run =
+            |program: &str| wait(Command::new(program).spawn().unwrap(), Duration::from_secs(60)).unwrap();
+        assert_eq!(run("true"), Ended::Well);
+        assert_eq!(run("false"), Ended::Badly);
+    }
+}

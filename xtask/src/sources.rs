@@ -1,0 +1,131 @@
+//! What the source text itself must and must not contain.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{Result, lexer, tree};
+
+/// The only files that may contain `unsafe`.
+const UNSAFE_FILES: &[&str] = &["crates/launch/src/sys.rs", "crates/sandbox/src/sys.rs"];
+const MAX_LINES: usize = 1000;
+const GENERATED: &[&str] = &["Cargo.lock"];
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Spelt in two halves, so that this file does not contain them.
+const FORBIDDEN_TEXT: &[&str] = &[
+    concat!("/wo", "rk/"),
+    concat!("/root/", ".cargo"),
+    concat!("/root/", ".rustup"),
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("Co-autho", "red-by"),
+];
+
+pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
+    let mut violations = Vec::new();
+    for path in tree::files(root)? {
+        let bytes = fs::read(root.join(&path))?;
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        let name = path.to_string_lossy();
+        violations.extend(file_violations(&name, &text));
+    }
+    Ok(violations)
+}
+
+fn file_violations(name: &str, text: &str) -> Vec<String> {
+    let mut violations = Vec::new();
+    if !GENERATED.contains(&name) && text.lines().count() > MAX_LINES {
+        violations.push(format!("{name}: more than {MAX_LINES} lines"));
+    }
+    for word in FORBIDDEN_TEXT.iter().filter(|word| text.contains(**word)) {
+        violations.push(format!("{name}: contains `{word}`"));
+    }
+    if name.ends_with(".rs") {
+        violations.extend(code_violations(name, &lexer::code_only(text)));
+    }
+    violations.extend(registry_violations(name, text));
+    violations
+}
+
+fn code_violations(name: &str, code: &str) -> Vec<String> {
+    let mut violations = Vec::new();
+    for (line, word) in lexer::words(code) {
+        if word == "unsafe" && !UNSAFE_FILES.contains(&name) {
+            violations.push(format!("{name}:{line}: `unsafe` belongs in {}", UNSAFE_FILES.join(" or ")));
+        }
+    }
+    for (line, text) in code.lines().enumerate() {
+        for stub in ["todo!", "unimplemented!"].iter().filter(|stub| text.contains(**stub)) {
+            violations.push(format!("{name}:{}: `{stub}`", line + 1));
+        }
+    }
+    for (line, inside) in lexer::attributes(code) {
+        if lexer::words(inside).any(|(_, word)| word == "ignore") {
+            violations.push(format!("{name}:{line}: a test that is ignored tests nothing"));
+        }
+    }
+    violations
+}
+
+/// Dependencies come from the public registry under its public name, never from a mirror of one machine.
+fn registry_violations(name: &str, text: &str) -> Vec<String> {
+    let bad = |line: &str| match name {
+        "Cargo.lock" => line.starts_with("source = ") && line != format!("source = \"{REGISTRY}\""),
+        ".cargo/config.toml" => line.starts_with("[source") || line.starts_with("[registries"),
+        _ => false,
+    };
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| bad(line.trim()))
+        .map(|(at, line)| format!("{name}:{}: private registry: {line}", at + 1))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsafe_is_confined_to_two_files() {
+        let source = "fn f() { unsafe { g() } }";
+        assert_eq!(file_violations("crates/launch/src/sys.rs", source), Vec::<String>::new());
+        assert_eq!(file_violations("crates/sandbox/src/sys.rs", source), Vec::<String>::new());
+        for elsewhere in ["crates/launch/src/main.rs", "crates/cli/tests/x.rs", "xtask/src/main.rs"] {
+            assert_eq!(file_violations(elsewhere, source).len(), 1, "{elsewhere}");
+        }
+        assert_eq!(file_violations("crates/x/src/lib.rs", "// unsafe\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn stubs_and_ignored_tests_are_found() {
+        assert_eq!(file_violations("a.rs", "fn f() { todo!() }").len(), 1);
+        assert_eq!(file_violations("a.rs", "fn f() { unimplemented!() }").len(), 1);
+        assert_eq!(file_violations("a.rs", "#[test]\n#[ignore = \"slow\"]\nfn f() {}").len(), 1);
+        assert_eq!(file_violations("a.rs", "#[cfg_attr(miri, ignore)]\nfn f() {}").len(), 1);
+        assert_eq!(file_violations("a.rs", "let ignore = \"#[ignore]\";"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn long_files_are_found() {
+        assert_eq!(file_violations("a.rs", &"x\n".repeat(1001)).len(), 1);
+        assert_eq!(file_violations("a.rs", &"x\n".repeat(1000)), Vec::<String>::new());
+        assert_eq!(file_violations("Cargo.lock", &"x\n".repeat(5000)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn forbidden_text_is_found_in_any_file() {
+        for word in FORBIDDEN_TEXT {
+            assert_eq!(file_violations("docs/a.md", &format!("see {word}x")).len(), 1, "{word}");
+        }
+    }
+
+    #[test]
+    fn private_registries_are_found() {
+        assert_eq!(
+            file_violations("Cargo.lock", &format!("source = \"{REGISTRY}\"\n")),
+            Vec::<String>::new()
+        );
+        assert_eq!(file_violations("Cargo.lock", "source = \"sparse+https://mirror.example/\"\n").len(), 1);
+        assert_eq!(file_violations(".cargo/config.toml", "[source.crates-io]\n").len(), 1);
+    }
+}
