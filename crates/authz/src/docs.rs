@@ -105,12 +105,10 @@ fn hidden() -> String {
 }
 
 fn protected() -> String {
-    let at_root: Vec<Protected> =
-        AT_ROOT.iter().filter(|top| !ANYWHERE.iter().any(|any| any.name == top.name)).copied().collect();
     let mut table = header(["path", "where", "because"]);
     for (place, prefix, list) in [
-        ("top of a root, also when absent", "", &at_root[..]),
-        ("top of a root, also when absent; below it wherever it exists", "", ANYWHERE),
+        ("top of a root, also when absent", "", AT_ROOT),
+        ("wherever it exists", "", ANYWHERE),
         ("every git directory, submodules' included, also when absent", ".git/", IN_GIT_DIR),
         ("every linked worktree, also when absent", ".git/worktrees/*/", IN_WORKTREE_DIR),
     ] {

@@ -6,9 +6,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
-use ringfence_types::{Backend, NetMode, Profile};
+use ringfence_types::{Backend, Control, NetMode, Profile};
 
 pub(crate) use units::{Cpus, Duration, Size, Variable};
 
@@ -108,6 +108,9 @@ pub(crate) struct Run {
     /// Directory that is writable besides the workspace
     #[arg(long = "write", value_name = "DIR")]
     pub(crate) write: Vec<PathBuf>,
+    /// UNSAFE: require only these controls instead of all (fs-read,fs-write,net,pid,ipc,syscalls,limits,env)
+    #[arg(long, value_name = "CONTROLS", value_delimiter = ',')]
+    pub(crate) danger_floor: Option<Vec<Control>>,
     /// Permit profile `danger` and backend `none`
     #[arg(long)]
     pub(crate) danger: bool,
@@ -224,9 +227,4 @@ pub(crate) fn explain(error: &clap::Error) -> ExitCode {
     // A closed terminal has nobody to tell.
     let _closed = error.print();
     if error.use_stderr() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
-}
-
-/// For completions: every shell that a script can be made for.
-pub(crate) fn shells() -> &'static [Shell] {
-    Shell::value_variants()
 }

@@ -84,8 +84,22 @@ fn prepare() -> Result<Prepared, Failure> {
     steps::close_inherited(groups)?;
     steps::enter_cgroups(groups)?;
     steps::enter_namespaces(namespaces, uid, gid)?;
-    become_init()?;
+    if namespaces & libc::CLONE_NEWPID as u64 == 0 {
+        stand_in_for_init()?;
+    } else {
+        become_init()?;
+    }
     Ok(Prepared { namespaces, cgroups })
+}
+
+/// Without a PID namespace of our own this process itself goes on.
+fn stand_in_for_init() -> Result<(), Failure> {
+    let failed = Failure::at(Step::Init);
+    let pid = sys::own_pid();
+    let pidfd = sys::open_pidfd(pid).map_err(&failed)?;
+    sys::send(CONTROL, &Message::Started { pid: pid as u64 }.encode(), Some(pidfd)).map_err(&failed)?;
+    sys::close(pidfd);
+    Ok(())
 }
 
 /// The child goes on as PID 1; this process ends here, so that the supervisor is PID 1's only parent.

@@ -653,6 +653,11 @@ pub(crate) fn parent_pid() -> i32 {
     unsafe { raw(libc::SYS_getppid, [0; 6]) }.map_or(0, |pid| pid as i32)
 }
 
+pub(crate) fn open_pidfd(pid: i32) -> Result<i32> {
+    // SAFETY: no pointers.
+    unsafe { raw(libc::SYS_pidfd_open, [descriptor(pid), 0, 0, 0, 0, 0]) }.map(|fd| fd as i32)
+}
+
 pub(crate) fn set_session() -> Result<()> {
     // SAFETY: no pointers.
     unsafe { raw(libc::SYS_setsid, [0; 6]) }.map(drop)

@@ -164,6 +164,9 @@ fn constructed(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Resu
     skeleton(plan, spec, surveyed)?;
     plan.push(&Op::Seal);
     devices(plan, &spec.limits)?;
+    if works_in_var_tmp(spec) {
+        plan.push(&Op::Tmpfs { target: c"var/tmp", bytes: spec.limits.tmp_bytes, mode: 0o1777 });
+    }
     roots(plan, spec, surveyed)?;
     system_masks(plan)?;
     let mut replacements = 0;
@@ -180,7 +183,11 @@ fn skeleton(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<
     }
     plan.file(Path::new(as_str(HIDDEN_FILE)), 0, b"")?;
     plan.directory(Path::new(as_str(HIDDEN_DIRECTORY)), 0)?;
-    plan.push(&Op::Symlink { path: c"var/tmp", target: c"/tmp" });
+    if works_in_var_tmp(spec) {
+        plan.directory(Path::new("var/tmp"), 0o755)?;
+    } else {
+        plan.push(&Op::Symlink { path: c"var/tmp", target: c"/tmp" });
+    }
     system_entries(plan, spec)?;
     own_files(plan, spec)?;
     mount_points(plan, spec, surveyed)?;
@@ -191,7 +198,7 @@ fn system_entries(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
     for entry in system::entries(Path::new("/")).map_err(CompileError::System)? {
         match entry {
             Entry::Link(path, target) => {
-                let (path, target) = (c_string(&path)?, c_string(&target)?);
+                let (path, target) = (c_string(&path)?, c_text(&target)?);
                 plan.push(&Op::Symlink { path: &path, target: &target });
             }
             Entry::Directory(path) => {
@@ -243,7 +250,14 @@ pub(crate) fn own_etc(spec: &Spec) -> Vec<SkeletonFile> {
 }
 
 /// Below these a private tmpfs is mounted after the seal, so their mount points are made then.
-const PRIVATE: [&str; 2] = ["tmp", "dev/shm"];
+const PRIVATE: [&str; 3] = ["tmp", "dev/shm", "var/tmp"];
+
+/// /var/tmp is /tmp, unless there is a root below it: a link cannot hold a mount point.
+pub(crate) fn works_in_var_tmp(spec: &Spec) -> bool {
+    let mut paths =
+        spec.roots.iter().map(|root| root.path.as_path()).chain(spec.toolchains.iter().map(PathBuf::as_path));
+    paths.any(|path| path.starts_with("/var/tmp"))
+}
 
 fn is_private(relative: &Path) -> bool {
     PRIVATE.iter().any(|private| relative.starts_with(private))
@@ -432,7 +446,7 @@ fn landlock_rules(
     }
     plan.push(&Op::LandlockAllow { path: c"/", access: rights.read() });
     plan.push(&Op::LandlockAllow { path: c"/dev", access: rights.devices() });
-    for path in [c"/tmp", c"/dev/shm"] {
+    for path in [c"/tmp", c"/dev/shm", c"/var/tmp"] {
         plan.push(&Op::LandlockAllow { path, access: rights.write() });
     }
     plan.push(&Op::LandlockAllow { path: &*c_string(Path::new(HOME_INSIDE))?, access: rights.write() });
@@ -507,6 +521,11 @@ fn relative(path: &Path) -> &Path {
 
 fn c_string(path: &Path) -> Result<CString, CompileError> {
     debug_assert!(path.components().all(|part| part != Component::ParentDir));
+    c_text(path)
+}
+
+/// What a link says may lead upwards.
+fn c_text(path: &Path) -> Result<CString, CompileError> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_nul| CompileError::Nul(path.to_owned()))
 }
 

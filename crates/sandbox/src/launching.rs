@@ -27,7 +27,7 @@ pub(crate) struct Launching {
 pub(crate) struct Sealed {
     pub(crate) control: Control,
     pub(crate) init: Init,
-    /// The program around PID 1, where there is one.
+    /// The program around PID 1, or what stands in for it.
     pub(crate) around: Option<Outer>,
     pub(crate) cgroups: Cgroups,
     pub(crate) achieved: Achieved,
@@ -74,8 +74,8 @@ impl Launching {
         let Self { control, mut outer, backend, cgroups } = self;
         let memory = control::sealed("ringfence-plan", plan).map_err(spawn_error)?;
         let init = started(&control, backend).map_err(|error| explained(error, backend, &mut outer))?;
-        // Our own launcher has cloned PID 1 and ended; bubblewrap stays around it.
-        let around = (backend == Backend::Bubblewrap).then_some(outer);
+        // With a PID namespace of its own the launcher has cloned PID 1 and ended; otherwise it is what stays.
+        let around = (backend != Backend::Native).then_some(outer);
         control.send(Message::Plan { length: plan.len() as u64 }, &[memory.as_fd()]).map_err(spawn_error)?;
         let achieved = ready(&control, backend)?;
         Ok(Sealed { control, init, around, cgroups, achieved })

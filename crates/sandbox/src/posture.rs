@@ -58,7 +58,7 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
     };
     match control {
         Control::FsRead | Control::FsWrite if matches!(spec.view, View::WholeMachine { .. }) => {
-            absent("the profile `danger` gives the whole machine", "use --profile workspace")
+            whole_machine(spec)
         }
         Control::FsRead | Control::FsWrite => enforced(&format!("mounts, Landlock ABI {abi}")),
         Control::Net => net(spec),
@@ -70,6 +70,19 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
         Control::Ipc => enforced("IPC namespace, own sockets only"),
         Control::Syscalls => syscalls(evidence),
         Control::Limits | Control::Env => enforced(""),
+    }
+}
+
+/// What profile `danger` promises about files: the sensitive roots are hidden, nothing else.
+fn whole_machine(spec: &Spec) -> Level {
+    match &spec.view {
+        View::WholeMachine { hidden } if !hidden.is_empty() => {
+            enforced("mounts over the sensitive roots; profile `danger` opens the rest")
+        }
+        _ => absent(
+            "profile `danger` with --allow-sensitive-roots opens everything",
+            "use --profile workspace",
+        ),
     }
 }
 

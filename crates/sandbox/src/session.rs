@@ -310,7 +310,7 @@ impl Drop for Init {
     fn drop(&mut self) {
         let killed = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
         debug_assert!(matches!(killed, Ok(()) | Err(Errno::SRCH)));
-        // ECHILD: under bubblewrap it is not our child, and the wait for bubblewrap covers it.
+        // ECHILD: inside bubblewrap it is not our child, and the wait for bubblewrap covers it.
         while let Err(Errno::INTR) =
             rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
         {}

@@ -96,8 +96,6 @@ integers!(/** Signals one thread. */
     tgkill(pid: c_int, signal: c_int) = libc::SYS_tgkill, pid, pid, signal);
 integers!(/** Who this process is for file access. */
     geteuid() = libc::SYS_geteuid);
-integers!(/** With signal 0: reports whether anyone at all could be signalled, and signals nobody. */
-    kill_everyone_dry() = libc::SYS_kill, -1, 0);
 integers!(/** A call number of the x32 interface: getpid. */
     x32_getpid() = 0x4000_0000_i64 + 39);
 
@@ -218,6 +216,18 @@ pub fn quotactl_absent() -> Result<c_long> {
     check(unsafe {
         libc::syscall(libc::SYS_quotactl, Q_SYNC_USER, c"/ringfence-absent/dev".as_ptr(), 0, NULL)
     })
+}
+
+/// Sends SIGTERM to every process but this one and process 1 of the pid namespace. Refused with `EXDEV` where that
+/// is, or may be, the namespace with this inode: the host's.
+pub fn terminate_everyone_but_host(host_namespace: u64) -> Result<c_long> {
+    use std::os::unix::fs::MetadataExt as _;
+    let own = std::fs::metadata("/proc/self/ns/pid").or(Err(Errno::XDEV))?.ino();
+    if host_namespace == 0 || own == host_namespace {
+        return Err(Errno::XDEV);
+    }
+    // SAFETY: integers only.
+    check(unsafe { libc::syscall(libc::SYS_kill, -1, libc::SIGTERM) })
 }
 
 /// Makes a process by `clone` in new namespaces, which ends at once, and waits for it. Refused with `EINVAL` for

@@ -121,6 +121,9 @@ fn asked(run: &Run, environment: &Environment, cwd: &Path) -> Result<Asked, Exit
     policy.net = if run.allow_hosts.is_empty() { run.net } else { NetMode::Filtered };
     policy.backend = run.backend;
     policy.limits = limits(run);
+    if let Some(floor) = &run.danger_floor {
+        policy.floor.clone_from(floor);
+    }
     policy.home = environment.home.as_deref().map(Bytes::from);
     let mut roots = Vec::new();
     for (paths, access) in [(&run.read, Access::Read), (&run.write, Access::Write)] {

@@ -195,11 +195,14 @@ fn system_mounts(out: &mut Arguments, spec: &Spec, scratch: &Scratch) -> Result<
     out.option_with("--remount-ro", "/proc");
     out.option_with("--dev", "/dev");
     let bytes = spec.limits.tmp_bytes.to_string();
-    for place in ["/tmp", "/dev/shm"] {
+    let var_tmp = compile::works_in_var_tmp(spec).then_some("/var/tmp");
+    for place in ["/tmp", "/dev/shm"].into_iter().chain(var_tmp) {
         out.option_with("--size", bytes.clone());
         out.option_with("--tmpfs", place);
     }
-    out.mount("--symlink", "/tmp", "/var/tmp");
+    if var_tmp.is_none() {
+        out.mount("--symlink", "/tmp", "/var/tmp");
+    }
     Ok(())
 }
 

@@ -52,12 +52,7 @@ impl Surroundings {
         let all: Vec<PathBuf> = roots.iter().flat_map(|root| survey::roots(root)).collect();
         // Joined before the survey: what another session holds must not go away in between.
         let mut placeholders = Placeholders::join(&spec.registry, &all)?;
-        let mut survey = Survey::default();
-        for root in roots {
-            let found = survey::survey(root, rules)?;
-            survey.roots.extend(found.roots);
-            survey.notes.extend(found.notes);
-        }
+        let mut survey = survey::survey_all(&roots, rules)?;
         for root in &mut survey.roots {
             placeholders.fill(root)?;
         }

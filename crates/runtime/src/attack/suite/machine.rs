@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ringfence_types::Control::{FsRead, FsWrite};
@@ -11,7 +11,7 @@ use super::super::arena::Arena;
 use super::super::attempt::{Attempt, BASE, Body, Proof};
 use super::super::evidence::{Evidence, Log};
 use super::super::host::Host;
-use super::super::judge;
+use super::super::judge::{self, Effect};
 
 const ANY: Attempt = Attempt { controls: &[FsRead, FsWrite], proof: Proof::Some, ..BASE };
 
@@ -70,7 +70,10 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         title: "list the real home and other users' homes",
         from: "F1, 5.3 nono",
         controls: &[FsRead],
-        body: Body::Code(homes),
+        body: Body::Code(|arena, log| homes(arena).iter().for_each(|home| identify(log, home))),
+        judge: |world, evidence| {
+            homes(&world.arena).iter().map(|home| is_the_host_s(home, evidence)).collect()
+        },
         excuse: |_, _| Some("no home on this machine has anything that this user could list".to_owned()),
         ..ANY
     },
@@ -92,11 +95,8 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         title: "list /run and /var/run, where the machine's sockets live",
         from: "N16, B-N1, B-N2",
         controls: &[FsRead],
-        body: Body::Code(|_, log| {
-            for path in ["/run", "/var/run"] {
-                log.step(path, peopled(Path::new(path)));
-            }
-        }),
+        body: Body::Code(|_, log| RUNTIME.iter().for_each(|path| identify(log, Path::new(path)))),
+        judge: |_, evidence| RUNTIME.iter().map(|path| is_the_host_s(Path::new(path), evidence)).collect(),
         ..ANY
     },
     Attempt {
@@ -208,12 +208,29 @@ fn cgroups(_: &Arena, log: &mut Log<'_>) {
     }
 }
 
-fn homes(arena: &Arena, log: &mut Log<'_>) {
+const RUNTIME: [&str; 2] = ["/run", "/var/run"];
+
+fn homes(arena: &Arena) -> Vec<PathBuf> {
     let real = arena.home.as_ref().map(|home| home.as_path().to_path_buf());
-    for home in real.into_iter().chain([PathBuf::from("/root"), PathBuf::from("/home")]) {
-        let shown = home.display().to_string();
-        log.step(&shown, peopled(&home));
+    real.into_iter().chain([PathBuf::from("/root"), PathBuf::from("/home")]).collect()
+}
+
+/// Tells which directory one sees under a name, if it can be listed and has anything in it.
+fn identify(log: &mut Log<'_>, path: &Path) {
+    if peopled(path).is_ok() {
+        log.read("list", identity(path));
     }
+}
+
+/// A stand-in under the same name is another directory: a bind mount keeps device and inode.
+fn is_the_host_s(path: &Path, evidence: &Evidence) -> Effect {
+    let seen = identity(path).is_ok_and(|identity| evidence.shows(&identity));
+    Effect { what: format!("{} is the host's", path.display()), happened: seen }
+}
+
+fn identity(path: &Path) -> io::Result<String> {
+    let found = fs::metadata(path)?;
+    Ok(format!("{} is {}:{}.", path.display(), found.dev(), found.ino()))
 }
 
 fn opened(path: &Path) -> io::Result<fs::File> {

@@ -131,11 +131,11 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         ..PROCESS
     },
     Attempt {
-        id: "S8-init",
-        title: "read, trace and write the process that keeps the fence",
+        id: "S2-keepers",
+        title: "read, trace and write the processes that keep the fence",
         from: "S2, B-S12, 5.3 srt",
         controls: &[Pid, Syscalls],
-        body: Body::Code(keeper),
+        body: Body::Code(keepers),
         ..PROCESS
     },
     Attempt {
@@ -187,11 +187,8 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     Attempt {
         id: "S10-everyone",
         title: "signal every process there is",
-        from: "S10",
-        body: Body::Code(|_, log| {
-            log.step("kill -1 with signal 0", sys::kill_everyone_dry());
-        }),
-        ..PROCESS
+        body: Body::Code(everyone),
+        ..SIGNAL
     },
     Attempt {
         id: "S11-shm",
@@ -323,16 +320,38 @@ fn by_sigio(victim: &Victim) -> io::Result<()> {
     Ok(())
 }
 
-/// Against whoever is process 1 inside; where there is no pid namespace, against the stand-in victim, since
-/// process 1 of the host is nobody's to touch.
-fn keeper(arena: &Arena, log: &mut Log<'_>) {
-    let own_namespace = pid_namespace() != arena.host_pid_namespace;
+/// Everyone, where that cannot be the host; there the stand-in victim alone, so that the control harms nobody.
+fn everyone(arena: &Arena, log: &mut Log<'_>) {
+    let all = sys::terminate_everyone_but_host(arena.host_pid_namespace);
+    if all == Err(rustix::io::Errno::XDEV) {
+        log.step(
+            "kill",
+            victim_id(arena).and_then(|pid| Ok(rustix::process::kill_process(pid, Signal::TERM)?)),
+        );
+    } else {
+        log.step("kill -1", all);
+    }
+}
+
+/// Against process 1 and the parent inside; where there is no pid namespace, against the stand-in victim, since
+/// those of the host are nobody's to touch.
+fn keepers(arena: &Arena, log: &mut Log<'_>) {
     let stand_in = arena.victim.as_ref().map_or(0, |victim| victim.pid);
-    let pid = if own_namespace { 1 } else { stand_in };
+    if pid_namespace() == arena.host_pid_namespace {
+        return keeper(log, stand_in);
+    }
+    keeper(log, 1);
+    if let Some(parent) = rustix::process::getppid().map(ProcessId::as_raw_pid) {
+        keeper(log, parent);
+    }
+}
+
+fn keeper(log: &mut Log<'_>, pid: i32) {
     log.step("trace", sys::ptrace_seize(pid));
     log.step("read memory", fs::File::open(format!("/proc/{pid}/mem")));
     log.step("write memory", fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/mem")));
-    log.step("list files", fs::read_dir(format!("/proc/{pid}/fd")));
+    let mut files = (0..32).map(|fd| fs::File::open(format!("/proc/{pid}/fd/{fd}")));
+    log.step("open its file", files.find_map(Result::ok).ok_or(rustix::io::Errno::ACCESS));
     log.step("read environment", fs::read(format!("/proc/{pid}/environ")).and_then(nonempty));
     let process = ProcessId::from_raw(pid).ok_or(rustix::io::Errno::SRCH);
     let process = process.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
