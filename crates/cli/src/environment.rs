@@ -13,8 +13,6 @@ pub(crate) struct Environment {
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) config_dir: Option<PathBuf>,
     pub(crate) all: Vec<(Bytes, Bytes)>,
-    /// NO_COLOR is set, to anything but nothing.
-    pub(crate) no_color: bool,
 }
 
 impl Environment {
@@ -25,7 +23,6 @@ impl Environment {
             state_dir: absolute(std::env::var_os("XDG_STATE_HOME")).or_else(|| below_home(".local/state")),
             config_dir: absolute(std::env::var_os("XDG_CONFIG_HOME")).or_else(|| below_home(".config")),
             all: std::env::vars_os().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect(),
-            no_color: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
             home,
         }
     }

@@ -123,10 +123,13 @@ fn become_command(request: &Request<'_>) -> Result<core::convert::Infallible, Er
         seal::scope_signals(request.plan)?;
     }
     sys::change_directory(command.cwd)?;
-    install(streams)?;
+    let control = install(streams)?;
     sys::default_signals();
     sys::block_signals(0)?;
-    Err(search(&command, arguments, environment))
+    let failure = search(&command, arguments, environment);
+    // Nothing was executed: the socket goes back to where failures are told.
+    sys::dup3(control, CONTROL)?;
+    Err(failure)
 }
 
 /// The NULL-terminated arrays that execve wants, pointing into the command's bytes.
@@ -161,18 +164,22 @@ fn connect(id: u64, command: &Command<'_>, passed: &[i32]) -> Result<[i32; 3], E
     Ok(streams)
 }
 
-/// Puts the streams at 0, 1, 2 and closes all else, the control socket (which is 0 until now) included.
-fn install(streams: [i32; 3]) -> Result<(), Errno> {
+/// Puts the streams at 0, 1, 2 and closes all else but the control socket, which moves (it is 0 until now) and is
+/// closed by the kernel when the command is executed.
+fn install(streams: [i32; 3]) -> Result<i32, Errno> {
     let mut safe = [-1; 3];
     for (slot, fd) in safe.iter_mut().zip(streams) {
         *slot = sys::duplicate_above(fd, 3)?;
     }
+    let control = sys::duplicate_above(CONTROL, 3)?;
     // From here on a failure has no socket to be told on: exit code 127 says it, and none of these can fail for
     // descriptors that the kernel has just handed out.
     for (number, fd) in safe.into_iter().enumerate() {
         sys::dup3(fd, number as i32)?;
     }
-    sys::close_range(3, u32::MAX)
+    sys::close_range(3, control as u32 - 1)?;
+    sys::close_range(control as u32 + 1, u32::MAX)?;
+    Ok(control)
 }
 
 /// execvp(3) without the shell fallback: a name without a slash is looked up in the command's own PATH.

@@ -1,9 +1,211 @@
-//! `ringfence doctor`: what this machine enforces, by trying.
+//! `ringfence doctor`: what this machine enforces, by trying; `--attack` runs the escape battery.
 
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
-use crate::args::Doctor;
+use ringfence_runtime::Runtime;
+use ringfence_runtime::attack::{self, AttemptResult, BatteryReport, Verdict};
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::doctor::{self, Examination, Examined, Product, TRIED};
+use ringfence_types::{Backend, Bytes, Level};
+use serde::Serialize;
 
-pub(crate) fn run(_doctor: &Doctor) -> ExitCode {
-    ExitCode::SUCCESS
+use crate::args::Doctor;
+use crate::commands::run::{self, print_json};
+use crate::environment::Environment;
+use crate::error;
+use crate::host;
+
+/// The battery found a way out, or the floor is not met.
+const NOT_WHOLE: u8 = 1;
+
+pub(crate) fn run(doctor: &Doctor) -> ExitCode {
+    let environment = Environment::read();
+    let runtime = match run::runtime(&environment, Attendance::Unattended) {
+        Ok(runtime) => runtime,
+        Err(code) => return code,
+    };
+    // Short names: Unix socket paths of the battery hold 108 bytes.
+    let base = match tempfile::Builder::new().prefix("rf").tempdir_in("/tmp") {
+        Ok(base) => base,
+        Err(error) => return error::failed_text(&format!("cannot make a scratch directory: {error}"), None),
+    };
+    if doctor.attack {
+        attack(doctor, &environment, &runtime, base.path())
+    } else {
+        examine(doctor, &runtime, base.path())
+    }
+}
+
+#[derive(Serialize)]
+struct Examined1<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    examination: &'a Examination,
+}
+
+fn examine(doctor: &Doctor, runtime: &Runtime, base: &Path) -> ExitCode {
+    let wanted = doctor.backend.map_or_else(|| TRIED.to_vec(), |backend| vec![backend]);
+    let examination = match doctor::examine(runtime, base, &wanted) {
+        Ok(examination) => examination,
+        Err(error) => return error::failed(&error, None),
+    };
+    if doctor.json {
+        print_json(&Examined1 { schema: 1, examination: &examination });
+    } else {
+        print_examination(&examination);
+    }
+    if examination.chosen.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
+}
+
+fn print_examination(examination: &Examination) {
+    let landlock = examination.landlock_abi.map_or_else(|| "none".to_owned(), |abi| format!("ABI {abi}"));
+    let who = if examination.uid == 0 { "root".to_owned() } else { format!("uid {}", examination.uid) };
+    println!("Linux {}, Landlock {landlock}, as {who}", examination.kernel);
+    if examination.swept > 0 {
+        println!("removed {} placeholders that killed sessions left behind", examination.swept);
+    }
+    for backend in &examination.backends {
+        print_backend(backend);
+    }
+    match examination.chosen {
+        Some(backend) => println!("\n`ringfence run` uses `{backend}` here: every control is enforced."),
+        None => println!(
+            "\nNo backend enforces every control here, so `ringfence run` refuses. See the fixes above."
+        ),
+    }
+}
+
+fn print_backend(examined: &Examined) {
+    println!("\n{}", examined.backend);
+    let Some(posture) = &examined.posture else {
+        println!("  not available: {}", shown(examined.failure.as_deref().unwrap_or("unknown")));
+        if let Some(hint) = &examined.hint {
+            println!("  fix: {hint}");
+        }
+        return;
+    };
+    for (control, level) in &posture.controls {
+        let (detail, fix) = match level {
+            Level::Enforced { by } | Level::Declared { by } => (by.clone(), None),
+            Level::Partial { by, missing } => (format!("{by}; not: {missing}"), None),
+            Level::Absent { reason, fix } => (reason.clone(), Some(fix)),
+        };
+        println!("  {:<9} {:<9} {detail}", control.word(), level.word());
+        if let Some(fix) = fix {
+            println!("            fix: {fix}");
+        }
+    }
+}
+
+fn shown(text: &str) -> String {
+    Bytes::from(text).display()
+}
+
+fn attack(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &Path) -> ExitCode {
+    let backend = doctor.backend.unwrap_or(Backend::Native);
+    let state_dir = base.join("state");
+    let product = Product { state_dir, backend, home: environment.home.clone() };
+    let exe = match std::env::current_exe() {
+        Ok(exe) => exe,
+        Err(error) => return error::failed_text(&format!("cannot find this program: {error}"), None),
+    };
+    let setup = attack::Setup {
+        exe,
+        base: base.to_owned(),
+        home: environment.home.clone(),
+        state: host::state_dir(environment).ok(),
+        workers: 2,
+        only: doctor.only.clone(),
+    };
+    let mut progress = Progress::new(doctor);
+    let report = match attack::run_battery(&product, &setup, &mut |result| progress.show(result)) {
+        Ok(report) => report,
+        Err(error) => return error::failed(&error, None),
+    };
+    progress.clear();
+    if let Err(error) = runtime.ledger().append(&doctor::battery_event(&report, backend)) {
+        return error::failed(&error, error.hint());
+    }
+    show(doctor, &report, backend);
+    if report.is_perfect() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
+}
+
+/// One line that is overwritten, on a terminal only; whatever did not hold stays.
+struct Progress {
+    live: bool,
+    quiet: bool,
+    done: usize,
+    total: usize,
+}
+
+impl Progress {
+    fn new(doctor: &Doctor) -> Self {
+        let total =
+            attack::attempts().filter(|a| doctor.only.as_deref().is_none_or(|p| a.id.starts_with(p))).count();
+        Self { live: std::io::stderr().is_terminal() && !doctor.json, quiet: doctor.json, done: 0, total }
+    }
+
+    fn show(&mut self, result: &AttemptResult) {
+        self.done += 1;
+        if !self.quiet && !matches!(result.verdict, Verdict::Held | Verdict::NotApplicable { .. }) {
+            self.clear();
+            eprintln!("{}", line(result));
+        }
+        if self.live {
+            eprint!("\r\x1b[K{}/{} {}", self.done, self.total, result.id);
+            flush();
+        }
+    }
+
+    fn clear(&self) {
+        if self.live {
+            eprint!("\r\x1b[K");
+            flush();
+        }
+    }
+}
+
+fn flush() {
+    // A terminal that is gone shows nothing.
+    let _gone = std::io::stderr().flush();
+}
+
+fn line(result: &AttemptResult) -> String {
+    let (word, detail) = match &result.verdict {
+        Verdict::Held => ("held", String::new()),
+        Verdict::Escaped { what } => ("ESCAPED", what.join(", ")),
+        Verdict::ControlFailed { why } => ("control failed", why.clone()),
+        Verdict::NotApplicable { why } => ("not applicable", why.clone()),
+        Verdict::NotRun { why } => ("not run", why.clone()),
+    };
+    format!("{:<32} {word:<14} {}  {}", result.id, result.title, shown(&detail)).trim_end().to_owned()
+}
+
+#[derive(Serialize)]
+struct Attacked<'a> {
+    schema: u32,
+    backend: Backend,
+    whole: bool,
+    #[serde(flatten)]
+    report: &'a BatteryReport,
+}
+
+fn show(doctor: &Doctor, report: &BatteryReport, backend: Backend) {
+    if doctor.json {
+        return print_json(&Attacked { schema: 1, backend, whole: report.is_perfect(), report });
+    }
+    for result in &report.results {
+        println!("{}", line(result));
+    }
+    let skipped = report.results.len() - report.total_applicable;
+    println!();
+    println!(
+        "{} of {} attempts held in backend `{backend}`, in {:.1} s ({skipped} not applicable here)",
+        report.held,
+        report.total_applicable,
+        std::time::Duration::from_millis(report.duration_ms).as_secs_f64()
+    );
+    println!("Each attempt was first run without the fence, where it got through.");
 }

@@ -23,7 +23,8 @@ use super::world::{Ground, World};
 pub struct Setup {
     /// This program; it is run again as `<exe> __attempt …`.
     pub exe: PathBuf,
-    /// An existing directory for the worlds, with a short name (Unix socket names hold 108 bytes).
+    /// An existing directory for the worlds: with a short name (Unix socket names hold 108 bytes), and closed to
+    /// other users, since worlds hold set-user-id programs.
     pub base: PathBuf,
     /// The home of the person who runs it: looked at from inside, never touched.
     pub home: Option<PathBuf>,

@@ -9,10 +9,11 @@ use std::process::Command;
 
 use ringfence_sandbox::sys::{self, CreateQueue};
 use ringfence_types::Control::{FsWrite, Ipc, Pid, Syscalls};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::process::{Pid as ProcessId, PidfdFlags, Signal};
 
 use super::super::arena::{Arena, Victim};
-use super::super::attempt::{Attempt, BASE, Body, Class, Proof, Prop};
+use super::super::attempt::{Attempt, BASE, Body, Class, Prop};
 use super::super::entry::WHO;
 use super::super::evidence::Log;
 use super::super::host::pid_namespace;
@@ -249,25 +250,12 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     },
     Attempt {
         id: "S5-own-set-user",
-        title: "leave a set-user-id program behind for others",
+        title: "leave set-user-id programs behind for others, by chmod, open and openat2",
         from: "S5",
         controls: &[FsWrite, Syscalls],
         props: &[],
-        proof: Proof::Every,
-        body: Body::Code(|arena, log| {
-            let path = arena.inside("trap");
-            log.step("write", fs::write(&path, MARK));
-            log.step(
-                "chmod",
-                fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o6755)),
-            );
-        }),
-        judge: |world, _| {
-            vec![Effect {
-                what: "a set-user-id file was left".to_owned(),
-                happened: set_user(&world.workspace().join("trap")),
-            }]
-        },
+        body: Body::Code(leave_traps),
+        judge: |world, _| TRAPS.iter().map(|trap| sprung(world.workspace(), trap)).collect(),
         ..PROCESS
     },
 ];
@@ -369,7 +357,19 @@ fn posix_message(nonce: &str) -> io::Result<Vec<u8>> {
     Ok(sys::mq_receive(queue.as_fd())?)
 }
 
-fn set_user(path: &Path) -> bool {
+const TRAPS: [&str; 3] = ["trap-chmod", "trap-open", "trap-openat2"];
+
+fn leave_traps(arena: &Arena, log: &mut Log<'_>) {
+    let [by_chmod, by_open, by_openat2] = TRAPS.map(|trap| arena.inside(trap));
+    let (flags, mode) = (OFlags::CREATE | OFlags::WRONLY, Mode::from_raw_mode(0o4755));
+    log.step("write", fs::write(&by_chmod, MARK));
+    log.step("chmod", rustix::fs::chmod(&by_chmod, mode));
+    log.step("open", rustix::fs::open(by_open, flags, mode));
+    log.step("openat2", rustix::fs::openat2(CWD, by_openat2, flags, mode, ResolveFlags::empty()));
+}
+
+fn sprung(workspace: &Path, trap: &str) -> Effect {
     use std::os::unix::fs::MetadataExt as _;
-    fs::metadata(path).is_ok_and(|found| found.mode() & 0o6000 != 0)
+    let set = fs::metadata(workspace.join(trap)).is_ok_and(|found| found.mode() & 0o6000 != 0);
+    Effect { what: format!("{trap} is set-user-id"), happened: set }
 }

@@ -1,0 +1,114 @@
+//! What a command's end becomes: exit codes, messages and the JSON object.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::testkit::{World, script};
+
+#[test]
+fn exit_codes_are_the_commands_own() {
+    let world = World::new();
+    for code in [0, 1, 42, 123, 255] {
+        let done = world.sh(&format!("exit {code}")).expect(code);
+        assert_eq!((done.text().as_str(), done.err.as_str()), ("", ""));
+        let object = world.json(&[], &["sh", "-c", &format!("exit {code}")]);
+        assert_eq!(object["ended"], "executed");
+        assert_eq!(object["outcome"]["exit"]["how"], "code");
+        assert_eq!(object["outcome"]["exit"]["code"], code);
+        assert_eq!(object["outcome"]["limit_hit"], serde_json::Value::Null);
+        assert!(object["transaction"].as_str().unwrap().starts_with("tx_"));
+    }
+}
+
+#[test]
+fn death_by_signal_is_128_and_the_signal() {
+    let world = World::new();
+    for (name, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11), ("HUP", 1), ("PIPE", 13)] {
+        world.sh(&format!("kill -{name} $$; sleep 60")).expect(128 + number);
+    }
+    let object = world.json(&[], &["sh", "-c", "kill -USR1 $$"]);
+    assert_eq!(object["outcome"]["exit"]["how"], "signal");
+    assert_eq!(object["outcome"]["exit"]["signal"], 10);
+    assert_eq!(object["exit_code"], 138);
+}
+
+#[test]
+fn what_cannot_be_executed_is_126_or_127_and_says_why() {
+    let world = World::new();
+    world.write("no-exec-bit", "#!/bin/sh\necho ran\n");
+    fs::create_dir(world.workspace.join("directory")).unwrap();
+    script(&world.workspace.join("no-interpreter"), "#!/nonexistent/interpreter\n");
+    script(&world.workspace.join("not-a-program"), "\u{1}\u{2}\u{3}");
+    fs::set_permissions(world.workspace.join("no-exec-bit"), fs::Permissions::from_mode(0o644)).unwrap();
+    let cases: [(&str, i32, i32, &str); 7] = [
+        ("no-such-program-anywhere", 127, 2, "No such file"),
+        ("./absent", 127, 2, "No such file"),
+        ("", 127, 2, "No such file"),
+        ("./no-interpreter", 127, 2, "No such file"),
+        ("./no-exec-bit", 126, 13, "Permission denied"),
+        ("./directory", 126, 13, "Permission denied"),
+        ("./not-a-program", 126, 8, "Exec format error"),
+    ];
+    for (program, code, errno, why) in cases {
+        let done = world.run(&[], &[program]).expect(code).says("inside the fence").says(why);
+        assert!(!done.text().contains("ran"));
+        let object = world.json(&[], &[program]);
+        assert_eq!(object["outcome"]["exit"]["how"], "not-executed", "{program}: {object}");
+        assert_eq!(object["outcome"]["exit"]["errno"], errno, "{program}");
+    }
+}
+
+#[test]
+fn a_timeout_is_124() {
+    let world = World::new();
+    world.sh_with(&["--timeout", "300ms"], "sleep 60").expect(124).says("wall-clock limit").says("--timeout");
+    let object = world.json(&["--timeout", "300ms"], &["sleep", "60"]);
+    assert_eq!(object["outcome"]["exit"]["how"], "timed-out");
+    assert_eq!(object["outcome"]["limit_hit"], "wall-clock");
+    world.sh_with(&["--timeout", "60s"], "exit 3").expect(3);
+}
+
+#[test]
+fn our_own_failures_are_125_and_refusals_126() {
+    let world = World::new();
+    world.run(&["--no-such-flag"], &["true"]).expect(125).says("--no-such-flag");
+    world.run(&["--read", "/nonexistent/directory"], &["true"]).expect(125).says("/nonexistent/directory");
+    let object = world.json(&["--profile", "review"], &["touch", "made"]);
+    assert_eq!(object["ended"], "refused");
+    assert_eq!(object["exit_code"], 126);
+    assert_eq!(object["refusal"]["code"], "profile");
+    assert_eq!(object["outcome"], serde_json::Value::Null);
+    assert!(!world.workspace.join("made").exists());
+    let object = world.json(&["--workspace", "/etc"], &["true"]);
+    assert_eq!(object["refusal"]["code"], "workspace", "{object}");
+    let object = world.json(&["--env", "LD_PRELOAD=/x"], &["true"]);
+    assert_eq!(object["refusal"]["code"], "environment", "{object}");
+}
+
+#[test]
+fn the_json_object_has_output_digests_and_posture() {
+    use sha2::{Digest as _, Sha256};
+    let world = World::new();
+    let object = world.json(&[], &["sh", "-c", "printf out; printf err >&2; exit 5"]);
+    assert_eq!((&object["stdout"], &object["stderr"]), (&"out".into(), &"err".into()));
+    let digest: String = Sha256::digest(b"out").iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(object["outcome"]["stdout"]["sha256"], digest.as_str());
+    assert_eq!(object["outcome"]["stdout"]["bytes"], 3);
+    assert_eq!(object["outcome"]["stdout"]["dropped"], 0);
+    assert_eq!(object["unrecorded"], serde_json::Value::Null);
+    let object = world.json(&[], &["printf", "\\377\\000x"]);
+    assert_eq!(object["stdout"]["base64"], "/wB4");
+}
+
+/// S002-18, S004-13: the result says how it was made and what was enforced, by name.
+#[test]
+fn backend_is_named_in_the_posture() {
+    let world = World::new();
+    let object = world.json(&[], &["true"]);
+    assert_eq!(object["posture"]["backend"], "native");
+    for control in ["fs-read", "fs-write", "net", "pid", "ipc", "syscalls", "limits", "env"] {
+        let level = &object["posture"]["controls"][control];
+        assert_eq!(level["level"], "enforced", "{control}: {object}");
+        assert_ne!(level["by"], "", "{control}");
+    }
+}

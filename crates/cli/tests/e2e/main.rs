@@ -1,0 +1,36 @@
+//! Everything through the real binary: what a user types, what the host looks like afterwards.
+
+#[cfg(test)]
+mod environment;
+#[cfg(test)]
+mod exits;
+#[cfg(test)]
+mod file_tools;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod git;
+#[cfg(test)]
+mod help;
+#[cfg(test)]
+mod ledger;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod network;
+#[cfg(test)]
+mod protected;
+#[cfg(test)]
+mod refusals;
+#[cfg(test)]
+mod signals;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod terminal;
+#[cfg(test)]
+mod testkit;
+#[cfg(test)]
+mod work;
+#[cfg(test)]
+mod workspaces;

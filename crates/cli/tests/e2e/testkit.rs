@@ -1,0 +1,290 @@
+//! A small world for each test: a home, a state directory and a workspace of its own, and nothing of the
+//! environment of whoever runs the tests.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) struct World {
+    pub(crate) root: TempDir,
+    pub(crate) home: PathBuf,
+    pub(crate) state: PathBuf,
+    pub(crate) workspace: PathBuf,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::below(&std::env::temp_dir())
+    }
+
+    pub(crate) fn below(directory: &Path) -> Self {
+        let root = tempfile::Builder::new().prefix("ringfence-e2e.").tempdir_in(directory).unwrap();
+        let canonical = fs::canonicalize(root.path()).unwrap();
+        let [home, state, workspace] = ["home", "state", "w"].map(|name| canonical.join(name));
+        for directory in [&home, &state, &workspace] {
+            fs::create_dir(directory).unwrap();
+        }
+        Self { root, home, state, workspace }
+    }
+
+    /// `ringfence` in the workspace, with this world's home and state and nothing else.
+    pub(crate) fn ringfence(&self) -> Command {
+        let mut command = Command::new(binary());
+        self.dress(&mut command);
+        command
+    }
+
+    /// Any other program in the same surroundings: the control of an attempt, or a shell around ringfence.
+    pub(crate) fn host(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        self.dress(&mut command);
+        command.env("RINGFENCE", binary());
+        command
+    }
+
+    fn dress(&self, command: &mut Command) {
+        command
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("HOME", &self.home)
+            .env("XDG_STATE_HOME", &self.state)
+            .env("LANG", "C.UTF-8")
+            .current_dir(&self.workspace);
+    }
+
+    /// `ringfence run FLAGS -- COMMAND`, without input.
+    pub(crate) fn run(&self, flags: &[&str], command: &[&str]) -> Done {
+        finish(self.ringfence().arg("run").args(flags).arg("--").args(command), b"")
+    }
+
+    pub(crate) fn sh(&self, script: &str) -> Done {
+        self.run(&[], &["sh", "-c", script])
+    }
+
+    pub(crate) fn sh_with(&self, flags: &[&str], script: &str) -> Done {
+        self.run(flags, &["sh", "-c", script])
+    }
+
+    /// The object that `ringfence run --json` prints.
+    pub(crate) fn json(&self, flags: &[&str], command: &[&str]) -> Value {
+        let done = finish(self.ringfence().args(["run", "--json"]).args(flags).arg("--").args(command), b"");
+        let value = done.json();
+        assert_eq!(value["schema"], 1, "{value}");
+        assert_eq!(Some(&Value::from(done.code)), value.get("exit_code"), "the exit code says the same: {value}");
+        value
+    }
+
+    pub(crate) fn file(&self, arguments: &[&str], input: &[u8]) -> Done {
+        finish(self.ringfence().arg("file").args(arguments), input)
+    }
+
+    pub(crate) fn ledger_tool(&self, arguments: &[&str]) -> Done {
+        finish(self.ringfence().arg("ledger").args(arguments), b"")
+    }
+
+    /// Every record so far, oldest first.
+    pub(crate) fn records(&self) -> Vec<Value> {
+        let done = self.ledger_tool(&["tail", "-n", "1000", "--json"]).expect(0);
+        done.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    pub(crate) fn ledger_path(&self) -> PathBuf {
+        self.state.join("ringfence/ledger.db")
+    }
+
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.workspace.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub(crate) fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.workspace.join(path)).ok()
+    }
+
+    /// A directory of this world beside the workspace.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        let path = self.home.parent().unwrap().join(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    /// git on the host, which must succeed.
+    pub(crate) fn git(&self, directory: &Path, arguments: &[&str]) -> String {
+        let identity = ["-c", "user.name=Host", "-c", "user.email=host@example.test", "-c", "protocol.file.allow=always"];
+        let done = finish(self.host("git").args(identity).args(arguments).current_dir(directory), b"");
+        done.expect(0).text()
+    }
+
+    /// A repository with one commit as the workspace.
+    pub(crate) fn repository(&self) {
+        self.write("readme", "one\n");
+        self.git(&self.workspace, &["init", "-q", "-b", "main", "."]);
+        self.git(&self.workspace, &["add", "readme"]);
+        self.git(&self.workspace, &["commit", "-q", "-m", "first"]);
+    }
+}
+
+/// How a program ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: String,
+    pub(crate) took: Duration,
+}
+
+impl Done {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "signal {:?}\nstdout: {}\nstderr: {}", self.signal, self.text(), self.err);
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn says(self, part: &str) -> Self {
+        assert!(self.err.contains(part), "`{part}` is not in: {}\nstdout: {}", self.err, self.text());
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.out).unwrap_or_else(|error| {
+            panic!("{error}: exit {:?}\nstdout: {}\nstderr: {}", self.code, self.text(), self.err)
+        })
+    }
+}
+
+/// Runs to the end with `input` on standard input.
+#[track_caller]
+pub(crate) fn finish(command: &mut Command, input: &[u8]) -> Done {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // Somebody who does not read closes the pipe, which is their right.
+    let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
+    let done = collect(child);
+    feeder.join().unwrap();
+    done
+}
+
+/// Waits for a child whose output streams are pipes.
+#[track_caller]
+pub(crate) fn collect(mut child: Child) -> Done {
+    let start = Instant::now();
+    let out = child.stdout.take().map(drain);
+    let err = child.stderr.take().map(drain);
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("it hung for {PATIENCE:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let bytes = |reader: Option<thread::JoinHandle<Vec<u8>>>| reader.map_or_else(Vec::new, |reader| reader.join().unwrap());
+    Done {
+        code: status.code(),
+        signal: status.signal(),
+        out: bytes(out),
+        err: String::from_utf8_lossy(&bytes(err)).into_owned(),
+        took: start.elapsed(),
+    }
+}
+
+fn drain(mut stream: impl std::io::Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
+}
+
+/// Waits until `condition` holds; a generous bound, not a measurement.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "still not so after 30 s: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Processes of the host that have `marker` in their arguments. Those of a sandbox are among them.
+pub(crate) fn processes_with(marker: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(arguments) = fs::read(entry.path().join("cmdline")) else { continue };
+        if contains(&arguments, marker.as_bytes()) {
+            let text = String::from_utf8_lossy(&arguments).replace('\0', " ");
+            found.push(format!("{}: {text}", entry.file_name().to_string_lossy()));
+        }
+    }
+    found
+}
+
+pub(crate) fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+/// A word that no other process on this machine has among its arguments.
+pub(crate) fn marker(world: &World) -> String {
+    world.root.path().file_name().unwrap().to_string_lossy().replace('.', "-")
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests are told where the program under test is")]
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+pub(crate) fn binary() -> PathBuf {
+    variable("RINGFENCE_TEST_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_ringfence")), PathBuf::from)
+}
+
+/// Names in a directory, sorted.
+pub(crate) fn names(directory: &Path) -> Vec<OsString> {
+    let mut names: Vec<OsString> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
+}
+
+/// Writes and makes executable.
+pub(crate) fn script(path: &Path, content: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Single quotes for a POSIX shell.
+pub(crate) fn quoted(text: impl AsRef<OsStr>) -> String {
+    format!("'{}'", text.as_ref().to_str().unwrap().replace('\'', "'\\''"))
+}
