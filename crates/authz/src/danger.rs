@@ -34,6 +34,11 @@ pub fn check_profile(profile: Profile, flags: DangerFlags) -> Result<(), Refusal
 
 /// Whether a backend may be selected at all; whether it works on this machine is for the sandbox to find out.
 pub fn check_backend(backend: Backend, flags: DangerFlags) -> Result<(), Refusal> {
+    if backend == Backend::External && !flags.danger {
+        let message = "backend `external` relies on a boundary that nobody here can check and needs `--danger`";
+        return Err(missing_flag("backend.external", message)
+            .hint("leave `--backend` out to get the strongest backend this machine has"));
+    }
     if backend != Backend::None {
         return Ok(());
     }
@@ -87,8 +92,10 @@ mod tests {
         let refusal = check_backend(Backend::None, DANGER).unwrap_err();
         assert!(refusal.message.contains("--allow-sensitive-roots"), "{}", refusal.message);
         assert_eq!(check_backend(Backend::None, BOTH), Ok(()));
-        for backend in Backend::ALL.iter().filter(|b| **b != Backend::None) {
-            assert_eq!(check_backend(*backend, DangerFlags::default()), Ok(()), "{backend}");
+        assert!(check_backend(Backend::External, DangerFlags::default()).is_err());
+        assert_eq!(check_backend(Backend::External, DANGER), Ok(()));
+        for backend in [Backend::Native, Backend::Bubblewrap, Backend::Landlock] {
+            assert_eq!(check_backend(backend, DangerFlags::default()), Ok(()), "{backend}");
         }
     }
 

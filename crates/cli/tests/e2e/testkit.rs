@@ -82,7 +82,11 @@ impl World {
         let done = finish(self.ringfence().args(["run", "--json"]).args(flags).arg("--").args(command), b"");
         let value = done.json();
         assert_eq!(value["schema"], 1, "{value}");
-        assert_eq!(Some(&Value::from(done.code)), value.get("exit_code"), "the exit code says the same: {value}");
+        assert_eq!(
+            Some(&Value::from(done.code)),
+            value.get("exit_code"),
+            "the exit code says the same: {value}"
+        );
         value
     }
 
@@ -124,7 +128,14 @@ impl World {
 
     /// git on the host, which must succeed.
     pub(crate) fn git(&self, directory: &Path, arguments: &[&str]) -> String {
-        let identity = ["-c", "user.name=Host", "-c", "user.email=host@example.test", "-c", "protocol.file.allow=always"];
+        let identity = [
+            "-c",
+            "user.name=Host",
+            "-c",
+            "user.email=host@example.test",
+            "-c",
+            "protocol.file.allow=always",
+        ];
         let done = finish(self.host("git").args(identity).args(arguments).current_dir(directory), b"");
         done.expect(0).text()
     }
@@ -155,7 +166,14 @@ impl Done {
 
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "signal {:?}\nstdout: {}\nstderr: {}", self.signal, self.text(), self.err);
+        assert_eq!(
+            self.code,
+            Some(code),
+            "signal {:?}\nstdout: {}\nstderr: {}",
+            self.signal,
+            self.text(),
+            self.err
+        );
         self
     }
 
@@ -176,7 +194,8 @@ impl Done {
 /// Runs to the end with `input` on standard input.
 #[track_caller]
 pub(crate) fn finish(command: &mut Command, input: &[u8]) -> Done {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     // Somebody who does not read closes the pipe, which is their right.
@@ -203,7 +222,9 @@ pub(crate) fn collect(mut child: Child) -> Done {
         }
         thread::sleep(Duration::from_millis(2));
     };
-    let bytes = |reader: Option<thread::JoinHandle<Vec<u8>>>| reader.map_or_else(Vec::new, |reader| reader.join().unwrap());
+    let bytes = |reader: Option<thread::JoinHandle<Vec<u8>>>| {
+        reader.map_or_else(Vec::new, |reader| reader.join().unwrap())
+    };
     Done {
         code: status.code(),
         signal: status.signal(),
@@ -267,12 +288,14 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
 }
 
 pub(crate) fn binary() -> PathBuf {
-    variable("RINGFENCE_TEST_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_ringfence")), PathBuf::from)
+    variable("RINGFENCE_TEST_BIN")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_ringfence")), PathBuf::from)
 }
 
 /// Names in a directory, sorted.
 pub(crate) fn names(directory: &Path) -> Vec<OsString> {
-    let mut names: Vec<OsString> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut names: Vec<OsString> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     names
 }

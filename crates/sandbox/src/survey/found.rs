@@ -40,6 +40,10 @@ impl Found {
         self.protected.insert(path);
     }
 
+    pub(super) fn protected(&self) -> impl Iterator<Item = &PathBuf> {
+        self.protected.iter()
+    }
+
     /// A protected name that is a link; `inner` is where it leads if that is inside a root.
     pub(super) fn link(&mut self, link: PathBuf, inner: Option<PathBuf>) {
         match inner {

@@ -129,10 +129,13 @@ pub(crate) fn is_public(ground: &Ground, relative: &Path) -> bool {
     read_small(ground.fd.as_fd(), relative, public::MAX).is_some_and(|content| public::is_public(&content))
 }
 
-/// Masks what hidden names link to, then every other name of a masked file.
+/// Masks what hidden names link to, then every other name of a masked file, and protects every other name of a
+/// protected one.
 pub(super) fn add_targets_and_aliases(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
     add_targets(surveyor)?;
-    let shared: BTreeSet<(u64, u64)> = surveyor.found.iter().flat_map(|found| found.shared.clone()).collect();
+    let masked: BTreeSet<Identity> = surveyor.found.iter().flat_map(|found| found.shared.clone()).collect();
+    let mut shared = masked.clone();
+    shared.extend(protected_with_other_names(surveyor)?);
     if shared.is_empty() {
         return Ok(());
     }
@@ -140,11 +143,58 @@ pub(super) fn add_targets_and_aliases(surveyor: &mut Surveyor<'_>) -> Result<(),
     let inodes: HashSet<u64> = shared.iter().map(|(_, inode)| *inode).collect();
     for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found) {
         let aliases = || Aliases { shared: &shared, inodes: &inodes, listing_lies, names: Vec::new() };
-        let names = walk(ground, aliases)?.into_iter().flat_map(|aliases| aliases.names);
-        names.for_each(|name| found.mask(name));
+        for (name, identity) in walk(ground, aliases)?.into_iter().flat_map(|aliases| aliases.names) {
+            if masked.contains(&identity) { found.mask(name) } else { found.protect(name) }
+        }
     }
     Ok(())
 }
+
+/// A read-only bind guards a name, not the file: the same file under another name would be writable.
+fn protected_with_other_names(surveyor: &mut Surveyor<'_>) -> Result<BTreeSet<Identity>, SurveyError> {
+    let mut shared = BTreeSet::new();
+    for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found) {
+        for path in found.protected().cloned().collect::<Vec<_>>() {
+            let Some(stat) = ground.stat(&path)? else { continue };
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+                shared.extend((stat.st_nlink > 1).then(|| identity(&stat)));
+            } else if let Ok(inside) = Ground::open(&ground.path.join(&path)) {
+                let walked = walk(&inside, LinkedFiles::default)?;
+                shared.extend(walked.into_iter().flat_map(|files| files.found));
+            }
+        }
+    }
+    // Listed inodes were not compared here, so the second pass asks each file.
+    if let (false, Some(found)) = (shared.is_empty(), surveyor.found.first_mut()) {
+        found.listing_lies = true;
+    }
+    Ok(shared)
+}
+
+/// Files of a protected directory that have another name somewhere.
+#[derive(Default)]
+struct LinkedFiles {
+    found: Vec<Identity>,
+}
+
+impl Visitor for LinkedFiles {
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError> {
+        if entry.kind != FileType::Directory
+            && let Ok(stat) = rustix::fs::statat(entry.directory, entry.name, AtFlags::SYMLINK_NOFOLLOW)
+            && stat.st_nlink > 1
+        {
+            self.found.push(identity(&stat));
+        }
+        Ok(Shield::AsAbove)
+    }
+
+    fn unreadable(&mut self, _ground: &Ground, _relative: &Path) -> Result<(), SurveyError> {
+        Ok(())
+    }
+}
+
+/// Device and inode.
+type Identity = (u64, u64);
 
 fn add_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
     let targets: Vec<PathBuf> =
@@ -166,12 +216,12 @@ fn add_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
     Ok(())
 }
 
-/// Finds the other names of masked files by inode number.
+/// Finds the other names of files by inode number.
 struct Aliases<'a> {
-    shared: &'a BTreeSet<(u64, u64)>,
+    shared: &'a BTreeSet<Identity>,
     inodes: &'a HashSet<u64>,
     listing_lies: bool,
-    names: Vec<PathBuf>,
+    names: Vec<(PathBuf, Identity)>,
 }
 
 impl Visitor for Aliases<'_> {
@@ -182,7 +232,7 @@ impl Visitor for Aliases<'_> {
             && let Ok(stat) = rustix::fs::statat(entry.directory, entry.name, AtFlags::SYMLINK_NOFOLLOW)
             && self.shared.contains(&identity(&stat))
         {
-            self.names.push(entry.relative.to_owned());
+            self.names.push((entry.relative.to_owned(), identity(&stat)));
         }
         Ok(Shield::AsAbove)
     }

@@ -2,6 +2,16 @@
 
 pub(super) const LIBC: &[(&str, i64)] = &[
     ("ptrace", libc::SYS_ptrace),
+    ("fchmod", libc::SYS_fchmod),
+    ("fchmodat", libc::SYS_fchmodat),
+    ("fchmodat2", libc::SYS_fchmodat2),
+    ("openat", libc::SYS_openat),
+    #[cfg(target_arch = "x86_64")]
+    ("chmod", libc::SYS_chmod),
+    #[cfg(target_arch = "x86_64")]
+    ("creat", libc::SYS_creat),
+    #[cfg(target_arch = "x86_64")]
+    ("open", libc::SYS_open),
     ("process_vm_readv", libc::SYS_process_vm_readv),
     ("process_vm_writev", libc::SYS_process_vm_writev),
     ("process_madvise", libc::SYS_process_madvise),
