@@ -1,4 +1,5 @@
 //! Compiles the seccomp profile ahead of time and builds the launcher that travels inside the binary.
+#![expect(clippy::disallowed_methods, reason = "cargo speaks to a build script through its environment")]
 
 #[path = "build/launcher.rs"]
 mod launcher;

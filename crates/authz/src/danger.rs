@@ -35,7 +35,8 @@ pub fn check_profile(profile: Profile, flags: DangerFlags) -> Result<(), Refusal
 /// Whether a backend may be selected at all; whether it works on this machine is for the sandbox to find out.
 pub fn check_backend(backend: Backend, flags: DangerFlags) -> Result<(), Refusal> {
     if backend == Backend::External && !flags.danger {
-        let message = "backend `external` relies on a boundary that nobody here can check and needs `--danger`";
+        let message =
+            "backend `external` relies on a boundary that nobody here can check and needs `--danger`";
         return Err(missing_flag("backend.external", message)
             .hint("leave `--backend` out to get the strongest backend this machine has"));
     }

@@ -197,19 +197,13 @@ fn cover_descriptor(object: i32, source: &CStr) -> Result<(), Errno> {
 /// WHY /sys: the new root needs a mount point on the host's tree that no source of a bind can lie beneath.
 fn stage() -> Result<(), Errno> {
     own_mounts()?;
-    sys::mount(
-        c"ringfence",
-        c"/sys",
-        c"tmpfs",
-        (libc::MS_NOSUID | libc::MS_NODEV) as u64,
-        c"mode=755,size=16m",
-    )?;
+    sys::mount(c"ringfence", c"/sys", c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, c"mode=755,size=16m")?;
     sys::change_directory(c"/sys")
 }
 
 /// No mount made here reaches the host, and none made there later reaches us.
 fn own_mounts() -> Result<(), Errno> {
-    sys::mount(c"none", c"/", c"", (libc::MS_REC | libc::MS_PRIVATE) as u64, c"")
+    sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE, c"")
 }
 
 fn make_file(path: &CStr, mode: u32, content: &[u8]) -> Result<(), Errno> {
@@ -229,7 +223,7 @@ fn write_all(fd: i32, mut content: &[u8]) -> Result<(), Errno> {
 }
 
 fn bind(source: &CStr, target: &CStr) -> Result<(), Errno> {
-    sys::mount(source, target, c"", (libc::MS_BIND | libc::MS_REC) as u64, c"")
+    sys::mount(source, target, c"", libc::MS_BIND | libc::MS_REC, c"")
 }
 
 fn tmpfs(target: &CStr, bytes: u64, mode: u64) -> Result<(), Errno> {
@@ -238,24 +232,24 @@ fn tmpfs(target: &CStr, bytes: u64, mode: u64) -> Result<(), Errno> {
     options.octal(mode);
     options.text(b",size=");
     options.decimal(bytes);
-    let flags = (libc::MS_NOSUID | libc::MS_NODEV) as u64;
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
     sys::mount(c"tmpfs", target, c"tmpfs", flags, options.as_c_str()?)
 }
 
 fn device(source: &CStr, target: &CStr) -> Result<(), Errno> {
     make_file(target, 0o600, b"")?;
-    sys::mount(source, target, c"", libc::MS_BIND as u64, c"")?;
+    sys::mount(source, target, c"", libc::MS_BIND, c"")?;
     sys::set_attributes(libc::AT_FDCWD, target, NO_SETUID | NO_EXECUTE, Reach::One)
 }
 
 /// Read-only: nothing inside tunes the kernel through it, also not as root (docs/threat-model.md).
 fn proc(target: &CStr) -> Result<(), Errno> {
-    let flags = (libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY) as u64;
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY;
     sys::mount(c"proc", target, c"proc", flags, c"")
 }
 
 fn devpts(target: &CStr) -> Result<(), Errno> {
-    let flags = (libc::MS_NOSUID | libc::MS_NOEXEC) as u64;
+    let flags = libc::MS_NOSUID | libc::MS_NOEXEC;
     sys::mount(c"devpts", target, c"devpts", flags, c"newinstance,ptmxmode=0666,mode=0600")
 }
 
@@ -273,10 +267,10 @@ fn hide(path: &CStr) -> Result<(), Errno> {
     let directory = sys::is_directory(object);
     sys::close(object);
     if directory? {
-        let flags = (libc::MS_NOSUID | libc::MS_NODEV | libc::MS_RDONLY) as u64;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_RDONLY;
         sys::mount(c"tmpfs", path, c"tmpfs", flags, c"mode=0,size=4k")
     } else {
-        sys::mount(c"/dev/null", path, c"", libc::MS_BIND as u64, c"")
+        sys::mount(c"/dev/null", path, c"", libc::MS_BIND, c"")
     }
 }
 

@@ -373,7 +373,7 @@ fn roots(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(),
 fn system_masks(plan: &mut Draft) -> Result<(), CompileError> {
     plan.push(&Op::Beneath { target: c"etc" });
     for path in system::ETC_HIDDEN.iter().filter(|path| Path::new("/etc").join(path).is_dir()) {
-        plan.push(&Op::Mask { path: &*c_string(Path::new(path))? });
+        plan.push(&Op::Mask { path: &c_string(Path::new(path))? });
     }
     Ok(())
 }
@@ -382,20 +382,20 @@ fn inside_root(plan: &mut Draft, root: &SurveyedRoot, replacements: &mut usize) 
     let target = c_string(relative(&root.path))?;
     plan.push(&Op::Beneath { target: &target });
     for pin in &root.pins {
-        plan.push(&Op::Pin { path: &*c_string(pin)? });
+        plan.push(&Op::Pin { path: &c_string(pin)? });
     }
     for path in root.protected.iter().chain(root.absent.iter().map(|absent| &absent.path)) {
         if root.rewritten.iter().all(|(rewritten, _)| rewritten != path) {
-            plan.push(&Op::Protect { path: &*c_string(path)? });
+            plan.push(&Op::Protect { path: &c_string(path)? });
         }
     }
     for (path, _) in &root.rewritten {
         let source = c_string(&replacement(*replacements))?;
-        plan.push(&Op::Replace { path: &*c_string(path)?, source: &source });
+        plan.push(&Op::Replace { path: &c_string(path)?, source: &source });
         *replacements += 1;
     }
     for path in root.protected_links.iter().chain(&root.masks) {
-        plan.push(&Op::Mask { path: &*c_string(path)? });
+        plan.push(&Op::Mask { path: &c_string(path)? });
     }
     Ok(())
 }
@@ -404,7 +404,7 @@ fn whole_machine(plan: &mut Draft, hidden: &[PathBuf]) -> Result<(), CompileErro
     plan.push(&Op::WholeMachine);
     plan.push(&Op::Proc { target: c"/proc" });
     for path in hidden.iter().filter(|path| path.exists()) {
-        plan.push(&Op::Hide { path: &*c_string(path)? });
+        plan.push(&Op::Hide { path: &c_string(path)? });
     }
     Ok(())
 }
@@ -449,12 +449,12 @@ fn landlock_rules(
     for path in [c"/tmp", c"/dev/shm", c"/var/tmp"] {
         plan.push(&Op::LandlockAllow { path, access: rights.write() });
     }
-    plan.push(&Op::LandlockAllow { path: &*c_string(Path::new(HOME_INSIDE))?, access: rights.write() });
+    plan.push(&Op::LandlockAllow { path: &c_string(Path::new(HOME_INSIDE))?, access: rights.write() });
     let writable = spec.writable_roots().map(|root| root.path.as_path());
     let extra = surveyed.iter().map(|root| root.path.as_path());
     let workspace_writable = spec.roots.first().is_some_and(|root| root.access == Access::Write);
     for path in writable.chain(extra.filter(|_| workspace_writable)).collect::<BTreeSet<_>>() {
-        plan.push(&Op::LandlockAllow { path: &*c_string(path)?, access: rights.write() });
+        plan.push(&Op::LandlockAllow { path: &c_string(path)?, access: rights.write() });
     }
     Ok(())
 }
@@ -470,19 +470,19 @@ fn host_rules(plan: &mut Draft, spec: &Spec, rights: Rights) -> Result<(), Compi
             Entry::File(path) => (path, file_rights),
             Entry::Link(..) => continue,
         };
-        plan.push(&Op::LandlockAllow { path: &*c_string(&Path::new("/").join(path))?, access });
+        plan.push(&Op::LandlockAllow { path: &c_string(&Path::new("/").join(path))?, access });
     }
     for name in ["passwd", "group", "hosts", "nsswitch.conf", "hostname"] {
         let path = Path::new("/etc").join(name);
         if path.exists() {
-            plan.push(&Op::LandlockAllow { path: &*c_string(&path)?, access: file_rights });
+            plan.push(&Op::LandlockAllow { path: &c_string(&path)?, access: file_rights });
         }
     }
     plan.push(&Op::LandlockAllow { path: c"/proc", access: rights.read() });
     host_devices(plan, rights)?;
-    plan.push(&Op::LandlockAllow { path: &*c_string(&spec.home)?, access: rights.write() });
+    plan.push(&Op::LandlockAllow { path: &c_string(&spec.home)?, access: rights.write() });
     for path in &spec.toolchains {
-        plan.push(&Op::LandlockAllow { path: &*c_string(path)?, access: rights.read() });
+        plan.push(&Op::LandlockAllow { path: &c_string(path)?, access: rights.read() });
     }
     for root in &spec.roots {
         let access = match (root.access, root.path.as_path().is_dir()) {
@@ -492,7 +492,7 @@ fn host_rules(plan: &mut Draft, spec: &Spec, rights: Rights) -> Result<(), Compi
             (Access::Write, true) => rights.write(),
             (Access::Write, false) => rights.write() & !landlock_directory_only(),
         };
-        plan.push(&Op::LandlockAllow { path: &*c_string(root.path.as_path())?, access });
+        plan.push(&Op::LandlockAllow { path: &c_string(root.path.as_path())?, access });
     }
     Ok(())
 }

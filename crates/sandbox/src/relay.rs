@@ -344,7 +344,7 @@ impl<'a> Attendance<'a> {
         let truncated = stdout.dropped + stderr.dropped > 0;
         Finished {
             exit,
-            limit_hit: limit_of(exit, truncated),
+            limit_hit: limit_of(exit).or(truncated.then_some(LimitName::Output)),
             duration: self.started.elapsed(),
             stdout,
             stderr,
@@ -375,7 +375,7 @@ fn decode(status: i32) -> Exit {
 }
 
 /// The limit that explains an exit. A shell reports the signal of its child as 128 + n.
-fn limit_of(exit: Exit, truncated: bool) -> Option<LimitName> {
+fn limit_of(exit: Exit) -> Option<LimitName> {
     let signal = match exit {
         Exit::TimedOut => return Some(LimitName::WallClock),
         Exit::Signal { signal } => signal,
@@ -385,7 +385,7 @@ fn limit_of(exit: Exit, truncated: bool) -> Option<LimitName> {
     match signal {
         libc::SIGXCPU => Some(LimitName::CpuTime),
         libc::SIGXFSZ => Some(LimitName::FileSize),
-        _ => truncated.then_some(LimitName::Output),
+        _ => None,
     }
 }
 
@@ -402,9 +402,8 @@ mod tests {
 
     #[test]
     fn limits_are_read_off_the_exit() {
-        assert_eq!(limit_of(Exit::Signal { signal: libc::SIGXCPU }, false), Some(LimitName::CpuTime));
-        assert_eq!(limit_of(Exit::Code { code: 128 + libc::SIGXFSZ }, false), Some(LimitName::FileSize));
-        assert_eq!(limit_of(Exit::Code { code: 0 }, true), Some(LimitName::Output));
-        assert_eq!(limit_of(Exit::Code { code: 1 }, false), None);
+        assert_eq!(limit_of(Exit::Signal { signal: libc::SIGXCPU }), Some(LimitName::CpuTime));
+        assert_eq!(limit_of(Exit::Code { code: 128 + libc::SIGXFSZ }), Some(LimitName::FileSize));
+        assert_eq!(limit_of(Exit::Code { code: 1 }), None);
     }
 }

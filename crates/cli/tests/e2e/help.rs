@@ -7,7 +7,26 @@ fn help_of_each_command_has_the_essentials() {
     let world = World::new();
     let cases: [(&[&str], &[&str]); 8] = [
         (&["--help"], &["run", "file", "doctor", "ledger", "completions", "ringfence run -- git status"]),
-        (&["run", "--help"], &["--net", "--timeout", "--memory", "--pids", "--env", "--read", "--write", "--json", "--backend", "--profile", "124", "126", "127", "128+n", "Examples"]),
+        (
+            &["run", "--help"],
+            &[
+                "--net",
+                "--timeout",
+                "--memory",
+                "--pids",
+                "--env",
+                "--read",
+                "--write",
+                "--json",
+                "--backend",
+                "--profile",
+                "124",
+                "126",
+                "127",
+                "128+n",
+                "Examples",
+            ],
+        ),
         (&["file", "--help"], &["read", "write", "list", "symlink"]),
         (&["file", "write", "--help"], &["standard input", "--workspace"]),
         (&["doctor", "--help"], &["--attack", "--json"]),
@@ -46,7 +65,9 @@ fn unknown_flag_is_refused() {
         assert!(matches!(done.code, Some(125)), "{flags:?}: {:?} {}", done.code, done.err);
         assert!(done.err.contains(said), "{flags:?}: {}", done.err);
     }
-    for arguments in [&["rnu", "--", "true"][..], &["run"], &["run", "--"], &[], &["file"], &["ledger", "tial"]] {
+    for arguments in
+        [&["rnu", "--", "true"][..], &["run"], &["run", "--"], &[], &["file"], &["ledger", "tial"]]
+    {
         let done = finish(world.ringfence().args(arguments), b"");
         assert_eq!(done.code, Some(125), "{arguments:?}: {}", done.err);
     }

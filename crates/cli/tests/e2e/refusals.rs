@@ -98,7 +98,22 @@ fn a_declared_boundary_is_not_taken_from_the_command_line_without_the_danger_fla
 #[test]
 fn arguments_reach_the_command_as_they_are() {
     let world = World::new();
-    let odd = ["", " ", "a b", "$HOME", "`id`", "$(id)", "; touch made", "'", "\"", "*", "\n", "-n", "--", "\u{fffd}é"];
+    let odd = [
+        "",
+        " ",
+        "a b",
+        "$HOME",
+        "`id`",
+        "$(id)",
+        "; touch made",
+        "'",
+        "\"",
+        "*",
+        "\n",
+        "-n",
+        "--",
+        "\u{fffd}é",
+    ];
     let mut arguments = vec!["-c", "import sys, json; print(json.dumps(sys.argv[1:]))"];
     arguments.extend(odd);
     let mut command = vec!["python3"];

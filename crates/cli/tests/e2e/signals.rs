@@ -29,7 +29,9 @@ fn daemon(world: &World) -> String {
         "trap '' TERM HUP INT; i=0; while :; do i=$((i+1)); echo $i >beat.new; mv beat.new beat; sleep 0.02; done",
     );
     let mark = marker(world);
-    format!("(setsid sh daemon.sh {mark} </dev/null >/dev/null 2>&1 &) ; while [ ! -s beat ]; do sleep 0.02; done; echo up >up; ")
+    format!(
+        "(setsid sh daemon.sh {mark} </dev/null >/dev/null 2>&1 &) ; while [ ! -s beat ]; do sleep 0.02; done; echo up >up; "
+    )
 }
 
 fn wait_until_up(world: &World) {
@@ -40,7 +42,9 @@ fn wait_until_up(world: &World) {
 #[track_caller]
 fn assert_all_dead(world: &World) {
     let mark = marker(world);
-    eventually(&format!("everything of the call is gone: {:?}", processes_with(&mark)), || processes_with(&mark).is_empty());
+    eventually(&format!("everything of the call is gone: {:?}", processes_with(&mark)), || {
+        processes_with(&mark).is_empty()
+    });
     let before = world.read("beat");
     thread::sleep(Duration::from_millis(200));
     assert_eq!(world.read("beat"), before, "the heart still beats");
@@ -49,11 +53,15 @@ fn assert_all_dead(world: &World) {
 #[test]
 fn signals_are_forwarded_to_the_command() {
     let world = World::new();
-    for (signal, name, number) in
-        [(Signal::TERM, "TERM", 15), (Signal::INT, "INT", 2), (Signal::HUP, "HUP", 1), (Signal::USR1, "USR1", 10)]
-    {
+    for (signal, name, number) in [
+        (Signal::TERM, "TERM", 15),
+        (Signal::INT, "INT", 2),
+        (Signal::HUP, "HUP", 1),
+        (Signal::USR1, "USR1", 10),
+    ] {
         let _ = fs::remove_file(world.workspace.join("up"));
-        let script = format!("trap 'echo caught {name}; exit 9' {name}; echo up >up; while :; do sleep 0.05; done");
+        let script =
+            format!("trap 'echo caught {name}; exit 9' {name}; echo up >up; while :; do sleep 0.05; done");
         let child = start(&world, &[], &script);
         wait_until_up(&world);
         send(&child, signal);
@@ -170,7 +178,9 @@ fn killed_session_leaves_the_other_alive() {
 #[test]
 fn command_has_its_own_session() {
     let world = World::new();
-    let done = world.sh("ps -o sid= -p $$ 2>/dev/null || cut -d' ' -f6 /proc/$$/stat; echo $$; ls /proc | grep -c '^[0-9]'");
+    let done = world.sh(
+        "ps -o sid= -p $$ 2>/dev/null || cut -d' ' -f6 /proc/$$/stat; echo $$; ls /proc | grep -c '^[0-9]'",
+    );
     let done = done.expect(0);
     let numbers: Vec<u32> = done.text().split_whitespace().map(|word| word.parse().unwrap()).collect();
     assert_eq!(numbers[0], numbers[1], "the command leads its session");

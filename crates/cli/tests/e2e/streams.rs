@@ -65,12 +65,18 @@ fn output_comes_while_the_command_runs() {
 fn a_reader_that_leaves_ends_the_command() {
     let world = World::new();
     let done = finish(
-        world.host("sh").args(["-c", "\"$RINGFENCE\" run -- sh -c 'while echo line; do :; done; echo ended >status' | head -1"]),
+        world.host("sh").args([
+            "-c",
+            "\"$RINGFENCE\" run -- sh -c 'while echo line; do :; done; echo ended >status' | head -1",
+        ]),
         b"",
     )
     .expect(0);
     assert_eq!(done.text(), "line\n");
-    let done = finish(world.host("bash").args(["-c", "\"$RINGFENCE\" run -- yes | head -1; exit ${PIPESTATUS[0]}"]), b"");
+    let done = finish(
+        world.host("bash").args(["-c", "\"$RINGFENCE\" run -- yes | head -1; exit ${PIPESTATUS[0]}"]),
+        b"",
+    );
     assert_eq!(done.code, Some(141), "as without ringfence: {}", done.err);
 }
 
@@ -78,7 +84,9 @@ fn a_reader_that_leaves_ends_the_command() {
 fn closed_standard_streams_do_no_harm() {
     let world = World::new();
     for closed in ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"] {
-        let script = format!("\"$RINGFENCE\" run -- sh -c 'cat >/dev/null; echo x; echo y >&2; echo done >ran' {closed}");
+        let script = format!(
+            "\"$RINGFENCE\" run -- sh -c 'cat >/dev/null; echo x; echo y >&2; echo done >ran' {closed}"
+        );
         let _ = fs::remove_file(world.workspace.join("ran"));
         let done = finish(world.host("sh").args(["-c", &script]), b"input");
         assert_eq!(done.signal, None, "{closed}: {}", done.err);
@@ -93,7 +101,8 @@ fn a_directory_as_standard_input_is_no_way_out() {
     let world = World::new();
     let outside = world.beside("outside");
     fs::write(outside.join("secret"), "top").unwrap();
-    let script = "cat; ls -la /proc/self/fd; cat /proc/self/fd/0/secret; cd /proc/self/fd/0 && cat secret; exit 0";
+    let script =
+        "cat; ls -la /proc/self/fd; cat /proc/self/fd/0/secret; cd /proc/self/fd/0 && cat secret; exit 0";
     let child = |mut command: std::process::Command| {
         let directory = File::open(&outside).unwrap();
         collect(command.stdin(directory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
@@ -112,7 +121,8 @@ fn a_directory_as_standard_input_is_no_way_out() {
 #[test]
 fn output_cap_is_marked() {
     let world = World::new();
-    let done = world.sh_with(&["--output", "1000"], "head -c 5000 /dev/zero | tr '\\0' x; echo e >&2").expect(0);
+    let done =
+        world.sh_with(&["--output", "1000"], "head -c 5000 /dev/zero | tr '\\0' x; echo e >&2").expect(0);
     let text = done.text();
     assert!(text.starts_with(&"x".repeat(1000)));
     assert!(text.contains("[ringfence: stdout truncated after 1000 bytes]"), "{text}");

@@ -56,7 +56,11 @@ impl Terminal {
 
     fn run(&self, world: &World, script: &str) -> Child {
         let mut command = world.ringfence();
-        command.args(["run", "--", "sh", "-c", script]).stdin(self.end()).stdout(self.end()).stderr(self.end());
+        command
+            .args(["run", "--", "sh", "-c", script])
+            .stdin(self.end())
+            .stdout(self.end())
+            .stderr(self.end());
         command.spawn().unwrap()
     }
 }
@@ -119,9 +123,14 @@ fn end_of_input_and_resizing_work_as_at_any_terminal() {
 fn redirected_output_is_no_terminal_even_when_the_input_is() {
     let world = World::new();
     let terminal = Terminal::new(24, 80);
-    let script = "test -t 0 && echo in; test -t 1 || echo no-out; test -t 2 && echo err >&2; printf 'a\\nb\\n'";
+    let script =
+        "test -t 0 && echo in; test -t 1 || echo no-out; test -t 2 && echo err >&2; printf 'a\\nb\\n'";
     let mut command = world.ringfence();
-    command.args(["run", "--", "sh", "-c", script]).stdin(terminal.end()).stdout(Stdio::piped()).stderr(terminal.end());
+    command
+        .args(["run", "--", "sh", "-c", script])
+        .stdin(terminal.end())
+        .stdout(Stdio::piped())
+        .stderr(terminal.end());
     let done = collect(command.spawn().unwrap()).expect(0);
     assert_eq!(done.text(), "in\nno-out\na\nb\n", "no carriage returns in a file");
     terminal.wait_for("err");

@@ -98,9 +98,9 @@ impl Scratch {
         let directory = tempfile::Builder::new().prefix("bubblewrap-").tempdir_in(&spec.registry)?;
         let scratch = Self { directory };
         fs::write(scratch.hidden_file(), "")?;
-        fs::set_permissions(scratch.hidden_file(), fs::Permissions::from_mode(0))?;
+        fs::set_permissions(scratch.hidden_file(), fs::Permissions::from_mode(0o000))?;
         fs::create_dir(scratch.hidden_directory())?;
-        fs::set_permissions(scratch.hidden_directory(), fs::Permissions::from_mode(0))?;
+        fs::set_permissions(scratch.hidden_directory(), fs::Permissions::from_mode(0o000))?;
         for (number, file) in compile::own_etc(spec).into_iter().enumerate() {
             fs::write(scratch.file(number), file.content)?;
         }
