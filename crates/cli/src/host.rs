@@ -43,7 +43,9 @@ pub(crate) fn default_workspace(cwd: &Path, home: Option<&Path>) -> PathBuf {
 /// Toolchains that people install below their home. Only directories of programs and libraries: never the
 /// directory that also holds a registry token or a configuration.
 fn toolchains(home: &Path) -> Vec<Toolchain> {
-    const KNOWN: &[(&[&str], &[&str], Option<(&str, &str)>)] = &[
+    /// Directories to show, directories of programs, a variable that names one of them.
+    type Known = (&'static [&'static str], &'static [&'static str], Option<(&'static str, &'static str)>);
+    const KNOWN: &[Known] = &[
         (&[".rustup"], &[], Some(("RUSTUP_HOME", ".rustup"))),
         (&[".cargo/bin", ".cargo/registry", ".cargo/git"], &[".cargo/bin"], None),
         (&[".pyenv"], &[".pyenv/shims", ".pyenv/bin"], Some(("PYENV_ROOT", ".pyenv"))),

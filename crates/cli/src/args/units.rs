@@ -35,7 +35,7 @@ impl FromStr for Size {
             Some('g') => (lower.trim_end_matches('g'), 1 << 30),
             _ => (lower, 1),
         };
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
+        let number: u64 = digits.parse().map_err(|_not_a_number| wrong())?;
         number.checked_mul(factor).filter(|bytes| *bytes > 0).map(Self).ok_or_else(wrong)
     }
 }
@@ -54,7 +54,7 @@ impl FromStr for Duration {
             .into_iter()
             .find_map(|(unit, factor)| text.strip_suffix(unit).map(|digits| (digits, factor)))
             .unwrap_or((text, 1000));
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
+        let number: u64 = digits.parse().map_err(|_not_a_number| wrong())?;
         number.checked_mul(factor).filter(|ms| *ms > 0).map(Self).ok_or_else(wrong)
     }
 }
@@ -72,8 +72,8 @@ impl FromStr for Cpus {
         if fraction.is_empty() || fraction.len() > 3 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
             return Err(wrong());
         }
-        let whole: u64 = whole.parse().map_err(|_| wrong())?;
-        let thousandths: u64 = format!("{fraction:0<3}").parse().map_err(|_| wrong())?;
+        let whole: u64 = whole.parse().map_err(|_not_a_number| wrong())?;
+        let thousandths: u64 = format!("{fraction:0<3}").parse().map_err(|_not_a_number| wrong())?;
         let total = whole.checked_mul(1000).and_then(|n| n.checked_add(thousandths)).ok_or_else(wrong)?;
         if (10..=1_024_000).contains(&total) { Ok(Self(total)) } else { Err(wrong()) }
     }

@@ -1,6 +1,6 @@
 //! `ringfence ledger`: reading and verifying the record.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ringfence_runtime::ledger::{Event, Head, Ledger, LedgerReader, Record, VerifyError, verify};
@@ -22,16 +22,20 @@ pub(crate) fn run(command: &LedgerCommand) -> ExitCode {
         Err(error) => return error::failed(&error, None),
     };
     match command {
-        LedgerCommand::Tail { count, json } => read(&path, Form::of(*json), |reader| {
-            reader.tail(*count).map_err(|error| error::failed(&error, None))
-        }),
+        LedgerCommand::Tail { count, json } => {
+            read(&path, if *json { Form::Json } else { Form::Short }, |reader| {
+                reader.tail(*count).map_err(|error| error::failed(&error, None))
+            })
+        }
         LedgerCommand::Show { id, json } => {
             let form = if *json { Form::Json } else { Form::Long };
             read(&path, form, |reader| reader.show(id).map_err(|error| error::failed(&error, None)))
         }
-        LedgerCommand::Verify { head, file, json } => {
-            check(file.as_ref().unwrap_or(&path), head.as_deref(), Form::of(*json))
-        }
+        LedgerCommand::Verify { head, file, json } => check(
+            file.as_deref().unwrap_or(&path),
+            head.as_deref(),
+            if *json { Form::Json } else { Form::Short },
+        ),
     }
 }
 
@@ -46,14 +50,8 @@ enum Form {
     Json,
 }
 
-impl Form {
-    fn of(json: bool) -> Self {
-        if json { Self::Json } else { Self::Short }
-    }
-}
-
 fn read(
-    path: &PathBuf,
+    path: &Path,
     form: Form,
     get: impl FnOnce(&LedgerReader) -> Result<Vec<Record>, ExitCode>,
 ) -> ExitCode {
@@ -146,7 +144,7 @@ struct Checked {
     problem: Option<String>,
 }
 
-fn check(path: &PathBuf, head: Option<&str>, form: Form) -> ExitCode {
+fn check(path: &Path, head: Option<&str>, form: Form) -> ExitCode {
     let expected = match head.map(str::parse::<Head>).transpose() {
         Ok(expected) => expected,
         Err(error) => {

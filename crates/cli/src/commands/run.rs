@@ -1,7 +1,7 @@
 //! `ringfence run`: one command, one session.
 
 use std::io::IsTerminal as _;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -95,8 +95,8 @@ fn call(run: &Run, runtime: &Runtime, environment: &Environment, cwd: &Path) -> 
     let raw = interactive.then(|| Raw::enter(stdin.as_fd()));
     let io = Io {
         stdin: if interactive { Source::Terminal(stdin.as_fd()) } else { Source::Fd(stdin.as_fd()) },
-        stdout: target(stdout.as_fd(), interactive && stdout.is_terminal()),
-        stderr: target(stderr.as_fd(), interactive && stderr.is_terminal()),
+        stdout: if interactive { target(stdout.as_fd()) } else { Target::Fd(stdout.as_fd()) },
+        stderr: if interactive { target(stderr.as_fd()) } else { Target::Fd(stderr.as_fd()) },
         interrupts: &interrupts,
         timeout: None,
         output_bytes: 0,
@@ -106,8 +106,9 @@ fn call(run: &Run, runtime: &Runtime, environment: &Environment, cwd: &Path) -> 
     Ok(shown(run, &settled))
 }
 
-fn target(fd: std::os::fd::BorrowedFd<'_>, terminal: bool) -> Target<'_> {
-    if terminal { Target::Terminal(fd) } else { Target::Fd(fd) }
+/// A command that reads from a terminal also writes to one, unless the caller sends its output elsewhere.
+fn target(fd: BorrowedFd<'_>) -> Target<'_> {
+    if fd.is_terminal() { Target::Terminal(fd) } else { Target::Fd(fd) }
 }
 
 fn asked(run: &Run, environment: &Environment, cwd: &Path) -> Result<Asked, ExitCode> {
