@@ -64,7 +64,8 @@ fn drop_capabilities() -> Result<(), Errno> {
 }
 
 fn any_capability_left() -> bool {
-    (0..64).any(|capability| sys::prctl(libc::PR_CAPBSET_READ, capability, 0) == Ok(1))
+    let mut known = (0..64).map_while(|capability| sys::prctl(libc::PR_CAPBSET_READ, capability, 0).ok());
+    known.any(|present| present == 1)
 }
 
 fn first_ruleset(plan: &Plan<'_>) -> Option<(u64, u64, u64)> {

@@ -109,6 +109,13 @@ impl World {
         for directory in ["workspace", "home", "registry"] {
             std::fs::create_dir(root.path().join(directory))?;
         }
+        // As in bench/fence.h: ten protected paths exist, ten do not.
+        for directory in [".git/hooks", ".git/info", ".vscode", ".claude"] {
+            std::fs::create_dir_all(root.path().join("workspace").join(directory))?;
+        }
+        for file in [".git/config", ".gitmodules", ".bashrc", ".profile", ".envrc", ".mcp.json"] {
+            std::fs::write(root.path().join("workspace").join(file), "")?;
+        }
         for number in 0..masks {
             std::fs::write(root.path().join(format!("workspace/{number}.key")), "secret")?;
         }

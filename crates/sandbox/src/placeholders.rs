@@ -13,8 +13,11 @@
 //! A session joins *before* it surveys. Otherwise the placeholders of another session could be surveyed as things that
 //! exist and be gone, with that session, before anything is mounted on them.
 //!
-//! INVARIANT: nothing of a user is ever removed. Directories go by `rmdir`, which only takes empty ones; files only if
-//! their content is still exactly ours.
+//! Making and removing a directory costs ten times what moving one does, so the empty directories of the top of a root
+//! are kept in a `.pool` beside these files and moved in and out, where root and registry share a file system.
+//!
+//! INVARIANT: nothing of a user is ever removed. Directories go by `rmdir`, which only takes empty ones, or are moved
+//! to the pool, found empty there, and moved back otherwise; files go only if their content is still exactly ours.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -25,7 +28,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_types::Bytes;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
@@ -150,8 +153,8 @@ impl Held {
     }
 
     fn make(&self, entry: &Entry, outcome: &mut Outcome) -> Result<(), PlaceholderError> {
-        let made =
-            parent_of(self.root.as_fd(), &entry.path).and_then(|(parent, name)| entry.make(&parent, &name));
+        let made = parent_of(self.root.as_fd(), &entry.path)
+            .and_then(|(parent, name)| entry.make(&parent, &name, self.registry.pool().as_ref()));
         let list = match made {
             Ok(()) => {
                 outcome.held.push(entry.path.clone());
@@ -218,6 +221,19 @@ impl Registry {
         Ok(turn)
     }
 
+    /// The empty directories in store; `None` where there is no store, which only costs time.
+    fn pool(&self) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::open(self.file("pool"), flags, Mode::empty()).ok()
+    }
+
+    fn make_pool(&self) -> Option<OwnedFd> {
+        match rustix::fs::mkdir(self.file("pool"), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => self.pool(),
+            Err(_) => None,
+        }
+    }
+
     fn sweep(&self) -> Result<usize, PlaceholderError> {
         let _turn = self.take_turn()?;
         let lock = self.open("lock")?;
@@ -261,7 +277,10 @@ impl Registry {
         let Some((root, entries)) = parse(&self.content()?) else { return Ok(0) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let removed = match rustix::fs::open(&root, flags, Mode::empty()) {
-            Ok(fd) => entries.iter().rev().filter(|entry| entry.remove(fd.as_fd()).is_ok()).count(),
+            Ok(fd) => {
+                let pool = self.make_pool();
+                entries.iter().rev().filter(|entry| entry.remove(fd.as_fd(), pool.as_ref()).is_ok()).count()
+            }
             Err(Errno::NOENT | Errno::NOTDIR) => 0,
             Err(errno) => return Err(failed("open", &root)(errno)),
         };
@@ -299,25 +318,59 @@ impl Entry {
         out.push(0);
     }
 
-    fn make(&self, parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    fn make(&self, parent: &OwnedFd, name: &OsStr, pool: Option<&OwnedFd>) -> Result<(), Errno> {
         let Some(content) = &self.content else {
-            return rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755));
+            return match pool.filter(|_| self.is_at_top()).map(|pool| move_into(pool, parent, name)) {
+                Some(Ok(())) => Ok(()),
+                Some(Err(Errno::EXIST)) => Err(Errno::EXIST),
+                // Nothing in store, or another file system.
+                Some(Err(_)) | None => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)),
+            };
         };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
         rustix::io::write(&file, content).map(drop)
     }
 
-    fn remove(&self, root: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn is_at_top(&self) -> bool {
+        self.path.components().count() == 1
+    }
+
+    fn remove(&self, root: BorrowedFd<'_>, pool: Option<&OwnedFd>) -> Result<(), Errno> {
         let (parent, name) = parent_of(root, &self.path)?;
         match &self.content {
-            None => rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR),
+            None => match pool.filter(|_| self.is_at_top() && is_empty_directory(&parent, &name)) {
+                Some(pool) => put_away(&parent, pool, &name)
+                    .or_else(|_| rustix::fs::unlinkat(&parent, &name, AtFlags::REMOVEDIR)),
+                None => rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR),
+            },
             Some(content) if is_exactly(&parent, &name, content) => {
                 rustix::fs::unlinkat(&parent, name, AtFlags::empty())
             }
             Some(_) => Err(Errno::EXIST),
         }
     }
+}
+
+fn move_into(from: &OwnedFd, to: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    rustix::fs::renameat_with(from, name, to, name, RenameFlags::NOREPLACE)
+}
+
+/// Moves a directory to the pool, and back if something was put into it meanwhile.
+fn put_away(parent: &OwnedFd, pool: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    move_into(parent, pool, name)?;
+    if is_empty_directory(pool, name) {
+        return Ok(());
+    }
+    move_into(pool, parent, name)?;
+    Err(Errno::NOTEMPTY)
+}
+
+fn is_empty_directory(parent: &OwnedFd, name: &OsStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return false };
+    let Ok(mut entries) = Dir::new(directory) else { return false };
+    entries.all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")))
 }
 
 fn is_exactly(parent: &OwnedFd, name: &OsStr, content: &[u8]) -> bool {

@@ -1,1 +1,128 @@
+//! Every limit is met by something, and the result names the one that was met.
 
+use std::time::Duration;
+
+use crate::testkit::{World, finish, is_root};
+
+/// Takes and keeps memory in small steps.
+const HOG: &str = "import sys\nkept = []\nwhile len(kept) < 600:\n    kept.append(bytearray(b'x') * (1 << 20))\nprint('kept', len(kept))\n";
+
+/// S000-41, S002-34, S003-35, S004-4
+#[test]
+fn memory_limit_is_named() {
+    let world = World::new();
+    world.write("hog.py", HOG);
+    let control = finish(world.host("python3").arg("hog.py"), b"").expect(0);
+    assert_eq!(control.text(), "kept 600\n");
+    let object = world.json(&["--memory", "150m"], &["python3", "hog.py"]);
+    assert!(!object["stdout"].as_str().unwrap().contains("kept"), "{object}");
+    if has_cgroup(&object, "memory") {
+        assert_eq!(object["outcome"]["limit_hit"], "memory", "{object}");
+        assert_eq!(object["exit_code"], 137, "{object}");
+        world.run(&["--memory", "150m"], &["python3", "hog.py"]).expect(137).says("--memory");
+    } else {
+        assert!(object["stderr"].as_str().unwrap().contains("MemoryError"), "{object}");
+    }
+}
+
+fn has_cgroup(object: &serde_json::Value, controller: &str) -> bool {
+    let by = object["posture"]["controls"]["limits"]["by"].as_str().unwrap();
+    assert!(!is_root() || by.contains("cgroup"), "root has control groups here, {controller} included: {by}");
+    by.contains("cgroup")
+}
+
+/// S000-41, S002-34, S004-4
+#[test]
+fn process_limit_is_named() {
+    let world = World::new();
+    let script = "i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done; echo all-60-started";
+    let object = world.json(&["--pids", "20"], &["bash", "-c", script]);
+    assert!(!object["stdout"].as_str().unwrap().contains("all-60") || is_root_rlimit(&object), "{object}");
+    if has_cgroup(&object, "pids") {
+        assert_eq!(object["outcome"]["limit_hit"], "processes", "{object}");
+    }
+    let object = world.json(&["--pids", "100"], &["bash", "-c", &script.replace("sleep 5", "sleep 0.2")]);
+    assert!(object["stdout"].as_str().unwrap().contains("all-60"), "{object}");
+    assert_eq!(object["outcome"]["limit_hit"], serde_json::Value::Null, "{object}");
+}
+
+fn is_root_rlimit(object: &serde_json::Value) -> bool {
+    // The kernel does not count RLIMIT_NPROC for the superuser of the machine; the posture would say so.
+    is_root() && !has_cgroup(object, "pids")
+}
+
+/// S000-46: the number of processes is bounded while it runs and the machine is as before afterwards.
+#[test]
+fn fork_bomb_is_bounded() {
+    let world = World::new();
+    let mark = crate::testkit::marker(&world);
+    let bomb = format!(
+        "import os, time\nm = '{mark}'\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.01)\n"
+    );
+    world.write("bomb.py", bomb);
+    let done = world.run(&["--pids", "30", "--timeout", "2s"], &["python3", "bomb.py", &mark]);
+    assert_eq!(done.code, Some(124), "{}", done.err);
+    assert!(done.took < Duration::from_secs(60), "{:?}", done.took);
+    assert_eq!(crate::testkit::processes_with(&mark), Vec::<String>::new());
+    world.sh("echo still works").expect(0);
+}
+
+/// S000-41
+#[test]
+fn cpu_time_limit_is_named() {
+    let world = World::new();
+    let object = world.json(&["--cpu-time", "1s"], &["sh", "-c", "while :; do :; done"]);
+    assert_eq!(object["outcome"]["limit_hit"], "cpu-time", "{object}");
+    assert_eq!(object["exit_code"], 152, "{object}");
+}
+
+/// S000-41
+#[test]
+fn file_size_limit_is_enforced() {
+    let world = World::new();
+    let object = world.json(&["--file-size", "1m"], &["sh", "-c", "exec head -c 3000000 /dev/zero >big"]);
+    assert_eq!(object["outcome"]["limit_hit"], "file-size", "{object}");
+    assert_eq!(std::fs::metadata(world.workspace.join("big")).unwrap().len(), 1 << 20);
+    world.sh_with(&["--file-size", "4m"], "head -c 3000000 /dev/zero >big").expect(0);
+}
+
+/// S000-41
+#[test]
+fn open_files_limit_is_enforced() {
+    let world = World::new();
+    world.write("open.py", "n = 0\nkept = []\ntry:\n    while n < 500:\n        kept.append(open('/dev/null')); n += 1\nexcept OSError as e:\n    print(e.errno)\nprint(n)\n");
+    let done = world.run(&["--open-files", "64"], &["python3", "open.py"]).expect(0);
+    let lines: Vec<u32> = done.text().lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(lines[0], 24, "EMFILE");
+    assert!((40..64).contains(&lines[1]), "{lines:?}");
+    assert_eq!(world.run(&["--open-files", "1000"], &["python3", "open.py"]).expect(0).text(), "500\n");
+    world.run(&["--open-files", "8"], &["true"]).expect(0);
+}
+
+#[test]
+fn the_private_tmp_has_its_size() {
+    let world = World::new();
+    let done = world
+        .sh_with(&["--tmp-size", "2m"], "head -c 5000000 /dev/zero >/tmp/big; echo $?; stat -c %s /tmp/big");
+    assert!(done.err.contains("No space left"), "{}", done.err);
+    assert!(done.text().ends_with("2097152\n"), "{}", done.text());
+    world.sh_with(&["--tmp-size", "8m"], "head -c 5000000 /dev/zero >/tmp/big").expect(0);
+    let name = format!("/tmp/{}", crate::testkit::marker(&world));
+    world.sh(&format!("echo x >{name} && cat {name}")).expect(0);
+    assert!(!std::path::Path::new(&name).exists(), "the host's /tmp is another one");
+    world.sh(&format!("cat {name}")).expect(1);
+}
+
+/// S004-4: accepted everywhere; where there is a control group, a busy loop gets its share and no more.
+#[test]
+fn cpu_share_is_limited() {
+    let world = World::new();
+    let script = "import time, os\nstart = time.monotonic()\nwhile time.monotonic() - start < 2: pass\nt = os.times()\nprint((t.user + t.system) / (time.monotonic() - start))\n";
+    world.write("busy.py", script);
+    let object = world.json(&["--cpus", "0.2"], &["python3", "busy.py"]);
+    let share: f64 = object["stdout"].as_str().unwrap().trim().parse().unwrap();
+    if has_cgroup(&object, "cpu") {
+        assert!(share < 0.6, "{share} of a core instead of a fifth: {object}");
+    }
+    assert!(share > 0.0);
+}

@@ -109,14 +109,16 @@ fn keys_reach_the_command_and_control_c_interrupts_it() {
 fn end_of_input_and_resizing_work_as_at_any_terminal() {
     let world = World::new();
     let terminal = Terminal::new(24, 80);
-    let child = terminal.run(&world, "trap 'stty size' WINCH; echo start; cat; echo over");
+    let wait = "while [ ! -e go ]; do sleep 0.05; done";
+    let child = terminal.run(&world, &format!("trap 'stty size' WINCH; echo start; {wait}; cat; echo over"));
     terminal.wait_for("start");
     tcsetwinsize(&terminal.slave, Winsize { ws_row: 50, ws_col: 132, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
     send(&child, rustix::process::Signal::WINCH);
+    terminal.wait_for("50 132");
+    world.write("go", "");
     terminal.type_in(b"text\r\x04");
     collect(child).expect(0);
     terminal.wait_for("over");
-    terminal.wait_for("50 132");
 }
 
 #[test]
