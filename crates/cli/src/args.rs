@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use ringfence_types::{Backend, Control, NetMode, Profile};
@@ -88,7 +89,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME")]
     pub(crate) cpu_time: Option<Duration>,
     /// Most open files
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(8..=1_048_576))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
     pub(crate) open_files: Option<u64>,
     /// Largest file that may be written: 100m
     #[arg(long, value_name = "SIZE")]
@@ -100,7 +101,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SIZE")]
     pub(crate) output: Option<Size>,
     /// Variable for the command (names that steer loaders, shells, git … are refused)
-    #[arg(long = "env", value_name = "NAME=VALUE")]
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::try_from))]
     pub(crate) env: Vec<Variable>,
     /// Directory that is readable besides the workspace
     #[arg(long = "read", value_name = "DIR")]

@@ -89,6 +89,7 @@ fn run_true(runtime: &Runtime, base: &Path, backend: Backend) -> io::Result<Sett
     policy.backend = Some(backend);
     // Whatever it reaches is the answer.
     policy.floor.clear();
+    policy.danger = flags_for(backend);
     let workspace = tempfile::Builder::new().prefix("doctor-").tempdir_in(base)?;
     let asked = Asked { workspace: workspace.path().to_owned(), policy, roots: Vec::new() };
     let mut session = match runtime.session(asked).map_err(io::Error::other)? {
@@ -97,6 +98,12 @@ fn run_true(runtime: &Runtime, base: &Path, backend: Backend) -> io::Result<Sett
     };
     let call = exec(vec![Bytes::from("/bin/true")], &session.workspace().path);
     Ok(session.call(call, silent()))
+}
+
+/// An examination may look at what a run needs a flag for; nothing but our own scratch directory is in its reach.
+fn flags_for(backend: Backend) -> DangerFlags {
+    let danger = matches!(backend, Backend::External | Backend::None);
+    DangerFlags { danger, allow_sensitive_roots: backend == Backend::None }
 }
 
 fn exec(argv: Vec<Bytes>, cwd: &Path) -> Call {
@@ -132,9 +139,7 @@ impl Fence for Product {
         policy.limits = request.limits.clone();
         policy.home = self.home.as_deref().map(Bytes::from);
         policy.floor.clear();
-        if self.backend == Backend::None {
-            policy.danger = DangerFlags { danger: true, allow_sensitive_roots: true };
-        }
+        policy.danger = flags_for(self.backend);
         let asked = Asked { workspace: request.workspace.to_owned(), policy, roots: Vec::new() };
         let mut session = match runtime.session(asked).map_err(io::Error::other)? {
             Ok(session) => session,

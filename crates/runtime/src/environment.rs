@@ -20,6 +20,10 @@ pub(crate) fn of_command(
     let temporary = if sees_own_tmp(backend) { Path::new("/tmp").to_owned() } else { workspace.home.clone() };
     variables.push((Bytes::from("HOME"), Bytes::from(home)));
     variables.push((Bytes::from("TMPDIR"), Bytes::from(temporary)));
+    if sees_own_tmp(backend) {
+        // A git that was not built for /usr looks elsewhere for the file we lay into /etc.
+        variables.push((Bytes::from("GIT_CONFIG_SYSTEM"), Bytes::from("/etc/gitconfig")));
+    }
     for toolchain in &setup.toolchains {
         variables.extend(toolchain.env.iter().cloned());
     }

@@ -37,11 +37,19 @@ pub enum CompileError {
 pub(crate) struct Ground<'a> {
     pub(crate) landlock_abi: Option<u32>,
     pub(crate) cgroups: &'a Cgroups,
+    /// Tasks of the caller that count against the same process limit: none in a user namespace of its own
+    /// (Linux 5.14), all of the user's elsewhere.
+    pub(crate) tasks_besides: u64,
 }
 
 impl<'a> Ground<'a> {
     pub(crate) fn here(landlock_abi: Option<u32>, cgroups: &'a Cgroups) -> Self {
-        Self { landlock_abi, cgroups }
+        Self { landlock_abi, cgroups, tasks_besides: 0 }
+    }
+
+    /// For a sandbox that shares the user namespace of its caller.
+    pub(crate) fn shared(landlock_abi: Option<u32>, cgroups: &'a Cgroups) -> Self {
+        Self { landlock_abi, cgroups, tasks_besides: system::tasks_of_caller() }
     }
 }
 
@@ -428,7 +436,8 @@ fn limits(plan: &mut Draft, limits: &Limits, ground: &Ground<'_>) {
         set(libc::RLIMIT_DATA, limits.memory_bytes);
     }
     if !ground.cgroups.controls("pids") {
-        set(libc::RLIMIT_NPROC, limits.processes.saturating_add(crate::cgroup::OWN_PROCESSES));
+        let besides = crate::cgroup::OWN_PROCESSES.saturating_add(ground.tasks_besides);
+        set(libc::RLIMIT_NPROC, limits.processes.saturating_add(besides));
     }
 }
 
@@ -451,7 +460,8 @@ fn landlock_rules(
     }
     plan.push(&Op::LandlockAllow { path: &c_string(Path::new(HOME_INSIDE))?, access: rights.write() });
     let writable = spec.writable_roots().map(|root| root.path.as_path());
-    let extra = surveyed.iter().map(|root| root.path.as_path());
+    let is_named = |path: &Path| spec.roots.iter().any(|known| known.path.as_path() == path);
+    let extra = surveyed.iter().map(|root| root.path.as_path()).filter(|path| !is_named(path));
     let workspace_writable = spec.roots.first().is_some_and(|root| root.access == Access::Write);
     for path in writable.chain(extra.filter(|_| workspace_writable)).collect::<BTreeSet<_>>() {
         plan.push(&Op::LandlockAllow { path: &c_string(path)?, access: rights.write() });

@@ -102,7 +102,10 @@ fn landlocked(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
             by: format!("Landlock ABI {abi}"),
             missing: "protected paths inside a writable root stay writable".into(),
         },
-        Control::Net if evidence.spec.net == NetMode::None => enforced("seccomp (no internet sockets)"),
+        Control::Net if evidence.spec.net == NetMode::None => Level::Partial {
+            by: "seccomp (no internet sockets)".into(),
+            missing: "interfaces and ports of the host can be seen".into(),
+        },
         Control::Net => net(evidence.spec),
         Control::Pid if abi >= 6 => Level::Partial {
             by: "Landlock scopes (signals, ptrace)".into(),
@@ -154,6 +157,9 @@ fn limits(evidence: &Evidence<'_>) -> Level {
         (true, false) | (false, true) => format!("{} in part, rlimits, wall clock", cgroups.describe()),
         (false, false) => "rlimits (memory per process), wall clock".to_owned(),
     };
+    if matches!(evidence.spec.backend, Backend::External | Backend::None) {
+        return Level::Partial { by, missing: "/tmp is the one outside and has no limit of its own".into() };
+    }
     enforced(&by)
 }
 

@@ -4,11 +4,12 @@
 //! [`survey`] names those mounts:
 //!
 //! - **masks**: files the rules hide, what a hidden name links to, hard links to any of these, and Unix sockets
-//!   (`connect` works through a read-only bind). A mask sits on the file and moves with it, so it needs no pin.
+//!   (`connect` works through a read-only bind). A mask sits on the file and moves with it, but only in
+//!   this sandbox: the next one judges by name again, so the directories above it are pinned as well.
 //! - **protected**: names that steer programs of the host, re-bound read-only; **protected links** where such a name
 //!   is a symbolic link that leads out of the roots; **absent** where the name is still free and must stay so.
 //! - **rewritten**: git configurations that hold credentials, shown without them (and read-only).
-//! - **pins**: every directory on the way to one of these (masks aside) and every git directory. Renaming a pinned
+//! - **pins**: every directory on the way to one of these and every git directory. Renaming a pinned
 //!   directory is `EBUSY`, so nothing protected can be reached by moving what is above it.
 //!
 //! # Git

@@ -137,6 +137,16 @@ pub(crate) fn accounts(uid: u32, gid: u32, home: &str) -> (String, String) {
     (passwd, groups)
 }
 
+/// How many tasks (threads included) the calling user has on this machine now.
+pub(crate) fn tasks_of_caller() -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let uid = rustix::process::geteuid().as_raw();
+    let Ok(processes) = fs::read_dir("/proc") else { return 0 };
+    let own =
+        processes.flatten().filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.uid() == uid));
+    own.map(|entry| fs::read_dir(entry.path().join("task")).map_or(0, |tasks| tasks.count() as u64)).sum()
+}
+
 fn account_name(file: &Path, id: u32) -> Option<String> {
     let content = fs::read(file).ok()?;
     content.split(|byte| *byte == b'\n').find_map(|line| {

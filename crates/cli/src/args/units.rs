@@ -1,6 +1,6 @@
 //! Numbers with units, and `NAME=VALUE`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::str::FromStr;
 
@@ -83,28 +83,15 @@ impl FromStr for Cpus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable(pub(crate) Bytes, pub(crate) Bytes);
 
-impl From<OsString> for Variable {
-    /// Without `=` the value is empty and the name is what was typed; policy refuses names that are not names.
-    fn from(text: OsString) -> Self {
+impl TryFrom<OsString> for Variable {
+    type Error = UnitError;
+
+    fn try_from(text: OsString) -> Result<Self, UnitError> {
         let bytes = text.as_bytes();
-        match bytes.iter().position(|byte| *byte == b'=') {
-            Some(at) => {
-                let (name, value) = bytes.split_at(at);
-                Self(Bytes::from(name), Bytes::from(value.get(1..).unwrap_or_default()))
-            }
-            None => Self(Bytes::from(OsStr::from_bytes(bytes)), Bytes::default()),
-        }
-    }
-}
-
-impl FromStr for Variable {
-    type Err = UnitError;
-
-    fn from_str(text: &str) -> Result<Self, UnitError> {
-        if text.contains('=') {
-            return Ok(Self::from(OsString::from(text)));
-        }
-        Err(UnitError::Variable(Bytes::from(text).display()))
+        let wrong = || UnitError::Variable(Bytes::from(bytes).display());
+        let at = bytes.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;
+        let (name, value) = bytes.split_at(at);
+        Ok(Self(Bytes::from(name), Bytes::from(value.get(1..).unwrap_or_default())))
     }
 }
 
@@ -143,8 +130,8 @@ mod tests {
 
     #[test]
     fn variables() {
-        let Variable(name, value) = "A=b=c".parse().unwrap();
+        let Variable(name, value) = OsString::from("A=b=c").try_into().unwrap();
         assert_eq!((name.as_slice(), value.as_slice()), (&b"A"[..], &b"b=c"[..]));
-        assert!("A".parse::<Variable>().is_err());
+        assert!(Variable::try_from(OsString::from("A")).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::testkit::{Done, World, finish};
+use crate::testkit::{Done, LANDLOCK, World, finish};
 
 const SECRETS: &[&str] = &[
     "AWS_SECRET_ACCESS_KEY",
@@ -35,7 +35,7 @@ const VALUE: &str = "canary-7f3a91";
 const BACKENDS: [&[&str]; 4] = [
     &["--backend", "native"],
     &["--backend", "bubblewrap"],
-    &["--backend", "landlock", "--danger", "--danger-floor", "net,syscalls,limits,env"],
+    LANDLOCK,
     &["--backend", "none", "--danger", "--allow-sensitive-roots", "--danger-floor", "limits,env"],
 ];
 

@@ -96,7 +96,7 @@ fn open_files_limit_is_enforced() {
     assert_eq!(lines[0], 24, "EMFILE");
     assert!((40..64).contains(&lines[1]), "{lines:?}");
     assert_eq!(world.run(&["--open-files", "1000"], &["python3", "open.py"]).expect(0).text(), "500\n");
-    world.run(&["--open-files", "8"], &["true"]).expect(0);
+    world.run(&["--open-files", "16"], &["true"]).expect(0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use crate::testkit::{World, finish};
+use crate::testkit::{LANDLOCK, World, finish};
 
 /// Answers everybody on the host's loopback and counts them when asked.
 struct Listener {
@@ -57,8 +57,7 @@ fn the_hosts_loopback_is_reached_only_with_net_full() {
         world.run(&["--backend", backend, "--net", "full"], &["python3", "-c", &script]).expect(0);
         assert_eq!(host.visitors(), 1, "{backend}");
     }
-    let landlock = ["--backend", "landlock", "--danger", "--danger-floor", "net,syscalls,limits,env"];
-    world.run(&landlock, &["python3", "-c", &script]).expect(1);
+    world.run(LANDLOCK, &["python3", "-c", &script]).expect(1);
     assert_eq!(host.visitors(), 0, "landlock");
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::chown;
 
-use crate::testkit::{World, finish, is_root, names};
+use crate::testkit::{LANDLOCK, World, finish, is_root, names};
 
 fn refused(world: &World, workspace: &str, part: &str) {
     let done = world.run(&["--workspace", workspace], &["touch", "made"]).expect(126);
@@ -79,8 +79,7 @@ fn below_the_floor_is_refused_with_the_fix() {
         assert!(done.err.contains(said), "{said}: {}", done.err);
     }
     assert!(!world.workspace.join("made").exists());
-    let floor = ["--backend", "landlock", "--danger", "--danger-floor", "net,syscalls,limits,env"];
-    world.run(&floor, &["touch", "made"]).expect(0);
+    world.run(LANDLOCK, &["touch", "made"]).expect(0);
     assert!(world.workspace.join("made").exists());
 }
 

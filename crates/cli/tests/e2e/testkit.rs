@@ -17,6 +17,9 @@ use tempfile::TempDir;
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The fallback where no namespaces can be made; it does not meet the default floor.
+pub(crate) const LANDLOCK: &[&str] = &["--backend", "landlock", "--danger", "--danger-floor", "limits,env"];
+
 pub(crate) struct World {
     pub(crate) root: TempDir,
     pub(crate) home: PathBuf,

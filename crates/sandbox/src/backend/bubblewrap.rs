@@ -213,7 +213,11 @@ fn roots(out: &mut Arguments, spec: &Spec, surveyed: &[SurveyedRoot]) {
     }
     let workspace = spec.roots.first().map_or(Access::Read, |root| root.access);
     let known = spec.roots.iter().map(|root| (root.path.as_path(), root.access));
-    let extra = surveyed.iter().map(|root| (root.path.as_path(), workspace));
+    // A root that was named has the access it was named with; only what git needs besides follows the workspace.
+    let extra = surveyed
+        .iter()
+        .filter(|root| spec.roots.iter().all(|known| known.path.as_path() != root.path))
+        .map(|root| (root.path.as_path(), workspace));
     let mut ordered: Vec<(&Path, Access)> = known.chain(extra).collect();
     ordered.sort_by_key(|(path, _)| path.components().count());
     ordered.dedup_by_key(|(path, _)| *path);

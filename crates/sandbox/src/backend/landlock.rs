@@ -15,7 +15,7 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
         return Err(StartError::Unavailable { backend: spec.backend, reason });
     };
     let launching = Launching::begin(spec.backend, 0, Cgroups::create(&spec.limits))?;
-    let ground = Ground::here(Some(abi), launching.cgroups());
+    let ground = Ground::shared(Some(abi), launching.cgroups());
     let plan = compile::landlock_only(spec, &ground)?;
     let sealed = launching.finish(&plan)?;
     let evidence =

@@ -15,7 +15,7 @@ use crate::spec::Spec;
 
 pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
     let launching = Launching::begin(spec.backend, 0, Cgroups::create(&spec.limits))?;
-    let ground = Ground::here(None, launching.cgroups());
+    let ground = Ground::shared(None, launching.cgroups());
     let plan = match spec.backend {
         Backend::External => compile::filter_only(spec, &ground),
         _ => compile::limits_only(spec, &ground),

@@ -132,7 +132,8 @@ impl Found {
     fn all_pins(&self) -> BTreeSet<PathBuf> {
         let ends =
             self.protected.iter().chain(&self.links).chain(self.absent.keys()).chain(self.rewritten.keys());
-        let above = ends.flat_map(|path| path.ancestors().skip(1));
+        // Masks too: a directory that is moved to another name, or into `.git`, shows its secrets to the next run.
+        let above = ends.chain(&self.masks).flat_map(|path| path.ancestors().skip(1));
         let named = self.pins.iter().flat_map(|path| path.ancestors());
         let mut pins: BTreeSet<PathBuf> = above.chain(named).map(Path::to_owned).collect();
         pins.remove(Path::new(""));

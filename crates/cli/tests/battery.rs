@@ -1,0 +1,122 @@
+//! The escape battery through the real binary, for every backend: as root and as an ordinary user alike.
+//!
+//! A whole backend holds every attempt. A weaker one is judged by its own word: what its posture calls enforced must
+//! hold, and what it does not call enforced must be something that an attempt really gets past.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn native_holds_every_attempt() {
+    assert_whole("native");
+}
+
+#[test]
+fn bubblewrap_holds_every_attempt() {
+    assert_whole("bubblewrap");
+}
+
+#[test]
+fn landlock_reports_what_its_battery_shows() {
+    assert_exact("landlock");
+}
+
+#[test]
+fn external_reports_what_its_battery_shows() {
+    assert_exact("external");
+}
+
+#[test]
+fn none_reports_what_its_battery_shows() {
+    assert_exact("none");
+}
+
+#[test]
+fn the_result_is_in_the_ledger() {
+    let home = tempfile::tempdir().unwrap();
+    ringfence(&home, &["doctor", "--attack", "--only", "F1-"]);
+    let tail = ringfence(&home, &["ledger", "tail", "--json"]);
+    let last: Value = serde_json::from_str(tail.lines().last().unwrap()).unwrap();
+    assert_eq!(last["event"]["kind"], "battery", "{tail}");
+    assert!(last["event"]["passed"].as_u64().unwrap() >= 3, "{tail}");
+}
+
+fn assert_whole(backend: &str) {
+    let report = attack(backend);
+    let failed: Vec<String> = results(&report)
+        .filter(|result| !matches!(verdict(result), "held" | "not-applicable"))
+        .map(|result| result.to_string())
+        .collect();
+    assert_eq!(failed, Vec::<String>::new(), "{} attempts did not hold", failed.len());
+    assert_eq!(report["whole"], true);
+    let held = results(&report).filter(|result| verdict(result) == "held").count();
+    assert!(held >= 120, "only {held} attempts could be tried");
+}
+
+fn assert_exact(backend: &str) {
+    let report = attack(backend);
+    let enforced = enforced_controls(backend);
+    let mut past = BTreeSet::new();
+    for result in results(&report) {
+        assert!(!matches!(verdict(result), "control-failed" | "not-run"), "{result}");
+        if verdict(result) == "escaped" {
+            let controls: BTreeSet<String> = controls_of(result).collect();
+            assert!(!controls.is_subset(&enforced), "{backend} claims {enforced:?}, but: {result}");
+            past.extend(controls);
+        }
+    }
+    for control in ringfence_types::Control::WORDS.iter().filter(|word| !enforced.contains(**word)) {
+        assert!(past.contains(*control), "{backend} does not claim {control}, but nothing got past it");
+    }
+}
+
+fn attack(backend: &str) -> Value {
+    let home = tempfile::tempdir().unwrap();
+    serde_json::from_str(&ringfence(&home, &["doctor", "--attack", "--json", "--backend", backend])).unwrap()
+}
+
+fn enforced_controls(backend: &str) -> BTreeSet<String> {
+    let home = tempfile::tempdir().unwrap();
+    let examined: Value =
+        serde_json::from_str(&ringfence(&home, &["doctor", "--json", "--backend", backend])).unwrap();
+    let controls = examined["backends"][0]["posture"]["controls"].as_object().unwrap();
+    controls.iter().filter(|(_, level)| level["level"] == "enforced").map(|(name, _)| name.clone()).collect()
+}
+
+fn results(report: &Value) -> impl Iterator<Item = &Value> {
+    report["results"].as_array().unwrap().iter()
+}
+
+fn verdict(result: &Value) -> &str {
+    result["verdict"].as_str().unwrap()
+}
+
+fn controls_of(result: &Value) -> impl Iterator<Item = String> {
+    result["controls"].as_array().unwrap().iter().map(|control| control.as_str().unwrap().to_owned())
+}
+
+/// Runs the binary with a throwaway home and nothing else in its environment, and returns its standard output.
+fn ringfence(home: &tempfile::TempDir, arguments: &[&str]) -> String {
+    let output = Command::new(binary())
+        .args(arguments)
+        .env_clear()
+        .env("HOME", home.path())
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert!(!output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test runner names the program for the ordinary user's pass"
+)]
+fn binary() -> PathBuf {
+    std::env::var_os("RINGFENCE_TEST_BIN")
+        .map_or_else(|| env!("CARGO_BIN_EXE_ringfence").into(), PathBuf::from)
+}
