@@ -83,6 +83,30 @@ fn below_the_floor_is_refused_with_the_fix() {
     assert!(world.workspace.join("made").exists());
 }
 
+/// S004-12, S004-13: a weaker backend says which controls it does not hold, and what of them.
+#[test]
+fn weaker_backend_reports_what_is_missing() {
+    let world = World::new();
+    let object = world.json(LANDLOCK, &["true"]);
+    assert_eq!(object["posture"]["backend"], "landlock");
+    let controls = &object["posture"]["controls"];
+    for partial in ["fs-read", "fs-write", "pid"] {
+        assert_eq!(controls[partial]["level"], "partial", "{object}");
+        assert!(!controls[partial]["missing"].as_str().unwrap().is_empty(), "{partial}");
+    }
+    assert_eq!(controls["ipc"]["level"], "absent", "{object}");
+    let none = ["--backend", "none", "--danger", "--allow-sensitive-roots", "--danger-floor", "env"];
+    let object = world.json(&none, &["true"]);
+    for absent in ["fs-read", "fs-write", "net", "pid", "ipc", "syscalls"] {
+        assert_eq!(object["posture"]["controls"][absent]["level"], "absent", "{object}");
+    }
+    assert_eq!(
+        world.records().last().unwrap()["event"]["posture"]["backend"],
+        "none",
+        "and the ledger has it"
+    );
+}
+
 /// An operator's declaration that something outside is the boundary is not for whoever types a command.
 #[test]
 fn a_declared_boundary_is_not_taken_from_the_command_line_without_the_danger_flag() {
