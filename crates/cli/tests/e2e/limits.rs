@@ -7,6 +7,18 @@ use crate::testkit::{World, finish, is_root};
 /// Takes and keeps memory in small steps.
 const HOG: &str = "import sys\nkept = []\nwhile len(kept) < 600:\n    kept.append(bytearray(b'x') * (1 << 20))\nprint('kept', len(kept))\n";
 
+/// S000-41: what holds when nothing was asked for, as the record of a run has it and as the kernel tells a command.
+#[test]
+fn default_limits_are_those_of_document_000() {
+    let world = World::new();
+    let done = world.sh("ulimit -n; ulimit -f; ulimit -t; ulimit -c").expect(0);
+    assert_eq!(done.text(), format!("256\n{}\n3600\n0\n", (100 << 20) / 512));
+    let limits = &world.records()[0]["event"]["limits"];
+    assert_eq!(limits["memory_bytes"], 4096_u64 << 20);
+    assert_eq!((&limits["processes"], &limits["cpu_seconds"]), (&50.into(), &3600.into()));
+    assert_eq!((&limits["open_files"], &limits["file_size_bytes"]), (&256.into(), &(100 << 20).into()));
+}
+
 /// S000-41, S002-34, S003-35, S004-4
 #[test]
 fn memory_limit_is_named() {

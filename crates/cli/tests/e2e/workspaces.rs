@@ -96,6 +96,8 @@ fn a_workspace_may_be_in_any_temporary_directory() {
             assert!(done.text().ends_with(&format!("{}\n", world.workspace.display())), "{}", done.text());
             assert_eq!(world.read("kept").as_deref(), Some("kept\n"));
             assert!(!Path::new("/tmp/private").exists());
+            let left = crate::testkit::names(&world.state.join("ringfence/placeholders"));
+            assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("bubblewrap-")), "{left:?}");
         }
     }
 }

@@ -127,6 +127,13 @@ impl Scratch {
     }
 }
 
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Removing the rest would look into it first, which only root may.
+        let _gone = fs::remove_dir(self.hidden_directory());
+    }
+}
+
 #[derive(Default)]
 struct Arguments(Vec<OsString>);
 

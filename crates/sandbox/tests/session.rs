@@ -1,0 +1,258 @@
+//! A session of the library: started once, many commands, background jobs, nothing left when it ends.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ringfence_sandbox::survey::Rules;
+use ringfence_sandbox::{
+    Command, Finished, Io, JobId, RunError, Session, Source, Spec, StartError, Target, View,
+};
+use ringfence_types::{Access, Backend, Bytes, Exit, Limits, NetMode, PathVerdict, Root};
+
+#[test]
+fn many_commands_share_one_sandbox() {
+    let world = World::new();
+    let mut session = world.start();
+    let (_, first) = run(&mut session, &world.sh("readlink /proc/self/ns/pid; echo kept > /tmp/f")).unwrap();
+    for number in 0..30 {
+        let (finished, output) = run(&mut session, &world.sh(&format!("exit {number}"))).unwrap();
+        assert_eq!((finished.exit, output.as_str()), (Exit::Code { code: number }, ""));
+    }
+    let (_, again) = run(&mut session, &world.sh("readlink /proc/self/ns/pid; cat /tmp/f")).unwrap();
+    assert_eq!(again, format!("{first}kept\n"));
+    drop(session);
+    let (_, fresh) = run(&mut world.start(), &world.sh("ls /tmp")).unwrap();
+    assert!(!fresh.contains("f\n"), "/tmp outlived its session: {fresh}");
+}
+
+#[test]
+fn a_daemon_dies_with_its_call_and_a_job_does_not() {
+    let world = World::new();
+    let mut session = world.start();
+    let job = session.spawn(&world.sh(&format!("cd /tmp; {BEAT}")), &world.output_file("job.out")).unwrap();
+    let daemon = format!("(setsid sh -c '{BEAT}' &) ; sleep 0.3");
+    run(&mut session, &world.sh(&daemon)).unwrap();
+    world.heartbeat().assert_dead();
+    let sizes = "wc -c < /tmp/heartbeat; sleep 0.2; wc -c < /tmp/heartbeat";
+    let (_, sizes) = run(&mut session, &world.sh(sizes)).unwrap();
+    let sizes: Vec<u64> = sizes.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    assert!(sizes[1] > sizes[0], "the job died with somebody else's call: {sizes:?}");
+    assert_eq!(status(&mut session, job), None);
+}
+
+#[test]
+fn jobs_are_listed_end_and_can_be_killed() {
+    let world = World::new();
+    let mut session = world.start();
+    let ends = session.spawn(&world.sh("echo from a job; exit 7"), &world.output_file("a.out")).unwrap();
+    let stays = session.spawn(&world.sh(BEAT), &world.output_file("b.out")).unwrap();
+    world.heartbeat().wait_for_life();
+    assert_eq!(wait_for_end(&mut session, ends), 7 << 8);
+    assert_eq!(fs::read_to_string(world.path("a.out")).unwrap(), "from a job\n");
+    assert_eq!(status(&mut session, stays), None);
+    session.kill(stays).unwrap();
+    wait_for_end(&mut session, stays);
+    world.heartbeat().assert_dead();
+}
+
+#[test]
+fn nothing_is_left_when_a_session_is_dropped() {
+    let world = World::new();
+    let mut session = world.start();
+    assert!(world.path("workspace/.claude").is_dir(), "the placeholder holds the name");
+    session.spawn(&world.sh(&format!("setsid sh -c '{BEAT}' & wait")), &world.output_file("out")).unwrap();
+    world.heartbeat().wait_for_life();
+    drop(session);
+    world.heartbeat().assert_dead();
+    assert!(!world.path("workspace/.claude").exists(), "a ghost was left");
+    assert!(!world.path("workspace/.git").exists(), "a ghost was left");
+}
+
+#[test]
+fn a_command_that_kills_its_supervisor_ends_the_session() {
+    let world = World::new();
+    let mut session = world.start();
+    let script = format!("(setsid sh -c '{BEAT}' &); sleep 0.2; kill -9 $PPID; sleep 5");
+    let killed = run(&mut session, &world.sh(&script));
+    assert!(matches!(killed, Err(RunError::LeaderLost | RunError::SandboxEnded)), "{killed:?}");
+    drop(session);
+    world.heartbeat().assert_dead();
+}
+
+#[test]
+fn two_sessions_in_one_workspace_do_not_disturb_each_other() {
+    let world = World::new();
+    let mut first = world.start();
+    let second = world.start();
+    drop(second);
+    let (finished, _) = run(&mut first, &world.sh("mkdir .claude/x")).unwrap();
+    assert_ne!(finished.exit.code(), 0, "the other session took the protection away");
+    assert!(world.path("workspace/.claude").is_dir());
+    drop(first);
+    assert!(!world.path("workspace/.claude").exists());
+}
+
+#[test]
+fn a_step_that_fails_is_named_and_nothing_runs() {
+    let world = World::new();
+    let mut spec = world.spec();
+    spec.home = world.path("missing");
+    match Session::start(&spec, &NoRules) {
+        Err(StartError::Step { step, errno, .. }) => {
+            assert_eq!(step.describe(), "bind the writable roots");
+            assert_eq!(errno, rustix::io::Errno::NOENT);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(!world.path("workspace/.claude").exists(), "a ghost was left");
+}
+
+#[test]
+fn what_is_not_a_command_is_an_error_before_anything_runs() {
+    let world = World::new();
+    let mut session = world.start();
+    let nul = Command { argv: vec![Bytes::from(&b"a\0b"[..])], env: Vec::new(), cwd: PathBuf::from("/") };
+    assert!(matches!(run(&mut session, &nul), Err(RunError::Nul)));
+    let empty = Command { argv: Vec::new(), env: Vec::new(), cwd: PathBuf::from("/") };
+    assert!(matches!(run(&mut session, &empty), Err(RunError::Empty)));
+    let (finished, _) = run(&mut session, &world.sh("exit 3")).unwrap();
+    assert_eq!(finished.exit.code(), 3, "the session goes on");
+}
+
+struct NoRules;
+
+impl Rules for NoRules {
+    fn judge(&self, _relative: &Path) -> PathVerdict {
+        PathVerdict::Open
+    }
+    fn protected_at_root(&self) -> &[&str] {
+        &[".claude", ".git"]
+    }
+    fn protected_anywhere(&self) -> &[&str] {
+        &[".claude"]
+    }
+    fn is_protected(&self, _relative: &Path) -> bool {
+        false
+    }
+}
+
+struct World {
+    root: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for directory in ["workspace", "home", "registry"] {
+            fs::create_dir(root.path().join(directory)).unwrap();
+        }
+        Self { root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().canonicalize().unwrap().join(name)
+    }
+
+    fn spec(&self) -> Spec {
+        Spec {
+            backend: Backend::Native,
+            roots: vec![Root { path: Bytes::from(self.path("workspace")), access: Access::Write }],
+            view: View::Constructed,
+            toolchains: Vec::new(),
+            home: self.path("home"),
+            net: NetMode::None,
+            limits: Limits::default(),
+            files: Vec::new(),
+            registry: self.path("registry"),
+        }
+    }
+
+    fn start(&self) -> Session {
+        Session::start(&self.spec(), &NoRules).unwrap()
+    }
+
+    fn sh(&self, script: &str) -> Command {
+        let env = vec![(Bytes::from("PATH"), Bytes::from("/usr/bin:/bin"))];
+        let argv = ["/bin/sh", "-c", script].map(Bytes::from).to_vec();
+        Command { argv, env, cwd: self.path("workspace") }
+    }
+
+    fn output_file(&self, name: &str) -> OwnedFd {
+        fs::File::create(self.path(name)).unwrap().into()
+    }
+
+    fn heartbeat(&self) -> Heartbeat {
+        Heartbeat { file: self.path("workspace/heartbeat") }
+    }
+}
+
+/// Something inside writes to this file again and again for as long as it lives.
+struct Heartbeat {
+    file: PathBuf,
+}
+
+const BEAT: &str = "while :; do echo x >> heartbeat; sleep 0.02; done";
+
+impl Heartbeat {
+    fn size(&self) -> u64 {
+        fs::metadata(&self.file).map_or(0, |metadata| metadata.len())
+    }
+
+    fn wait_for_life(&self) {
+        let before = self.size();
+        let patience = Patience::new();
+        while self.size() <= before {
+            patience.wait();
+        }
+    }
+
+    fn assert_dead(&self) {
+        let before = self.size();
+        assert!(before > 0, "it never lived");
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(self.size(), before, "it is still alive");
+    }
+}
+
+struct Patience(Instant);
+
+impl Patience {
+    fn new() -> Self {
+        Self(Instant::now() + Duration::from_secs(10))
+    }
+
+    fn wait(&self) {
+        assert!(Instant::now() < self.0, "it did not happen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn status(session: &mut Session, id: JobId) -> Option<i32> {
+    session.jobs().unwrap().iter().find(|job| job.id == id).unwrap().status
+}
+
+fn wait_for_end(session: &mut Session, id: JobId) -> i32 {
+    let patience = Patience::new();
+    loop {
+        match status(session, id) {
+            Some(status) => return status,
+            None => patience.wait(),
+        }
+    }
+}
+
+fn run(session: &mut Session, command: &Command) -> Result<(Finished, String), RunError> {
+    let mut stdout = Vec::new();
+    let io = Io {
+        stdin: Source::Empty,
+        stdout: Target::Buffer(&mut stdout),
+        stderr: Target::Discard,
+        interrupts: &[],
+        timeout: Some(Duration::from_secs(20)),
+        output_bytes: 1 << 20,
+    };
+    let finished = session.run(command, io)?;
+    Ok((finished, String::from_utf8(stdout).unwrap()))
+}
