@@ -278,7 +278,9 @@ fn floor(policy: &Policy, net: NetMode) -> Vec<Control> {
         Control::FsRead | Control::FsWrite => {
             policy.profile == Profile::Danger && policy.danger.allow_sensitive_roots
         }
-        Control::Pid | Control::Ipc | Control::Syscalls | Control::Limits => false,
+        // The sockets in /run are part of the machine that `danger` opens.
+        Control::Ipc => policy.profile == Profile::Danger,
+        Control::Pid | Control::Syscalls | Control::Limits => false,
     };
     policy.floor.iter().copied().filter(|control| !given_away(*control)).collect()
 }

@@ -29,4 +29,4 @@ mod workspace;
 pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
 pub use decide::{Action, Content, Grant, Permissions, Policy, Verdict, View, WorkspaceRules, decide};
 pub use path_rules::{HiddenRule, PathRules};
-pub use workspace::{FileKind, WorkspaceFacts, judge_workspace};
+pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};

@@ -16,7 +16,7 @@ pub struct WorkspaceFacts {
     pub is_home: bool,
     /// It is an ancestor of the home directory.
     pub contains_home: bool,
-    /// It is, or is inside, one of the sensitive roots of the home directory.
+    /// It is, is inside, or contains one of the sensitive roots of the home directory.
     pub is_sensitive: bool,
     pub contains_state_dir: bool,
     pub inside_state_dir: bool,
@@ -96,6 +96,28 @@ pub fn judge_workspace(facts: &WorkspaceFacts) -> Result<(), Refusal> {
         return Err(no(facts, "workspace.owner", &why).hint("run as its owner, or use a copy that you own"));
     }
     Ok(())
+}
+
+/// A root besides the workspace: it may lie anywhere, but must not open what a workspace must not.
+pub fn judge_root(facts: &WorkspaceFacts) -> Result<(), Refusal> {
+    const NARROWER: &str = "name a narrower directory";
+    let refused = if facts.kind == FileKind::Missing {
+        Some(("root.missing", "does not exist"))
+    } else if facts.canonical.as_path().parent().is_none() {
+        Some(("root.root-dir", "is the root of the file system"))
+    } else if facts.is_home || facts.contains_home {
+        Some(("root.home", "is or contains the home directory"))
+    } else if facts.is_sensitive {
+        Some(("root.sensitive", "is, is in, or contains a credential store"))
+    } else if facts.contains_state_dir || facts.inside_state_dir {
+        Some(("root.own-state", "reaches the state or configuration of Ringfence"))
+    } else {
+        None
+    };
+    refused.map_or(Ok(()), |(rule, why)| {
+        let message = format!("root `{}` {why}", facts.requested.display());
+        Err(refuse(RefusalCode::Workspace, rule, message).hint(NARROWER))
+    })
 }
 
 fn judge_kind(facts: &WorkspaceFacts) -> Result<(), Refusal> {
@@ -226,6 +248,24 @@ mod tests {
         assert_eq!(rule(&WorkspaceFacts { is_sensitive: true, ..ok.clone() }), "workspace.sensitive-root");
         assert_eq!(rule(&WorkspaceFacts { contains_state_dir: true, ..ok.clone() }), "workspace.own-state");
         assert_eq!(rule(&WorkspaceFacts { inside_state_dir: true, ..ok }), "workspace.own-state");
+    }
+
+    #[test]
+    fn a_root_may_be_a_system_directory_but_not_open_the_home_or_the_ledger() {
+        assert_eq!(judge_root(&facts("/var/log")), Ok(()));
+        assert_eq!(judge_root(&WorkspaceFacts { owner_uid: 0, ..facts("/srv/data") }), Ok(()));
+        let ok = facts("/home/u/p");
+        for wrong in [
+            facts("/"),
+            WorkspaceFacts { kind: FileKind::Missing, ..ok.clone() },
+            WorkspaceFacts { is_home: true, ..ok.clone() },
+            WorkspaceFacts { contains_home: true, ..ok.clone() },
+            WorkspaceFacts { is_sensitive: true, ..ok.clone() },
+            WorkspaceFacts { contains_state_dir: true, ..ok.clone() },
+            WorkspaceFacts { inside_state_dir: true, ..ok },
+        ] {
+            assert!(judge_root(&wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub(crate) struct Environment {
 
 impl Environment {
     pub(crate) fn read() -> Self {
-        let home = absolute(std::env::var_os("HOME"));
+        // By where it really is: every judgement about the home is made on canonical paths.
+        let home = absolute(std::env::var_os("HOME")).map(|home| home.canonicalize().unwrap_or(home));
         let below_home = |path: &str| home.as_ref().map(|home| home.join(path));
         Self {
             state_dir: absolute(std::env::var_os("XDG_STATE_HOME")).or_else(|| below_home(".local/state")),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use ringfence_types::Refusal;
 
 use crate::args::FAILED;
+use crate::output::note;
 
 pub(crate) const REFUSED: u8 = 126;
 
@@ -15,18 +16,18 @@ pub(crate) fn failed(error: &dyn Error, hint: Option<&str>) -> ExitCode {
 }
 
 pub(crate) fn failed_text(what: &str, hint: Option<&str>) -> ExitCode {
-    eprintln!("ringfence: {what}");
+    note!("ringfence: {what}");
     if let Some(hint) = hint {
-        eprintln!("  hint: {hint}");
+        note!("  hint: {hint}");
     }
     ExitCode::from(FAILED)
 }
 
 pub(crate) fn refused(refusal: &Refusal) -> ExitCode {
-    eprintln!("ringfence: refused: {}", refusal.message);
-    eprintln!("  rule: {}", refusal.rule);
+    note!("ringfence: refused: {}", refusal.message);
+    note!("  rule: {}", refusal.rule);
     if let Some(hint) = &refusal.hint {
-        eprintln!("  hint: {hint}");
+        note!("  hint: {hint}");
     }
     ExitCode::from(REFUSED)
 }

@@ -1,11 +1,11 @@
 //! The command line: argv, environment, terminal, exit codes. Nothing below this crate reads any of them.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the terminal belongs to this crate")]
 
 mod args;
 mod commands;
 mod environment;
 mod error;
 mod host;
+mod output;
 mod terminal;
 
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         return ExitCode::from(ringfence_runtime::attack::attempt_main(rest, &mut std::io::stdout()));
     }
     match args::parse(&arguments) {
-        Ok(command) => commands::dispatch(command),
+        Ok(command) => output::settle(commands::dispatch(command)),
         Err(error) => args::explain(&error),
     }
 }

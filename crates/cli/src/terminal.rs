@@ -1,10 +1,11 @@
 //! Raw mode while a command has a terminal of its own, and the signals that are meant for it.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use ringfence_runtime::Interrupt;
+use rustix::fs::{Mode, OFlags};
 use rustix::termios::{OptionalActions, Termios};
 
 /// Puts the terminal back as it was.
@@ -28,6 +29,14 @@ impl Drop for Raw<'_> {
         // A terminal that is gone needs no mode.
         let _gone = rustix::termios::tcsetattr(self.terminal, OptionalActions::Drain, &self.before);
     }
+}
+
+/// A terminal of its own description, on which a write that would wait says so instead: the description behind
+/// standard output is shared with whoever started us, and must stay as it is.
+pub(crate) fn reopened(terminal: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", terminal.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).ok()
 }
 
 /// Signals to this process, each as a byte on a socket.

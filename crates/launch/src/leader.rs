@@ -13,8 +13,9 @@ use ringfence_launch::wire::Message;
 use crate::sys::{self, ALL_SIGNALS, Ended, Errno, Forked};
 use crate::{CONTROL, descendants, seal};
 
-/// From PID 1 to a leader: kill everything of the call. A real-time signal, so that no forwarded one is taken for it.
-pub(crate) const KILL: i32 = 40;
+/// From PID 1 to a leader: kill everything of the call. A signal that nobody forwards, and not a real-time one: those
+/// need room in a queue that the command can fill.
+pub(crate) const KILL: i32 = libc::SIGSTKFLT;
 
 pub(crate) struct Request<'a> {
     pub(crate) id: u64,

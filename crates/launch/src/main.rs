@@ -109,8 +109,14 @@ fn become_init() -> Result<(), Failure> {
         Forked::Child => Ok(()),
         Forked::Parent(pid) => {
             let started = Message::Started { pid: pid as u64 };
-            let sent = sys::send(CONTROL, &started.encode(), Some(pidfd));
-            sys::exit(if sent.is_ok() { 0 } else { 125 })
+            match sys::send(CONTROL, &started.encode(), Some(pidfd)) {
+                Ok(()) => sys::exit(0),
+                Err(errno) => {
+                    // Nobody knows of the child, so nobody else can end it.
+                    let _ = sys::kill(pid, libc::SIGKILL);
+                    Err(Failure::at(Step::Init)(errno))
+                }
+            }
         }
     }
 }

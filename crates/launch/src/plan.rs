@@ -59,11 +59,12 @@ pub enum Op<'a> {
     ReadOnly {
         target: &'a CStr,
     },
-    /// Bind a root with the access given; nosuid and nodev.
+    /// Bind a root with the access given; nosuid and nodev. The source must still be the object that was judged.
     Root {
         source: &'a CStr,
         target: &'a CStr,
         access: Access,
+        identity: Identity,
     },
     /// The directory that the following relative operations are resolved beneath, without following links.
     Beneath {
@@ -107,6 +108,13 @@ pub enum Op<'a> {
     Seccomp {
         program: &'a [u8],
     },
+}
+
+/// Which object of which file system: a path can come to mean another one between judgement and mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub device: u64,
+    pub inode: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,7 +318,12 @@ impl<'a> Reader<'a> {
             12 => Op::Proc { target: self.string()? },
             13 => Op::Devpts { target: self.string()? },
             14 => Op::ReadOnly { target: self.string()? },
-            15 => Op::Root { source: self.string()?, target: self.string()?, access: self.access()? },
+            15 => Op::Root {
+                source: self.string()?,
+                target: self.string()?,
+                access: self.access()?,
+                identity: Identity { device: self.number()?, inode: self.number()? },
+            },
             16 => Op::Beneath { target: self.string()? },
             17 => Op::Pin { path: self.string()? },
             18 => Op::Protect { path: self.string()? },
@@ -434,10 +447,12 @@ mod encode {
             | Op::Beneath { target } => {
                 out.string(target);
             }
-            Op::Root { source, target, access } => {
+            Op::Root { source, target, access, identity } => {
                 out.string(source);
                 out.string(target);
                 out.number(access as u64);
+                out.number(identity.device);
+                out.number(identity.inode);
             }
             Op::Pin { path } | Op::Protect { path } | Op::Mask { path } | Op::Hide { path } => {
                 out.string(path)

@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use ringfence_launch::plan::{Access, HIDDEN_DIRECTORY, HIDDEN_FILE, Op, Plan};
+use ringfence_launch::plan::{Access, HIDDEN_DIRECTORY, HIDDEN_FILE, Identity, Op, Plan};
 use ringfence_launch::step::Step;
 
 use crate::Failure;
@@ -68,9 +68,11 @@ fn mapping(id: u64) -> Text {
     line
 }
 
-/// KERNEL: the limit belongs to this user namespace; without capabilities nothing inside can raise it again.
+/// KERNEL: the limits belong to this user namespace; without capabilities nothing inside can raise them again. The
+/// second leaves half of the user's machine-wide allowance to the host.
 fn forbid_nested() -> Result<(), Errno> {
-    write_file(c"/proc/sys/user/max_user_namespaces", b"0")
+    write_file(c"/proc/sys/user/max_user_namespaces", b"0")?;
+    write_file(c"/proc/sys/user/max_inotify_instances", b"64")
 }
 
 fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
@@ -104,7 +106,7 @@ impl Builder {
             Op::Hostname { name } => sys::set_hostname(name),
             Op::Loopback => sys::loopback_up(),
             Op::Stage => stage(),
-            Op::WholeMachine => own_mounts(),
+            Op::WholeMachine => own_mounts().and_then(|()| sys::change_directory(c"/")),
             Op::Directory { path, mode } => sys::make_directory(path, mode as u32),
             Op::Symlink { path, target } => sys::symlink(target, path),
             Op::File { path, mode, content } => make_file(path, mode as u32, content),
@@ -120,7 +122,7 @@ impl Builder {
             Op::Proc { target } => proc(target),
             Op::Devpts { target } => devpts(target),
             Op::ReadOnly { target } => sys::set_attributes(libc::AT_FDCWD, target, READ_ONLY, Reach::One),
-            Op::Root { source, target, access } => root(source, target, access),
+            Op::Root { source, target, access, identity } => root(source, target, access, identity),
             Op::Beneath { target } => self.enter(target),
             Op::Pin { path } => self.rebind(path, 0),
             Op::Protect { path } => self.rebind(path, READ_ONLY),
@@ -140,8 +142,7 @@ impl Builder {
         if self.beneath >= 0 {
             sys::close(self.beneath);
         }
-        self.beneath =
-            sys::open(libc::AT_FDCWD, target, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC, 0)?;
+        self.beneath = sys::open_beneath(libc::AT_FDCWD, target)?;
         Ok(())
     }
 
@@ -164,8 +165,8 @@ impl Builder {
 
     fn mask(&self, path: &CStr) -> Result<(), Errno> {
         let object = sys::open_beneath(self.beneath, path)?;
-        let hidden =
-            sys::is_directory(object).map(|directory| if directory { HIDDEN_DIRECTORY } else { HIDDEN_FILE });
+        let found = sys::look_at(object);
+        let hidden = found.map(|found| if found.directory { HIDDEN_DIRECTORY } else { HIDDEN_FILE });
         let answer = hidden.and_then(|hidden| cover_descriptor(object, hidden));
         sys::close(object);
         answer
@@ -250,23 +251,47 @@ fn proc(target: &CStr) -> Result<(), Errno> {
 
 fn devpts(target: &CStr) -> Result<(), Errno> {
     let flags = libc::MS_NOSUID | libc::MS_NOEXEC;
-    sys::mount(c"devpts", target, c"devpts", flags, c"newinstance,ptmxmode=0666,mode=0600")
+    sys::mount(c"devpts", target, c"devpts", flags, c"newinstance,ptmxmode=0666,mode=0600,max=64")
 }
 
-fn root(source: &CStr, target: &CStr, access: Access) -> Result<(), Errno> {
-    bind(source, target)?;
+/// What is mounted is what was judged: opened without following a link, compared, and mounted by descriptor.
+fn root(source: &CStr, target: &CStr, access: Access, identity: Identity) -> Result<(), Errno> {
+    let object = sys::open_absolute(source)?;
+    let answer = judged(object, identity).and_then(|()| attach_root(object, target, access));
+    sys::close(object);
+    answer
+}
+
+fn judged(object: i32, identity: Identity) -> Result<(), Errno> {
+    let found = sys::look_at(object)?;
+    let same = found.device == identity.device && found.inode == identity.inode;
+    if same { Ok(()) } else { Err(Errno(libc::ESTALE)) }
+}
+
+fn attach_root(object: i32, target: &CStr, access: Access) -> Result<(), Errno> {
     let attributes = match access {
         Access::Read => READ_ONLY | NO_SETUID | NO_DEVICES,
         Access::Write => NO_SETUID | NO_DEVICES,
     };
-    sys::set_attributes(libc::AT_FDCWD, target, attributes, Reach::Recursive)
+    let tree = sys::clone_tree(object)?;
+    let answer =
+        sys::set_attributes(tree, c"", attributes, Reach::Recursive).and_then(|()| attach(tree, target));
+    sys::close(tree);
+    answer
+}
+
+fn attach(tree: i32, target: &CStr) -> Result<(), Errno> {
+    let place = sys::open_beneath(libc::AT_FDCWD, target)?;
+    let answer = sys::attach_tree(tree, place);
+    sys::close(place);
+    answer
 }
 
 fn hide(path: &CStr) -> Result<(), Errno> {
     let object = sys::open(libc::AT_FDCWD, path, libc::O_PATH | libc::O_CLOEXEC, 0)?;
-    let directory = sys::is_directory(object);
+    let found = sys::look_at(object);
     sys::close(object);
-    if directory? {
+    if found?.directory {
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_RDONLY;
         sys::mount(c"tmpfs", path, c"tmpfs", flags, c"mode=0,size=4k")
     } else {

@@ -220,19 +220,28 @@ pub(crate) fn open(directory: i32, path: &CStr, flags: c_int, mode: u32) -> Resu
 
 /// `O_PATH` beneath `directory`, refusing every symbolic link on the way; the last component may be one.
 pub(crate) fn open_beneath(directory: i32, path: &CStr) -> Result<i32> {
+    const BENEATH: u64 = 0x08;
+    open_without_links(directory, path, BENEATH)
+}
+
+/// `O_PATH` at an absolute path, refusing every symbolic link on the way.
+pub(crate) fn open_absolute(path: &CStr) -> Result<i32> {
+    open_without_links(libc::AT_FDCWD, path, 0)
+}
+
+fn open_without_links(directory: i32, path: &CStr, resolve: u64) -> Result<i32> {
     #[repr(C)]
     struct OpenHow {
         flags: u64,
         mode: u64,
         resolve: u64,
     }
-    const BENEATH: u64 = 0x08;
     const NO_MAGICLINKS: u64 = 0x02;
     const NO_SYMLINKS: u64 = 0x04;
     let how = OpenHow {
         flags: (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64,
         mode: 0,
-        resolve: BENEATH | NO_MAGICLINKS | NO_SYMLINKS,
+        resolve: resolve | NO_MAGICLINKS | NO_SYMLINKS,
     };
     let size = size_of::<OpenHow>();
     // SAFETY: `path` and `how` outlive the call and `size` is the size of `how`.
@@ -276,8 +285,14 @@ pub(crate) fn change_directory(path: &CStr) -> Result<()> {
     unsafe { raw(libc::SYS_chdir, [text(path), 0, 0, 0, 0, 0]) }.map(drop)
 }
 
-/// Whether the object behind an `O_PATH` descriptor is a directory.
-pub(crate) fn is_directory(fd: i32) -> Result<bool> {
+/// What is behind an `O_PATH` descriptor.
+pub(crate) struct Object {
+    pub(crate) directory: bool,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+pub(crate) fn look_at(fd: i32) -> Result<Object> {
     // SAFETY: an all-zero `stat` is a valid value of a C struct of integers.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     let empty = c"";
@@ -288,7 +303,8 @@ pub(crate) fn is_directory(fd: i32) -> Result<bool> {
             [descriptor(fd), text(empty), &raw mut stat as usize, libc::AT_EMPTY_PATH as usize, 0, 0],
         )
     }?;
-    Ok(stat.st_mode & libc::S_IFMT == libc::S_IFDIR)
+    let directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+    Ok(Object { directory, device: stat.st_dev, inode: stat.st_ino })
 }
 
 /// Maps a whole file read-only, for good.

@@ -1,10 +1,11 @@
 //! Both halves of the contract: what the encoder writes the launcher's parser reads, and nothing else.
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
 use std::ffi::CStr;
 
 use proptest::prelude::*;
 use ringfence_launch::command::{Command, TERMINAL_IN};
-use ringfence_launch::plan::{Access, Encoder, MAGIC, Malformed, NulInside, Op, Plan, Writer};
+use ringfence_launch::plan::{Access, Encoder, Identity, MAGIC, Malformed, NulInside, Op, Plan, Writer};
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::{Achieved, MESSAGE_SIZE, Message};
 
@@ -27,8 +28,13 @@ fn every_operation() -> Vec<Op<'static>> {
         Op::Proc { target: A },
         Op::Devpts { target: A },
         Op::ReadOnly { target: A },
-        Op::Root { source: A, target: B, access: Access::Write },
-        Op::Root { source: A, target: B, access: Access::Read },
+        Op::Root { source: A, target: B, access: Access::Write, identity: Identity { device: 5, inode: 6 } },
+        Op::Root {
+            source: A,
+            target: B,
+            access: Access::Read,
+            identity: Identity { device: 7, inode: u64::MAX },
+        },
         Op::Beneath { target: A },
         Op::Pin { path: A },
         Op::Protect { path: A },

@@ -9,7 +9,7 @@ use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Access, Bytes, Call, Profile, Refusal, Root, SessionId};
 
 use crate::pipeline::{self, Received, Settled};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, judge_extra_root};
 
 /// What only the command line knows: where things are, and what the host's environment says.
 #[derive(Clone, Debug)]
@@ -75,19 +75,27 @@ impl Runtime {
     /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.
     pub fn session(&self, asked: Asked) -> Result<Result<AgentSession<'_>, Refusal>, OpenSessionError> {
         let id = SessionId::random().map_err(|error| OpenSessionError::Id(io::Error::other(error)))?;
-        let workspace =
-            match Workspace::open(&self.setup, &asked.workspace).map_err(OpenSessionError::Home)? {
-                Ok(workspace) => workspace,
-                Err(refusal) => {
-                    let _receipt = self.ledger.append(&Event::Refused {
-                        transaction: None,
-                        session: Some(id),
-                        call: None,
-                        refusal: refusal.clone(),
-                    })?;
-                    return Ok(Err(refusal));
-                }
-            };
+        let judged = Workspace::open(&self.setup, &asked.workspace).map_err(OpenSessionError::Home)?;
+        let judged = judged.and_then(|workspace| {
+            // `danger` with its second flag opens the stores on purpose.
+            if !asked.policy.danger.allow_sensitive_roots {
+                asked.roots.iter().try_for_each(|root| judge_extra_root(&self.setup, root.path.as_path()))?;
+            }
+            Ok(workspace)
+        });
+        let workspace = match judged {
+            Ok(workspace) => workspace,
+            Err(refusal) => {
+                let event = Event::Refused {
+                    transaction: None,
+                    session: Some(id),
+                    call: None,
+                    refusal: refusal.clone(),
+                };
+                let _receipt = self.ledger.append(&event)?;
+                return Ok(Err(refusal));
+            }
+        };
         Ok(Ok(AgentSession {
             runtime: self,
             id,

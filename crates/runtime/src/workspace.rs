@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::{FileKind, WorkspaceFacts, judge_workspace, sensitive};
+use ringfence_authz::{FileKind, WorkspaceFacts, judge_root, judge_workspace, sensitive};
 use ringfence_types::{Bytes, Refusal, WorkspaceId};
 
 use crate::session::Setup;
@@ -35,6 +35,11 @@ impl Workspace {
     }
 }
 
+/// Judges a root besides the workspace.
+pub(crate) fn judge_extra_root(setup: &Setup, path: &Path) -> Result<(), Refusal> {
+    judge_root(&facts(setup, path))
+}
+
 fn facts(setup: &Setup, requested: &Path) -> WorkspaceFacts {
     let canonical = fs::canonicalize(requested);
     let kind = match &canonical {
@@ -53,11 +58,17 @@ fn facts(setup: &Setup, requested: &Path) -> WorkspaceFacts {
         uid: rustix::process::geteuid().as_raw(),
         is_home: home.as_deref() == Some(&path),
         contains_home: home.as_deref().is_some_and(|home| home != path && home.starts_with(&path)),
-        is_sensitive: home.as_deref().is_some_and(|home| sensitive::around(home, &path).is_some()),
+        is_sensitive: home.as_deref().is_some_and(|home| touches_store(home, &path)),
         contains_state_dir: own.iter().any(|dir| dir.starts_with(&path)),
         inside_state_dir: own.iter().any(|dir| path.starts_with(dir)),
         canonical: Bytes::from(path),
     }
+}
+
+/// By its name and by where it really is: a store can be a link to somewhere else.
+fn touches_store(home: &Path, path: &Path) -> bool {
+    let stores = sensitive::roots(home).flat_map(|store| [canonical_or_same(&store), store]);
+    stores.into_iter().any(|store| path.starts_with(&store) || store.starts_with(path))
 }
 
 fn kind(path: &Path) -> FileKind {

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_launch::plan::{Access as PlanAccess, Encoder, HIDDEN_DIRECTORY, HIDDEN_FILE, Op};
+use ringfence_launch::plan::{Access as PlanAccess, Encoder, HIDDEN_DIRECTORY, HIDDEN_FILE, Identity, Op};
 use ringfence_types::{Access, Limits, NetMode};
 
 use crate::cgroup::Cgroups;
@@ -28,8 +29,8 @@ pub enum CompileError {
     Nul(PathBuf),
     #[error("cannot look at the system directories")]
     System(#[source] io::Error),
-    #[error("a sandbox needs a workspace")]
-    NoWorkspace,
+    #[error("cannot look at the root `{}`", path.display())]
+    Root { path: PathBuf, source: io::Error },
 }
 
 /// What the plan needs to know about the kernel and the caller.
@@ -147,6 +148,15 @@ impl Draft {
         }
         let path = c_string(relative)?;
         self.push(&Op::Directory { path: &path, mode });
+        Ok(())
+    }
+
+    fn root(&mut self, path: &Path, target: &Path, access: PlanAccess) -> Result<(), CompileError> {
+        let metadata = std::fs::symlink_metadata(path)
+            .map_err(|source| CompileError::Root { path: path.to_owned(), source })?;
+        let identity = Identity { device: metadata.dev(), inode: metadata.ino() };
+        let (source, target) = (c_string(path)?, c_string(target)?);
+        self.push(&Op::Root { source: &source, target: &target, access, identity });
         Ok(())
     }
 
@@ -346,9 +356,7 @@ const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
 ];
 
 fn roots(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
-    let home = c_string(&spec.home)?;
-    let home_target = c_string(relative(Path::new(HOME_INSIDE)))?;
-    plan.push(&Op::Root { source: &home, target: &home_target, access: PlanAccess::Write });
+    plan.root(&spec.home, relative(Path::new(HOME_INSIDE)), PlanAccess::Write)?;
     let mut ordered: Vec<(&Path, PlanAccess)> = spec
         .roots
         .iter()
@@ -371,17 +379,21 @@ fn roots(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(),
         if is_private(relative(path)) {
             plan.mount_point(path)?;
         }
-        let (source, target) = (c_string(path)?, c_string(relative(path))?);
-        plan.push(&Op::Root { source: &source, target: &target, access });
+        plan.root(path, relative(path), access)?;
     }
     Ok(())
 }
 
-/// For a caller who is root: key stores below the visible part of /etc.
+/// For a caller who is root: key stores below the visible part of /etc, and what of /proc only root may read.
 fn system_masks(plan: &mut Draft) -> Result<(), CompileError> {
-    plan.push(&Op::Beneath { target: c"etc" });
-    for path in system::ETC_HIDDEN.iter().filter(|path| Path::new("/etc").join(path).is_dir()) {
-        plan.push(&Op::Mask { path: &c_string(Path::new(path))? });
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    for (place, hidden) in [("etc", system::ETC_HIDDEN), ("proc", system::PROC_HIDDEN)] {
+        plan.push(&Op::Beneath { target: &c_string(Path::new(place))? });
+        for path in hidden.iter().filter(|path| Path::new("/").join(place).join(path).exists()) {
+            plan.push(&Op::Mask { path: &c_string(Path::new(path))? });
+        }
     }
     Ok(())
 }
@@ -411,6 +423,14 @@ fn inside_root(plan: &mut Draft, root: &SurveyedRoot, replacements: &mut usize) 
 fn whole_machine(plan: &mut Draft, hidden: &[PathBuf]) -> Result<(), CompileError> {
     plan.push(&Op::WholeMachine);
     plan.push(&Op::Proc { target: c"/proc" });
+    // A store that could be moved away with its parent would be found under its new name by the next call.
+    plan.push(&Op::Beneath { target: c"." });
+    let stores = hidden.iter().filter(|path| path.exists());
+    let parents: BTreeSet<&Path> = stores.flat_map(|path| path.ancestors().skip(1)).collect();
+    for parent in parents.into_iter().filter(|parent| parent.parent().is_some()) {
+        plan.push(&Op::Pin { path: &c_string(relative(parent))? });
+    }
+    plan.push(&Op::Hide { path: c"/sys/fs/cgroup" });
     for path in hidden.iter().filter(|path| path.exists()) {
         plan.push(&Op::Hide { path: &c_string(path)? });
     }
@@ -428,7 +448,9 @@ fn limits(plan: &mut Draft, limits: &Limits, ground: &Ground<'_>) {
     let mut set = |resource: libc::__rlimit_resource_t, value: u64| {
         plan.push(&Op::Rlimit { resource: u64::from(resource), soft: value, hard: value });
     };
-    set(libc::RLIMIT_CORE, 0);
+    // One byte, not none: a crash handler that is a pipe is started for a limit of zero, and not for one.
+    set(libc::RLIMIT_CORE, 1);
+    set(libc::RLIMIT_SIGPENDING, 1024);
     set(libc::RLIMIT_NOFILE, limits.open_files);
     set(libc::RLIMIT_FSIZE, limits.file_size_bytes);
     if !ground.cgroups.controls("memory") {

@@ -44,6 +44,12 @@ impl Control {
             .map(drop)
     }
 
+    /// Both directions, for every copy of this end.
+    pub(crate) fn close(&self) {
+        // A socket whose other end is gone is closed already.
+        let _gone = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
     pub(crate) fn receive(&self) -> Result<Received, Errno> {
         let mut bytes = [0_u8; MESSAGE_SIZE];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

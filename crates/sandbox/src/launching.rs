@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
+use std::time::Duration;
 
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::{Achieved, Message};
@@ -11,7 +12,8 @@ use rustix::io::Errno;
 use crate::backend::bubblewrap;
 use crate::cgroup::Cgroups;
 use crate::control::{self, Control, Received};
-use crate::session::{Init, StartError};
+use crate::relay;
+use crate::session::{Init, Role, StartError};
 
 /// A launcher that has been told its namespaces and waits for the plan.
 ///
@@ -84,7 +86,10 @@ impl Launching {
 
 fn started(control: &Control, backend: Backend) -> Result<Init, StartError> {
     match expect(control, backend)? {
-        (Message::Started { .. }, Some(pidfd)) => Ok(Init::new(pidfd)),
+        (Message::Started { .. }, Some(pidfd)) => {
+            let role = if backend == Backend::Native { Role::PidOne } else { Role::StandIn };
+            Ok(Init::new(pidfd, role))
+        }
         _ => Err(StartError::NoReport { backend }),
     }
 }
@@ -96,7 +101,13 @@ fn ready(control: &Control, backend: Backend) -> Result<Achieved, StartError> {
     }
 }
 
+/// Far longer than any launch takes; a launcher that says nothing for so long never will.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 fn expect(control: &Control, backend: Backend) -> Result<(Message, Option<OwnedFd>), StartError> {
+    if !relay::readable_within(control.as_fd(), PATIENCE).map_err(spawn_error)? {
+        return Err(StartError::NoReport { backend });
+    }
     match control.receive().map_err(spawn_error)? {
         Received::End => Err(StartError::NoReport { backend }),
         Received::Message(Message::Failed { step, operation, errno }, _) => {
@@ -129,6 +140,8 @@ pub(crate) struct Outer(Child);
 
 impl Drop for Outer {
     fn drop(&mut self) {
+        // One that is stuck does not notice that its socket has closed; one that has ended does not notice this.
+        let _gone = self.0.kill();
         // Its exit code says nothing that the control socket has not said.
         let _status = self.0.wait();
     }

@@ -276,12 +276,15 @@ impl Registry {
     fn remove_listed(&self) -> Result<usize, PlaceholderError> {
         let Some((root, entries)) = parse(&self.content()?) else { return Ok(0) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let removed = match rustix::fs::open(&root, flags, Mode::empty()) {
+        // Not through a link: somebody may have put one where the root was.
+        let opened =
+            rustix::fs::openat2(rustix::fs::CWD, &root, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+        let removed = match opened {
             Ok(fd) => {
                 let pool = self.make_pool();
                 entries.iter().rev().filter(|entry| entry.remove(fd.as_fd(), pool.as_ref()).is_ok()).count()
             }
-            Err(Errno::NOENT | Errno::NOTDIR) => 0,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => 0,
             Err(errno) => return Err(failed("open", &root)(errno)),
         };
         match std::fs::remove_file(self.file("list")) {

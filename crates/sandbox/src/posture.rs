@@ -63,6 +63,9 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
         Control::FsRead | Control::FsWrite => enforced(&format!("mounts, Landlock ABI {abi}")),
         Control::Net => net(spec),
         Control::Pid => enforced("PID namespace"),
+        Control::Ipc if matches!(spec.view, View::WholeMachine { .. }) => {
+            absent("profile `danger` shows the host's sockets", "use --profile workspace")
+        }
         Control::Ipc if spec.net == NetMode::Full && abi < 6 => Level::Partial {
             by: "IPC namespace".into(),
             missing: "abstract Unix sockets of the host (needs Landlock ABI 6, Linux 6.12)".into(),
@@ -150,14 +153,24 @@ fn syscalls(evidence: &Evidence<'_>) -> Level {
 }
 
 fn limits(evidence: &Evidence<'_>) -> Level {
-    let cgroups = evidence.cgroups;
+    let (cgroups, spec) = (evidence.cgroups, evidence.spec);
     let (memory, pids) = (cgroups.controls("memory"), cgroups.controls("pids"));
-    let by = match (memory, pids) {
-        (true, true) => format!("{}, rlimits, wall clock", cgroups.describe()),
-        (true, false) | (false, true) => format!("{} in part, rlimits, wall clock", cgroups.describe()),
-        (false, false) => "rlimits (memory per process), wall clock".to_owned(),
+    let mut by = match (memory, pids) {
+        (true, true) => format!("{}, rlimits", cgroups.describe()),
+        (true, false) | (false, true) => format!("{} in part, rlimits", cgroups.describe()),
+        (false, false) => "rlimits (private memory per process)".to_owned(),
     };
-    if matches!(evidence.spec.backend, Backend::External | Backend::None) {
+    if spec.limits.wall_ms.is_some() {
+        by.push_str(", wall clock");
+    }
+    // KERNEL: the process limit does not bind root.
+    if !pids && rustix::process::geteuid().is_root() {
+        return Level::Partial {
+            by,
+            missing: "the number of processes (no pids control group can be made)".into(),
+        };
+    }
+    if matches!(spec.backend, Backend::External | Backend::None) {
         return Level::Partial { by, missing: "/tmp is the one outside and has no limit of its own".into() };
     }
     enforced(&by)

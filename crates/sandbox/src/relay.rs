@@ -4,7 +4,7 @@
 //! way out. Bytes are copied, unchanged, through pipes or a terminal of the sandbox's own.
 //!
 //! INVARIANT: the loop never blocks on the caller's descriptors, so a consumer that stops reading cannot hold up the
-//! timeout.
+//! timeout. A pipe that is ready takes a small write whole; for a terminal the caller passes a non-blocking description.
 
 mod pump;
 
@@ -72,6 +72,9 @@ pub struct Finished {
 
 /// Between the polite signal and the kill.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// A command can stop its own leader, or fork faster than it is killed. Nothing inside outlives PID 1.
+const LAST_RESORT: Duration = Duration::from_secs(1);
 
 /// How long a consumer may hold up the last bytes of a command that was killed.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -166,8 +169,24 @@ pub(crate) fn attend(
 
 /// Whether something can be read without waiting.
 pub(crate) fn readable(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).map(|ready| ready > 0)
+    readable_within(fd, Duration::ZERO)
+}
+
+pub(crate) fn readable_within(fd: BorrowedFd<'_>, patience: Duration) -> Result<bool, Errno> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        let left = timespec(deadline.saturating_duration_since(Instant::now()));
+        match rustix::event::poll(&mut fds, Some(&left)) {
+            Err(Errno::INTR) => {}
+            answer => return answer.map(|ready| ready > 0),
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
 struct Attendance<'a> {
@@ -188,6 +207,7 @@ struct Attendance<'a> {
 struct Ladder {
     terminate_at: Option<Instant>,
     kill_at: Option<Instant>,
+    first_kill: Option<Instant>,
     give_up_at: Option<Instant>,
     timed_out: bool,
     interrupted: bool,
@@ -232,8 +252,10 @@ impl<'a> Attendance<'a> {
     }
 
     fn wait(&self, session: &Session) -> Result<Ready, RunError> {
-        let control = session.control();
-        let mut fds = vec![PollFd::from_borrowed_fd(control, control_interest(self.status))];
+        // After the command has ended nothing more is expected: the socket would only report its end again and again.
+        let control = self.status.is_none().then(|| session.control());
+        let mut fds: Vec<PollFd<'_>> =
+            control.iter().map(|control| PollFd::from_borrowed_fd(*control, PollFlags::IN)).collect();
         fds.extend(self.interrupts.iter().map(|i| PollFd::from_borrowed_fd(i.fd, PollFlags::IN)));
         let streams = [self.stdin.interest(), self.stdout.interest(), self.stderr.interest()];
         fds.extend(streams.into_iter().flatten().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
@@ -242,7 +264,7 @@ impl<'a> Attendance<'a> {
             Err(errno) => return Err(RunError::Relay(errno.into())),
         }
         let mut answered = fds.iter().map(|fd| !fd.revents().is_empty());
-        let control = answered.next().unwrap_or(false);
+        let control = control.is_some() && answered.next().unwrap_or(false);
         let signals = self.interrupts.iter().zip(answered).filter(|(_, came)| *came).map(|(i, _)| *i);
         let signals =
             signals.filter(|interrupt| drain(interrupt.fd)).map(|interrupt| interrupt.signal).collect();
@@ -250,13 +272,9 @@ impl<'a> Attendance<'a> {
     }
 
     fn patience(&self) -> Option<Timespec> {
-        let next = [self.ladder.terminate_at, self.ladder.kill_at, self.ladder.give_up_at]
-            .into_iter()
-            .flatten()
-            .min()?;
-        let left = next.saturating_duration_since(Instant::now());
-        let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
-        Some(Timespec { tv_sec: seconds, tv_nsec: i64::from(left.subsec_nanos()) })
+        let steps = [self.ladder.terminate_at, self.ladder.kill_at, self.ladder.give_up_at];
+        let next = steps.into_iter().flatten().min()?;
+        Some(timespec(next.saturating_duration_since(Instant::now())))
     }
 
     fn hear(&mut self, session: &mut Session) -> Result<(), RunError> {
@@ -267,16 +285,23 @@ impl<'a> Attendance<'a> {
                 Ok(())
             }
             Some((Message::Exited { id, status, .. }, _)) if id == self.id => {
-                self.status = Some(i32::try_from(status).unwrap_or_default());
-                self.stdin.close();
-                if self.ladder.kill_at.is_some() || self.ladder.timed_out {
-                    self.ladder.give_up_at = Some(Instant::now() + FLUSH);
-                }
-                (self.ladder.terminate_at, self.ladder.kill_at) = (None, None);
+                self.ended(i32::try_from(status).unwrap_or_default());
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    /// Everything of the call is dead: what it wrote is in the pipes, and whoever still holds one is not part of it.
+    fn ended(&mut self, status: i32) {
+        self.status = Some(status);
+        self.stdin.close();
+        self.stdout.expect_no_more();
+        self.stderr.expect_no_more();
+        if self.ladder.first_kill.is_some() || self.ladder.timed_out {
+            self.ladder.give_up_at = Some(Instant::now() + FLUSH);
+        }
+        (self.ladder.terminate_at, self.ladder.kill_at) = (None, None);
     }
 
     /// The master end of the command's terminal.
@@ -299,7 +324,8 @@ impl<'a> Attendance<'a> {
         }
         let again = std::mem::replace(&mut self.ladder.interrupted, true);
         if again {
-            return session.kill_call(self.id);
+            self.ladder.kill_at = Some(Instant::now());
+            return Ok(());
         }
         if signal != libc::SIGINT {
             self.ladder.kill_at = Some(Instant::now() + GRACE);
@@ -326,7 +352,12 @@ impl<'a> Attendance<'a> {
             session.signal(self.id, libc::SIGTERM)?;
         }
         if due(self.ladder.kill_at) {
-            // Again each round: a command that forks faster than it is killed is caught when the session is dropped.
+            let first = *self.ladder.first_kill.get_or_insert(now);
+            if now >= first + LAST_RESORT {
+                session.end();
+                self.ended(libc::SIGKILL);
+                return Ok(());
+            }
             self.ladder.kill_at = Some(now + Duration::from_millis(20));
             session.kill_call(self.id)?;
         }
@@ -355,11 +386,6 @@ impl<'a> Attendance<'a> {
 struct Ready {
     control: bool,
     signals: Vec<i32>,
-}
-
-/// After the command has ended nothing more is expected; the socket would only report its end again and again.
-fn control_interest(status: Option<i32>) -> PollFlags {
-    if status.is_none() { PollFlags::IN } else { PollFlags::empty() }
 }
 
 fn drain(fd: BorrowedFd<'_>) -> bool {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use ringfence_launch::command::{TERMINAL_ERR, TERMINAL_IN, TERMINAL_OUT};
 use ringfence_launch::plan::Writer;
@@ -63,9 +64,16 @@ impl StartError {
         }
     }
 
-    /// Whether another backend might do what this one could not.
+    /// Whether another backend might do what this one could not. A step that works on the roots is not about the
+    /// machine: what is inside could make it fail to get a weaker sandbox.
     pub fn is_about_this_machine(&self) -> bool {
-        matches!(self, Self::Step { .. } | Self::NoReport { .. } | Self::Unavailable { .. })
+        match self {
+            Self::Step { step, .. } => {
+                !matches!(step, Step::Roots | Step::Pins | Step::Protect | Step::Masks)
+            }
+            Self::NoReport { .. } | Self::Unavailable { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -107,7 +115,6 @@ pub struct Job {
 #[derive(Debug)]
 pub struct Session {
     control: Control,
-    #[expect(dead_code, reason = "held for its drop: waits for PID 1")]
     init: Init,
     #[expect(dead_code, reason = "held for its drop: waits for the program around PID 1")]
     around: Option<Outer>,
@@ -192,6 +199,19 @@ impl Session {
     /// Kills a background command and everything it started.
     pub fn kill(&mut self, job: JobId) -> Result<(), RunError> {
         self.control.send(Message::Kill { id: job.0 }, &[]).map_err(RunError::Control)
+    }
+
+    /// Ends everything inside at once, whatever state it is in.
+    pub(crate) fn end(&self) {
+        // A stand-in that a command has stopped must be woken to see that its socket has closed.
+        self.control.close();
+        match self.init.role {
+            Role::PidOne => self.init.kill(),
+            Role::StandIn => {
+                let woken = rustix::process::pidfd_send_signal(&self.init.pidfd, Signal::CONT);
+                debug_assert!(matches!(woken, Ok(()) | Err(Errno::SRCH)));
+            }
+        }
     }
 
     pub(crate) fn signal(&self, id: u64, signal: i32) -> Result<(), RunError> {
@@ -293,23 +313,43 @@ fn encode(command: &Command, terminal: &Terminal) -> Result<Vec<u8>, RunError> {
     Ok(out.bytes)
 }
 
-/// PID 1 of the sandbox: our own child.
+/// PID 1 of the sandbox, or the process that stands in for it.
 #[derive(Debug)]
 pub(crate) struct Init {
     pidfd: OwnedFd,
+    role: Role,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// When it dies the kernel kills everything inside.
+    PidOne,
+    /// When it dies nobody does: it must be let finish.
+    StandIn,
+}
+
+/// How long a stand-in may take to kill what it has started.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
 impl Init {
-    pub(crate) fn new(pidfd: OwnedFd) -> Self {
-        Self { pidfd }
+    pub(crate) fn new(pidfd: OwnedFd, role: Role) -> Self {
+        Self { pidfd, role }
+    }
+
+    fn kill(&self) {
+        let killed = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        debug_assert!(matches!(killed, Ok(()) | Err(Errno::SRCH)));
     }
 }
 
 impl Drop for Init {
-    /// The control socket is closed by now, so PID 1 is ending by itself; the signal is for one that cannot.
+    /// The control socket is closed by now, so it is ending by itself; the signal is for one that cannot.
     fn drop(&mut self) {
-        let killed = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
-        debug_assert!(matches!(killed, Ok(()) | Err(Errno::SRCH)));
+        let ended = self.role == Role::StandIn
+            && relay::readable_within(self.pidfd.as_fd(), LAST_WORDS).is_ok_and(|ended| ended);
+        if !ended {
+            self.kill();
+        }
         // ECHILD: inside bubblewrap it is not our child, and the wait for bubblewrap covers it.
         while let Err(Errno::INTR) =
             rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)

@@ -60,6 +60,10 @@ const ETC: &[&str] = &[
 /// Relative to /etc, below the entries of `ETC`: private key stores of some distributions.
 pub(crate) const ETC_HIDDEN: &[&str] = &["ssl/private", "pki/tls/private", "pki/nssdb"];
 
+/// Relative to /proc: what the kernel shows to root alone about the whole machine.
+pub(crate) const PROC_HIDDEN: &[&str] =
+    &["kcore", "keys", "kpagecgroup", "kpagecount", "kpageflags", "slabinfo", "timer_list", "vmallocinfo"];
+
 /// How one entry of the system gets into the new root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {

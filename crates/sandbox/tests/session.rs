@@ -1,4 +1,5 @@
 //! A session of the library: started once, many commands, background jobs, nothing left when it ends.
+#![expect(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_sandbox::survey::Rules;
 use ringfence_sandbox::{
-    Command, Finished, Io, JobId, RunError, Session, Source, Spec, StartError, Target, View,
+    Command, Finished, Io, JobId, RunError, Session, SkeletonFile, Source, Spec, StartError, Target, View,
 };
 use ringfence_types::{Access, Backend, Bytes, Exit, Limits, NetMode, PathVerdict, Root};
 
@@ -98,15 +99,33 @@ fn two_sessions_in_one_workspace_do_not_disturb_each_other() {
 fn a_step_that_fails_is_named_and_nothing_runs() {
     let world = World::new();
     let mut spec = world.spec();
-    spec.home = world.path("missing");
+    // A file where a directory is needed: the launcher finds out.
+    spec.files = vec![SkeletonFile { path: PathBuf::from("/etc/hosts/inside"), content: Vec::new() }];
     match Session::start(&spec, &NoRules) {
         Err(StartError::Step { step, errno, .. }) => {
-            assert_eq!(step.describe(), "bind the writable roots");
-            assert_eq!(errno, rustix::io::Errno::NOENT);
+            assert_eq!(step.describe(), "build the read-only system");
+            assert_eq!(errno, rustix::io::Errno::NOTDIR);
         }
         other => panic!("{other:?}"),
     }
     assert!(!world.path("workspace/.claude").exists(), "a ghost was left");
+}
+
+/// A workspace is judged by its canonical path; if a link is put into that path before it is mounted, the mount must
+/// not follow it.
+#[test]
+fn a_root_that_became_a_link_is_not_mounted() {
+    let world = World::new();
+    let victim = world.path("victim");
+    fs::create_dir(&victim).unwrap();
+    fs::create_dir(victim.join(".git")).unwrap();
+    fs::remove_dir(world.path("workspace")).unwrap();
+    std::os::unix::fs::symlink(&victim, world.path("workspace")).unwrap();
+    match Session::start(&world.spec(), &NoRules) {
+        Err(StartError::Step { step, .. }) => assert_eq!(step.describe(), "bind the writable roots"),
+        Err(StartError::Survey(_)) => {}
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `ringfence doctor`: what this machine enforces, by trying; `--attack` runs the escape battery.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,6 +16,7 @@ use crate::commands::run::{self, print_json};
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
+use crate::output::{aside, note, say};
 
 /// The battery found a way out, or the floor is not met.
 const NOT_WHOLE: u8 = 1;
@@ -62,27 +63,27 @@ fn examine(doctor: &Doctor, runtime: &Runtime, base: &Path) -> ExitCode {
 fn print_examination(examination: &Examination) {
     let landlock = examination.landlock_abi.map_or_else(|| "none".to_owned(), |abi| format!("ABI {abi}"));
     let who = if examination.uid == 0 { "root".to_owned() } else { format!("uid {}", examination.uid) };
-    println!("Linux {}, Landlock {landlock}, as {who}", examination.kernel);
+    say!("Linux {}, Landlock {landlock}, as {who}", examination.kernel);
     if examination.swept > 0 {
-        println!("removed {} placeholders that killed sessions left behind", examination.swept);
+        say!("removed {} placeholders that killed sessions left behind", examination.swept);
     }
     for backend in &examination.backends {
         print_backend(backend);
     }
     match examination.chosen {
-        Some(backend) => println!("\n`ringfence run` uses `{backend}` here: every control is enforced."),
-        None => println!(
-            "\nNo backend enforces every control here, so `ringfence run` refuses. See the fixes above."
-        ),
+        Some(backend) => say!("\n`ringfence run` uses `{backend}` here: every control is enforced."),
+        None => {
+            say!("\nNo backend enforces every control here, so `ringfence run` refuses. See the fixes above.")
+        }
     }
 }
 
 fn print_backend(examined: &Examined) {
-    println!("\n{}", examined.backend);
+    say!("\n{}", examined.backend);
     let Some(posture) = &examined.posture else {
-        println!("  not available: {}", shown(examined.failure.as_deref().unwrap_or("unknown")));
+        say!("  not available: {}", shown(examined.failure.as_deref().unwrap_or("unknown")));
         if let Some(hint) = &examined.hint {
-            println!("  fix: {hint}");
+            say!("  fix: {hint}");
         }
         return;
     };
@@ -92,9 +93,9 @@ fn print_backend(examined: &Examined) {
             Level::Partial { by, missing } => (format!("{by}; not: {missing}"), None),
             Level::Absent { reason, fix } => (reason.clone(), Some(fix)),
         };
-        println!("  {:<9} {:<9} {detail}", control.word(), level.word());
+        say!("  {:<9} {:<9} {detail}", control.word(), level.word());
         if let Some(fix) = fix {
-            println!("            fix: {fix}");
+            say!("            fix: {fix}");
         }
     }
 }
@@ -151,25 +152,18 @@ impl Progress {
         self.done += 1;
         if !self.quiet && !matches!(result.verdict, Verdict::Held | Verdict::NotApplicable { .. }) {
             self.clear();
-            eprintln!("{}", line(result));
+            note!("{}", line(result));
         }
         if self.live {
-            eprint!("\r\x1b[K{}/{} {}", self.done, self.total, result.id);
-            flush();
+            aside(format_args!("\r\x1b[K{}/{} {}", self.done, self.total, result.id));
         }
     }
 
     fn clear(&self) {
         if self.live {
-            eprint!("\r\x1b[K");
-            flush();
+            aside(format_args!("\r\x1b[K"));
         }
     }
-}
-
-fn flush() {
-    // A terminal that is gone shows nothing.
-    let _gone = std::io::stderr().flush();
 }
 
 fn line(result: &AttemptResult) -> String {
@@ -197,15 +191,15 @@ fn show(doctor: &Doctor, report: &BatteryReport, backend: Backend) {
         return print_json(&Attacked { schema: 1, backend, whole: report.is_perfect(), report });
     }
     for result in &report.results {
-        println!("{}", line(result));
+        say!("{}", line(result));
     }
     let skipped = report.results.len() - report.total_applicable;
-    println!();
-    println!(
+    say!("");
+    say!(
         "{} of {} attempts held in backend `{backend}`, in {:.1} s ({skipped} not applicable here)",
         report.held,
         report.total_applicable,
         std::time::Duration::from_millis(report.duration_ms).as_secs_f64()
     );
-    println!("Each attempt was first run without the fence, where it got through.");
+    say!("Each attempt was first run without the fence, where it got through.");
 }

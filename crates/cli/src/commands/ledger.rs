@@ -12,6 +12,7 @@ use crate::commands::run::print_json;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
+use crate::output::{note, say};
 
 /// `verify` found the chain broken.
 const BROKEN: u8 = 1;
@@ -66,7 +67,7 @@ fn read(
     for record in &records {
         match form {
             Form::Json => print_json(record),
-            Form::Short => println!("{}", line(record)),
+            Form::Short => say!("{}", line(record)),
             Form::Long => print_long(record),
         }
     }
@@ -74,10 +75,10 @@ fn read(
 }
 
 fn print_long(record: &Record) {
-    println!("{}", line(record));
+    say!("{}", line(record));
     match serde_json::to_string_pretty(&record.event) {
-        Ok(text) => println!("{text}\nhash {}\n", record.hash),
-        Err(error) => eprintln!("ringfence: cannot show record {}: {error}", record.seq),
+        Ok(text) => say!("{text}\nhash {}\n", record.hash),
+        Err(error) => note!("ringfence: cannot show record {}: {error}", record.seq),
     }
 }
 
@@ -179,7 +180,7 @@ fn broken(error: &VerifyError, form: Form) -> ExitCode {
             incomplete: Vec::new(),
             problem: Some(problem),
         }),
-        Form::Short | Form::Long => eprintln!("ringfence: the ledger does not verify: {problem}"),
+        Form::Short | Form::Long => note!("ringfence: the ledger does not verify: {problem}"),
     }
     ExitCode::from(BROKEN)
 }
@@ -188,14 +189,14 @@ fn show_check(checked: &Checked, form: Form) {
     if let Form::Json = form {
         return print_json(checked);
     }
-    println!("the chain is whole: {} records", checked.records);
+    say!("the chain is whole: {} records", checked.records);
     if let Some(head) = &checked.head {
-        println!("head {head}");
-        println!(
+        say!("head {head}");
+        say!(
             "  keep it elsewhere; `ringfence ledger verify --head {head}` then shows whether records were cut off"
         );
     }
     for transaction in &checked.incomplete {
-        println!("incomplete {transaction}: written before it happened, and no outcome was recorded");
+        say!("incomplete {transaction}: written before it happened, and no outcome was recorded");
     }
 }

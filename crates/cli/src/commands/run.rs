@@ -17,7 +17,8 @@ use crate::args::{FAILED, Run};
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
-use crate::terminal::{Raw, Signals};
+use crate::output::{note, say};
+use crate::terminal::{Raw, Signals, reopened};
 
 pub(crate) fn run(run: Run) -> ExitCode {
     if let Some(code) = wrong_hosts(&run) {
@@ -93,10 +94,15 @@ fn call(run: &Run, runtime: &Runtime, environment: &Environment, cwd: &Path) -> 
     let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
     let interactive = stdin.is_terminal();
     let raw = interactive.then(|| Raw::enter(stdin.as_fd()));
+    let terminals =
+        [stdout.as_fd(), stderr.as_fd()].map(|fd| fd.is_terminal().then(|| reopened(fd)).flatten());
+    let [out, err] = &terminals;
+    let out = out.as_ref().map_or(stdout.as_fd(), |fd| fd.as_fd());
+    let err = err.as_ref().map_or(stderr.as_fd(), |fd| fd.as_fd());
     let io = Io {
         stdin: if interactive { Source::Terminal(stdin.as_fd()) } else { Source::Fd(stdin.as_fd()) },
-        stdout: if interactive { target(stdout.as_fd()) } else { Target::Fd(stdout.as_fd()) },
-        stderr: if interactive { target(stderr.as_fd()) } else { Target::Fd(stderr.as_fd()) },
+        stdout: if interactive { target(out) } else { Target::Fd(out) },
+        stderr: if interactive { target(err) } else { Target::Fd(err) },
         interrupts: &interrupts,
         timeout: None,
         output_bytes: 0,
@@ -183,8 +189,8 @@ fn shown(run: &Run, settled: &Settled) -> ExitCode {
 
 pub(crate) fn warn_unrecorded(settled: &Settled) {
     if let Some(why) = &settled.unrecorded {
-        eprintln!("ringfence: the outcome could not be written to the ledger: {why}");
-        eprintln!("  hint: the intent is recorded; `ringfence ledger verify` shows it as incomplete");
+        note!("ringfence: the outcome could not be written to the ledger: {why}");
+        note!("  hint: the intent is recorded; `ringfence ledger verify` shows it as incomplete");
     }
 }
 
@@ -193,10 +199,10 @@ fn explain(run: &Run, outcome: &Outcome) {
     let program = run.argv.first().map(|name| Bytes::from(name.as_os_str()).display()).unwrap_or_default();
     if let Exit::NotExecuted { errno } = outcome.exit {
         let why = std::io::Error::from_raw_os_error(errno);
-        eprintln!("ringfence: cannot execute `{program}` inside the fence: {why}");
+        note!("ringfence: cannot execute `{program}` inside the fence: {why}");
     }
     if let Some(limit) = outcome.limit_hit {
-        eprintln!("ringfence: the {} limit was reached{}", limit, raise(limit));
+        note!("ringfence: the {} limit was reached{}", limit, raise(limit));
     }
 }
 
@@ -294,7 +300,7 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
 
 pub(crate) fn print_json<T: Serialize>(value: &T) {
     match serde_json::to_string(value) {
-        Ok(text) => println!("{text}"),
-        Err(error) => eprintln!("ringfence: cannot write JSON: {error}"),
+        Ok(text) => say!("{text}"),
+        Err(error) => note!("ringfence: cannot write JSON: {error}"),
     }
 }

@@ -13,6 +13,8 @@ mod git;
 #[cfg(test)]
 mod help;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod ledger;
 #[cfg(test)]
 mod limits;

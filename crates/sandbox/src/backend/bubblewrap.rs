@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ringfence_types::{Access, Backend, NetMode};
+use ringfence_types::{Access, Backend, Bytes, NetMode};
 use tempfile::TempDir;
 
 use super::native::Surroundings;
@@ -84,7 +84,7 @@ pub(crate) fn complaint(child: &mut Child) -> Option<String> {
     let mut text = String::new();
     child.stderr.take()?.take(4096).read_to_string(&mut text).ok()?;
     let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
+    (!text.is_empty()).then(|| Bytes::from(text).display())
 }
 
 /// Files that are mounted into the sandbox. They only have to exist until bubblewrap has mounted them.

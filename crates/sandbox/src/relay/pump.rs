@@ -144,6 +144,8 @@ pub(super) struct Outward<'a> {
     cap: u64,
     summary: StreamSummary,
     digest: Sha256,
+    /// Nobody is left who could write more.
+    no_more: bool,
 }
 
 impl<'a> Outward<'a> {
@@ -156,6 +158,7 @@ impl<'a> Outward<'a> {
             cap,
             summary: StreamSummary::default(),
             digest: Sha256::new(),
+            no_more: false,
         }
     }
 
@@ -166,6 +169,10 @@ impl<'a> Outward<'a> {
             self.source = Some(master);
         }
         terminal
+    }
+
+    pub(super) fn expect_no_more(&mut self) {
+        self.no_more = true;
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -197,6 +204,7 @@ impl<'a> Outward<'a> {
         match rustix::io::read(source, &mut buffer) {
             Ok(0) => self.source = None,
             Ok(length) => self.accept(buffer.get(..length).unwrap_or_default()),
+            Err(Errno::AGAIN) if self.no_more => self.source = None,
             Err(Errno::AGAIN | Errno::INTR) => {}
             // A terminal whose last user is gone answers EIO.
             Err(_) => self.source = None,

@@ -60,11 +60,12 @@ impl Visitor for Sweep<'_> {
         Ok(if entry.shielded { Shield::AsAbove } else { self.name(entry) })
     }
 
-    /// Its owner could make it readable from inside, unless it is on a read-only bind. Anybody else's stays shut.
+    /// Its owner could make it readable from inside, and may know names in it that nobody could list. Anybody else's
+    /// stays shut.
     fn unreadable(&mut self, ground: &Ground, relative: &Path) -> Result<(), SurveyError> {
         let owner = ground.stat(relative)?.map(|stat| stat.st_uid);
         if owner == Some(rustix::process::geteuid().as_raw()) {
-            self.found.protect(relative.to_owned());
+            self.found.mask(relative.to_owned());
         }
         Ok(())
     }
@@ -105,6 +106,8 @@ impl Sweep<'_> {
                 .is_some_and(|content| public::is_public(&content));
         if !shown {
             self.found.hidden_targets.push(target);
+            // Without the link nobody would know next time that its target was to be hidden.
+            self.found.link(entry.relative.to_owned(), None);
         }
     }
 

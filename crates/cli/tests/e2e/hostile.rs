@@ -1,0 +1,122 @@
+//! Ways out that need more than one call, a second sandbox or a hostile workspace. Each was one once.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::testkit::{World, finish, marker, processes_with};
+
+#[test]
+fn a_directory_made_unlistable_hides_what_is_in_it() {
+    let world = World::new();
+    world.write("conf/.env", "SECRET=leak-a");
+    world.sh("chmod 311 conf");
+    let second = world.sh("cat conf/.env; chmod 755 conf; cat conf/.env; ls conf");
+    assert!(!second.text().contains("leak-a"), "{}", second.text());
+    fs::set_permissions(world.workspace.join("conf"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn hidden_files_cannot_be_carried_to_where_no_rule_looks() {
+    let world = World::new();
+    world.write("conf/.aws/credentials", "leak-b");
+    world.write("conf/dot/.env", "leak-c");
+    world.write("real/prod", "leak-d");
+    symlink("real/prod", world.workspace.join(".env")).unwrap();
+    let moves =
+        "mv conf/.aws conf/x; mkdir -p foo/.git/refs; mv conf/dot foo/.git/refs/; rm .env; mv real r2";
+    world.sh(moves);
+    let second =
+        world.sh("grep -r leak . 2>/dev/null; cat real/prod r2/prod conf/x/credentials 2>/dev/null; true");
+    assert!(!second.text().contains("leak-"), "{}", second.text());
+}
+
+#[test]
+fn no_root_opens_the_home_a_credential_store_or_our_own_state() {
+    let world = World::new();
+    let home = world.home.clone();
+    fs::create_dir_all(home.join(".ssh")).unwrap();
+    fs::create_dir_all(home.join(".config/gcloud")).unwrap();
+    fs::write(home.join(".ssh/key"), "leak-key").unwrap();
+    let elsewhere = world.beside("elsewhere");
+    symlink(&home, elsewhere.join("home")).unwrap();
+    for root in [
+        home.clone(),
+        home.join(".ssh"),
+        home.join(".config"),
+        elsewhere.join("home/.ssh"),
+        world.state.clone(),
+        world.state.parent().unwrap().to_owned(),
+    ] {
+        for flag in ["--read", "--write"] {
+            let root = root.to_str().unwrap();
+            let done = world.run(&[flag, root], &["sh", "-c", "cat ~/.ssh/key; touch ran"]).expect(126);
+            assert!(!done.text().contains("leak-key"), "{flag} {root}");
+            assert_eq!(world.read("ran"), None, "{flag} {root}");
+        }
+    }
+    let mut linked = world.ringfence();
+    linked.env("HOME", elsewhere.join("home"));
+    let key = home.join(".ssh");
+    let done =
+        finish(linked.args(["run", "--read", key.to_str().unwrap(), "--", "cat"]).arg(key.join("key")), b"");
+    done.expect(126);
+}
+
+#[test]
+fn a_command_that_stops_its_own_leader_still_times_out() {
+    let world = World::new();
+    let mark = marker(&world);
+    let started = Instant::now();
+    world
+        .sh_with(&["--timeout", "1s"], &format!("kill -STOP $PPID; sh -c 'sleep 1000; : {mark}'"))
+        .expect(124);
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+    assert_eq!(processes_with(&mark), Vec::<String>::new());
+}
+
+#[test]
+fn a_full_signal_queue_does_not_outlive_the_timeout() {
+    let world = World::new();
+    let script = "import os, signal, time\n\
+                  signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 64))\n\
+                  import ctypes\n\
+                  libc = ctypes.CDLL(None)\n\
+                  n = 0\n\
+                  while n < 200000 and libc.sigqueue(os.getpid(), 40, None) == 0: n += 1\n\
+                  open('queued', 'w').write(str(n))\n\
+                  signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+                  time.sleep(1000)\n";
+    world.write("fill.py", script);
+    let started = Instant::now();
+    world.sh_with(&["--timeout", "2s"], "/usr/bin/python3 fill.py").expect(124);
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    let queued: u64 = world.read("queued").unwrap().parse().unwrap();
+    assert!(queued <= 1024, "{queued} signals of the user's allowance were taken");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure_and_not_a_crash() {
+    let world = World::new();
+    for arguments in [&["run", "--json", "--", "true"][..], &["ledger", "tail"], &["doctor"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = world.ringfence().args(arguments).stdin(Stdio::null()).stdout(full).output().unwrap();
+        assert_eq!(done.status.code(), Some(125), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+#[test]
+fn danger_hides_the_stores_also_in_the_next_call() {
+    let world = World::new();
+    fs::create_dir_all(world.home.join(".config/gcloud")).unwrap();
+    fs::write(world.home.join(".config/gcloud/token"), "leak-token").unwrap();
+    let flags = ["--danger", "--profile", "danger"];
+    let (config, moved) = (world.home.join(".config"), world.home.join(".moved"));
+    let script = format!("cat {0}/gcloud/token; mv {0} {1}", config.display(), moved.display());
+    let first = world.sh_with(&flags, &script);
+    let second = world
+        .sh_with(&flags, &format!("cat {}/gcloud/token {}/gcloud/token", config.display(), moved.display()));
+    assert!(!first.text().contains("leak-token") && !second.text().contains("leak-token"));
+    assert!(config.is_dir(), "the parent of a hidden store was moved away");
+}
