@@ -125,7 +125,14 @@ impl Server {
         };
         if let Err(Errno(errno)) = started {
             leader::say(&Message::NotExecuted { id, errno: errno as u64 });
-            leader::say(&Message::Exited { id, status: 127 << 8, user_us: 0, system_us: 0, max_rss_kib: 0 });
+            leader::say(&Message::Exited {
+                id,
+                status: 127 << 8,
+                user_us: 0,
+                system_us: 0,
+                max_rss_kib: 0,
+                tmp_full: 0,
+            });
         }
         for fd in fds {
             sys::close(*fd);

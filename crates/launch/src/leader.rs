@@ -40,10 +40,18 @@ pub(crate) fn lead(request: &Request<'_>) -> ! {
             user_us: ended.user_us,
             system_us: ended.system_us,
             max_rss_kib: ended.max_rss_kib,
+            tmp_full: u64::from(request.own_namespace && sys::is_full(c"/tmp")),
         },
         Err(Errno(errno)) => {
             say(&Message::NotExecuted { id: request.id, errno: errno as u64 });
-            Message::Exited { id: request.id, status: 127 << 8, user_us: 0, system_us: 0, max_rss_kib: 0 }
+            Message::Exited {
+                id: request.id,
+                status: 127 << 8,
+                user_us: 0,
+                system_us: 0,
+                max_rss_kib: 0,
+                tmp_full: 0,
+            }
         }
     };
     match descendants::kill_own() {

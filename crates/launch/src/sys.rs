@@ -307,6 +307,15 @@ pub(crate) fn look_at(fd: i32) -> Result<Object> {
     Ok(Object { directory, device: stat.st_dev, inode: stat.st_ino })
 }
 
+/// Whether a file system has no room left; one that cannot be asked counts as roomy.
+pub(crate) fn is_full(path: &CStr) -> bool {
+    // SAFETY: an all-zero `statfs` is a valid value of a C struct of integers.
+    let mut found: libc::statfs = unsafe { core::mem::zeroed() };
+    // SAFETY: `path` and `found` outlive the call, which fills exactly one `struct statfs`.
+    let answer = unsafe { raw(libc::SYS_statfs, [text(path), &raw mut found as usize, 0, 0, 0, 0]) };
+    answer.is_ok() && found.f_blocks > 0 && found.f_bavail == 0
+}
+
 /// Maps a whole file read-only, for good.
 pub(crate) fn map(fd: i32, length: usize) -> Result<&'static [u8]> {
     let address = map_memory(length, libc::PROT_READ, libc::MAP_PRIVATE, fd)?;

@@ -73,13 +73,14 @@ pub enum Message {
         id: u64,
         errno: u64,
     },
-    /// `status` as from wait(2); times in microseconds, memory in KiB.
+    /// `status` as from wait(2); times in microseconds, memory in KiB; `tmp_full` is 1 when /tmp has no room left.
     Exited {
         id: u64,
         status: u64,
         user_us: u64,
         system_us: u64,
         max_rss_kib: u64,
+        tmp_full: u64,
     },
     /// The call's leader was killed from inside: the session cannot be trusted to clean up and ends.
     LeaderLost {
@@ -102,8 +103,8 @@ impl Message {
             Self::Failed { step, operation, errno } => [8, step, operation, errno, 0, 0, 0, 0],
             Self::Terminal { id } => [9, id, 0, 0, 0, 0, 0, 0],
             Self::NotExecuted { id, errno } => [10, id, errno, 0, 0, 0, 0, 0],
-            Self::Exited { id, status, user_us, system_us, max_rss_kib } => {
-                [11, id, status, user_us, system_us, max_rss_kib, 0, 0]
+            Self::Exited { id, status, user_us, system_us, max_rss_kib, tmp_full } => {
+                [11, id, status, user_us, system_us, max_rss_kib, tmp_full, 0]
             }
             Self::LeaderLost { id } => [12, id, 0, 0, 0, 0, 0, 0],
         };
@@ -120,7 +121,7 @@ impl Message {
         for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(chunk.try_into().ok()?);
         }
-        let [tag, a, b, c, d, e, _, _] = words;
+        let [tag, a, b, c, d, e, f, _] = words;
         Some(match tag {
             1 => Self::Start { namespaces: a, uid: b, gid: c, cgroups: d },
             2 => Self::Plan { length: a },
@@ -138,7 +139,7 @@ impl Message {
             8 => Self::Failed { step: a, operation: b, errno: c },
             9 => Self::Terminal { id: a },
             10 => Self::NotExecuted { id: a, errno: b },
-            11 => Self::Exited { id: a, status: b, user_us: c, system_us: d, max_rss_kib: e },
+            11 => Self::Exited { id: a, status: b, user_us: c, system_us: d, max_rss_kib: e, tmp_full: f },
             12 => Self::LeaderLost { id: a },
             _ => return None,
         })

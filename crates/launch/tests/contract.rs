@@ -128,7 +128,7 @@ fn every_message_comes_back_as_it_went() {
         Message::Failed { step: 12, operation: 13, errno: 14 },
         Message::Terminal { id: 15 },
         Message::NotExecuted { id: 16, errno: 17 },
-        Message::Exited { id: 18, status: 19, user_us: 20, system_us: 21, max_rss_kib: 22 },
+        Message::Exited { id: 18, status: 19, user_us: 20, system_us: 21, max_rss_kib: 22, tmp_full: 1 },
         Message::LeaderLost { id: 23 },
     ] {
         assert_eq!(Message::decode(&message.encode()), Some(message));

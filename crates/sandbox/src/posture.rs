@@ -163,6 +163,12 @@ fn limits(evidence: &Evidence<'_>) -> Level {
     if spec.limits.wall_ms.is_some() {
         by.push_str(", wall clock");
     }
+    if spec.limits.millicpus.is_some() && !cgroups.controls("cpu") {
+        return Level::Partial {
+            by,
+            missing: "the share of the processor (needs a cpu control group)".into(),
+        };
+    }
     // KERNEL: the process limit does not bind root.
     if !pids && rustix::process::geteuid().is_root() {
         return Level::Partial {

@@ -200,6 +200,7 @@ struct Attendance<'a> {
     ladder: Ladder,
     errno: Option<i32>,
     status: Option<i32>,
+    tmp_full: Option<LimitName>,
 }
 
 /// What to do when, if the command does not end by itself.
@@ -228,6 +229,7 @@ impl<'a> Attendance<'a> {
             ladder: Ladder { terminate_at: io.timeout.map(|timeout| started + timeout), ..Ladder::default() },
             errno: None,
             status: None,
+            tmp_full: None,
         }
     }
 
@@ -284,7 +286,8 @@ impl<'a> Attendance<'a> {
                 self.errno = i32::try_from(errno).ok();
                 Ok(())
             }
-            Some((Message::Exited { id, status, .. }, _)) if id == self.id => {
+            Some((Message::Exited { id, status, tmp_full, .. }, _)) if id == self.id => {
+                self.tmp_full = (tmp_full == 1).then_some(LimitName::TmpSize);
                 self.ended(i32::try_from(status).unwrap_or_default());
                 Ok(())
             }
@@ -372,14 +375,9 @@ impl<'a> Attendance<'a> {
             _ => decode(status),
         };
         let (stdout, stderr) = (self.stdout.summary(), self.stderr.summary());
-        let truncated = stdout.dropped + stderr.dropped > 0;
-        Finished {
-            exit,
-            limit_hit: limit_of(exit).or(truncated.then_some(LimitName::Output)),
-            duration: self.started.elapsed(),
-            stdout,
-            stderr,
-        }
+        let truncated = (stdout.dropped + stderr.dropped > 0).then_some(LimitName::Output);
+        let limit_hit = limit_of(exit).or(self.tmp_full).or(truncated);
+        Finished { exit, limit_hit, duration: self.started.elapsed(), stdout, stderr }
     }
 }
 

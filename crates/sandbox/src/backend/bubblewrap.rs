@@ -254,3 +254,58 @@ fn inside_root(out: &mut Arguments, root: &SurveyedRoot, scratch: &Scratch, repl
         out.mount("--ro-bind", hidden, path);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::survey::{Absent, Placeholder};
+    use ringfence_types::{Bytes, Limits, Root};
+
+    /// S002-24: bubblewrap applies its options in order and later ones win, so what is narrower must come later.
+    #[test]
+    fn bubblewrap_arguments_protect_after_they_bind() {
+        let world = tempfile::tempdir().unwrap();
+        let workspace = world.path().join("w");
+        let spec = Spec {
+            backend: Backend::Bubblewrap,
+            roots: vec![Root { path: Bytes::from(workspace.as_path()), access: Access::Write }],
+            view: View::Constructed,
+            toolchains: Vec::new(),
+            home: world.path().join("home"),
+            net: NetMode::None,
+            limits: Limits::default(),
+            files: Vec::new(),
+            registry: world.path().join("registry"),
+        };
+        let surveyed = SurveyedRoot {
+            path: workspace.clone(),
+            masks: vec![PathBuf::from(".env")],
+            protected: vec![PathBuf::from(".git/config")],
+            absent: vec![Absent { path: PathBuf::from(".claude"), placeholder: Placeholder::Directory }],
+            pins: vec![PathBuf::from(".git")],
+            ..SurveyedRoot::default()
+        };
+        let scratch = Scratch::make(&spec, std::slice::from_ref(&surveyed)).unwrap();
+        let arguments = arguments(&spec, &[surveyed], &scratch).unwrap();
+        let position = |kind: &str, path: &Path| {
+            arguments.windows(3).position(|three| three[0] == kind && three[2] == path).unwrap()
+        };
+        let bound = position("--bind", &workspace);
+        let pinned = position("--bind", &workspace.join(".git"));
+        let protected = position("--ro-bind", &workspace.join(".git/config"));
+        let masked = position("--ro-bind", &workspace.join(".env"));
+        assert!(bound < pinned && pinned < protected && bound < masked);
+        assert!(bound < position("--ro-bind", &workspace.join(".claude")));
+        for needed in [
+            "--unshare-user",
+            "--unshare-pid",
+            "--unshare-net",
+            "--disable-userns",
+            "--die-with-parent",
+            "--new-session",
+        ] {
+            assert!(arguments.iter().any(|argument| argument == needed), "{needed}");
+        }
+        assert!(!arguments.iter().any(|argument| argument == "/run" || argument == "--share-net"));
+    }
+}

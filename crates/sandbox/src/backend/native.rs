@@ -15,9 +15,12 @@ use crate::spec::{Spec, View};
 use crate::survey::{self, Rules, Survey};
 
 pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
+    start_at(spec, rules, landlock::abi())
+}
+
+fn start_at(spec: &Spec, rules: &dyn Rules, landlock_abi: Option<u32>) -> Result<Session, StartError> {
     let launching = Launching::begin(spec.backend, namespaces(spec.net), Cgroups::create(&spec.limits))?;
     let surroundings = Surroundings::look(spec, rules)?;
-    let landlock_abi = landlock::abi();
     let ground = Ground::here(landlock_abi, launching.cgroups());
     let plan = compile::native(spec, &surroundings.survey.roots, &ground)?;
     let sealed = launching.finish(&plan)?;
@@ -64,4 +67,102 @@ impl Surroundings {
 fn surveyable(spec: &Spec) -> impl Iterator<Item = &Path> {
     let visible = spec.roots.iter().filter(|root| root.access != Access::None);
     visible.map(|root| root.path.as_path()).filter(|path| path.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use ringfence_types::{Backend, Bytes, Control, Level, Limits, PathVerdict, Root};
+
+    use super::*;
+    use crate::relay::{Io, Source, Target};
+    use crate::spec::Command;
+
+    struct Open;
+
+    impl Rules for Open {
+        fn judge(&self, _relative: &Path) -> PathVerdict {
+            PathVerdict::Open
+        }
+        fn protected_at_root(&self) -> &[&str] {
+            &[]
+        }
+        fn protected_anywhere(&self) -> &[&str] {
+            &[]
+        }
+        fn is_protected(&self, _relative: &Path) -> bool {
+            false
+        }
+    }
+
+    fn spec(world: &Path) -> Spec {
+        for directory in ["w", "home", "registry"] {
+            fs::create_dir_all(world.join(directory)).unwrap();
+        }
+        Spec {
+            backend: Backend::Native,
+            roots: vec![Root { path: Bytes::from(world.join("w")), access: Access::Write }],
+            view: View::Constructed,
+            toolchains: Vec::new(),
+            home: world.join("home"),
+            net: NetMode::None,
+            limits: Limits::default(),
+            files: Vec::new(),
+            registry: world.join("registry"),
+        }
+    }
+
+    fn sh(session: &mut Session, cwd: &Path, script: &str) -> u8 {
+        let argv = ["/bin/sh", "-c", script].map(Bytes::from).to_vec();
+        let env = vec![(Bytes::from("PATH"), Bytes::from("/usr/bin:/bin"))];
+        let io = Io {
+            stdin: Source::Empty,
+            stdout: Target::Discard,
+            stderr: Target::Discard,
+            interrupts: &[],
+            timeout: None,
+            output_bytes: 0,
+        };
+        session.run(&Command { argv, env, cwd: cwd.to_owned() }, io).unwrap().exit.code()
+    }
+
+    /// Every ABI that this kernel has, from 1 on: it starts, works, holds, and says which it is.
+    #[test]
+    fn every_landlock_abi_of_this_kernel_starts_and_holds() {
+        let world = tempfile::tempdir().unwrap();
+        let world = world.path().canonicalize().unwrap();
+        let newest = landlock::abi().expect("this kernel has no Landlock, so nothing here can be tested");
+        for abi in 1..=newest {
+            let spec = spec(&world);
+            let mut session = start_at(&spec, &Open, Some(abi)).unwrap();
+            assert_eq!(session.posture().landlock_abi, Some(abi));
+            assert!(
+                matches!(session.posture().controls[&Control::FsWrite], Level::Enforced { .. }),
+                "ABI {abi}"
+            );
+            let cwd = world.join("w");
+            assert_eq!(
+                sh(&mut session, &cwd, "echo x > f && cat f && mkdir -p d && echo y > /tmp/t"),
+                0,
+                "ABI {abi}"
+            );
+            assert_ne!(sh(&mut session, &cwd, "echo x > /usr/x || echo x > /etc/x"), 0, "ABI {abi}");
+            // ABI 1 cannot tell one directory of a root from another, so it refuses every move between two.
+            assert_eq!(
+                sh(&mut session, &cwd, "perl -e 'exit(rename(\"f\", \"d/f\") ? 0 : 1)'") == 0,
+                abi >= 2
+            );
+        }
+    }
+
+    /// Without Landlock the mounts still hold, and the posture does not claim more than that.
+    #[test]
+    fn without_landlock_the_posture_is_partial() {
+        let world = tempfile::tempdir().unwrap();
+        let world = world.path().canonicalize().unwrap();
+        let session = start_at(&spec(&world), &Open, None).unwrap();
+        assert_eq!(session.posture().landlock_abi, None);
+        assert!(matches!(session.posture().controls[&Control::FsWrite], Level::Partial { .. }));
+    }
 }
