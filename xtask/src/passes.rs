@@ -90,9 +90,10 @@ impl Places {
         let owner = if who == As::User && is_root() { Some(ordinary_user()?) } else { None };
         fs::create_dir(&base)?;
         fs::set_permissions(&base, fs::Permissions::from_mode(0o755))?;
-        for directory in [&places.home, &places.tmp] {
+        // A temporary directory can be passed through by others, as /tmp can: some tests become another user.
+        for (directory, mode) in [(&places.home, 0o700), (&places.tmp, 0o755)] {
             fs::create_dir(directory)?;
-            fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
+            fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
             if let Some((uid, gid)) = owner {
                 chown(directory, Some(uid), Some(gid))?;
             }
