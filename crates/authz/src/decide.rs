@@ -280,7 +280,9 @@ fn floor(policy: &Policy, net: NetMode) -> Vec<Control> {
         }
         // The sockets in /run are part of the machine that `danger` opens.
         Control::Ipc => policy.profile == Profile::Danger,
-        Control::Pid | Control::Syscalls | Control::Limits => false,
+        // Whoever declares an outer boundary answers for its /tmp as well.
+        Control::Limits => policy.backend == Some(Backend::External),
+        Control::Pid | Control::Syscalls => false,
     };
     policy.floor.iter().copied().filter(|control| !given_away(*control)).collect()
 }
