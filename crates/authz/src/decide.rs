@@ -220,9 +220,13 @@ fn sensitive_refusal(path: &Path, store: &Path) -> Refusal {
 
 /// The most this policy gives to any call on these roots.
 fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
+    // A backend that contains nothing shows a command the machine; the file tools keep their own guard (C-37).
+    let bare = policy.backend == Some(Backend::None) && matches!(action.call, Call::Exec(_));
     let (view, rules) = match policy.profile {
-        Profile::Review | Profile::Workspace => (View::Constructed, WorkspaceRules::Enforced),
-        Profile::Danger => (View::WholeMachine, WorkspaceRules::Waived),
+        Profile::Review | Profile::Workspace if !bare => (View::Constructed, WorkspaceRules::Enforced),
+        Profile::Review | Profile::Workspace | Profile::Danger => {
+            (View::WholeMachine, WorkspaceRules::Waived)
+        }
     };
     let net = match &action.call {
         Call::Exec(exec) => exec.net,

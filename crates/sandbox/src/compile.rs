@@ -99,11 +99,17 @@ pub(crate) fn filter_only(spec: &Spec, ground: &Ground<'_>) -> Vec<u8> {
     plan.encoder.finish()
 }
 
-/// Limits alone: the backend `none`.
-pub(crate) fn limits_only(spec: &Spec, ground: &Ground<'_>) -> Vec<u8> {
+/// Limits alone, and where it was not given away too a cover over the sensitive roots: the backend `none`.
+pub(crate) fn bare(spec: &Spec, ground: &Ground<'_>) -> Result<Vec<u8>, CompileError> {
     let mut plan = Draft::default();
+    if let View::WholeMachine { hidden } = &spec.view
+        && !hidden.is_empty()
+    {
+        plan.push(&Op::WholeMachine);
+        hide_stores(&mut plan, hidden)?;
+    }
     limits(&mut plan, &spec.limits, ground);
-    plan.encoder.finish()
+    Ok(plan.encoder.finish())
 }
 
 /// What goes into a plan whose namespaces and mounts somebody else has made (`bubblewrap`).
@@ -423,6 +429,12 @@ fn inside_root(plan: &mut Draft, root: &SurveyedRoot, replacements: &mut usize) 
 fn whole_machine(plan: &mut Draft, hidden: &[PathBuf]) -> Result<(), CompileError> {
     plan.push(&Op::WholeMachine);
     plan.push(&Op::Proc { target: c"/proc" });
+    hide_stores(plan, hidden)?;
+    plan.push(&Op::Hide { path: c"/sys/fs/cgroup" });
+    Ok(())
+}
+
+fn hide_stores(plan: &mut Draft, hidden: &[PathBuf]) -> Result<(), CompileError> {
     // A store that could be moved away with its parent would be found under its new name by the next call.
     plan.push(&Op::Beneath { target: c"." });
     let stores = hidden.iter().filter(|path| path.exists());
@@ -430,7 +442,6 @@ fn whole_machine(plan: &mut Draft, hidden: &[PathBuf]) -> Result<(), CompileErro
     for parent in parents.into_iter().filter(|parent| parent.parent().is_some()) {
         plan.push(&Op::Pin { path: &c_string(relative(parent))? });
     }
-    plan.push(&Op::Hide { path: c"/sys/fs/cgroup" });
     for path in hidden.iter().filter(|path| path.exists()) {
         plan.push(&Op::Hide { path: &c_string(path)? });
     }

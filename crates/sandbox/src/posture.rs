@@ -38,7 +38,7 @@ fn level(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u32>) -
         Backend::Native | Backend::Bubblewrap => namespaced(control, evidence, landlock_abi),
         Backend::Landlock => landlocked(control, evidence, landlock_abi),
         Backend::External => external(control, evidence),
-        Backend::None => absent("the backend `none` contains nothing", "leave out --backend none"),
+        Backend::None => bare(control, spec),
     }
 }
 
@@ -121,6 +121,19 @@ fn landlocked(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
         ),
         Control::Syscalls => syscalls(evidence),
         Control::Limits | Control::Env => enforced(""),
+    }
+}
+
+/// A cover over the sensitive roots is all that `none` can have.
+fn bare(control: Control, spec: &Spec) -> Level {
+    match (control, &spec.view) {
+        (Control::FsRead | Control::FsWrite, View::WholeMachine { hidden }) if !hidden.is_empty() => {
+            Level::Partial {
+                by: "mounts over the sensitive roots".into(),
+                missing: "everything else is open".into(),
+            }
+        }
+        _ => absent("the backend `none` contains nothing", "leave out --backend none"),
     }
 }
 

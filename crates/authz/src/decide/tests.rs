@@ -130,11 +130,12 @@ fn what_is_given_away_is_not_in_the_floor() {
 }
 
 #[test]
-fn c37_backend_none_is_refused_without_its_flags() {
-    for flags in [DangerFlags::default(), DANGER] {
-        let bare = Policy { backend: Some(Backend::None), danger: flags, ..policy(Profile::Workspace) };
-        assert_eq!(denied(&bare, Call::Exec(exec(&["ls"]))).rule, "backend.none");
-    }
+fn c37_backend_none_is_refused_without_its_flag_and_hides_the_stores_with_it() {
+    let bare = |danger| Policy { backend: Some(Backend::None), danger, ..policy(Profile::Workspace) };
+    assert_eq!(denied(&bare(DangerFlags::default()), Call::Exec(exec(&["ls"]))).rule, "backend.none");
+    let hidden = |danger| allowed(&bare(danger), Call::Exec(exec(&["ls"]))).permissions().hidden.len();
+    assert_eq!(hidden(DANGER), sensitive::IN_HOME.len());
+    assert_eq!(hidden(BOTH), 0);
 }
 
 #[test]

@@ -120,3 +120,14 @@ fn danger_hides_the_stores_also_in_the_next_call() {
     assert!(!first.text().contains("leak-token") && !second.text().contains("leak-token"));
     assert!(config.is_dir(), "the parent of a hidden store was moved away");
 }
+
+#[test]
+fn backend_none_still_hides_the_stores_until_they_are_given_away_too() {
+    let world = World::new();
+    fs::create_dir_all(world.home.join(".ssh")).unwrap();
+    fs::write(world.home.join(".ssh/key"), "leak-key").unwrap();
+    let read = format!("cat {}/.ssh/key; echo ran", world.home.display());
+    let covered = world.sh_with(&["--danger", "--backend", "none"], &read).says("ran");
+    assert!(!covered.text().contains("leak-key"));
+    world.sh_with(&["--danger", "--allow-sensitive-roots", "--backend", "none"], &read).says("leak-key");
+}
