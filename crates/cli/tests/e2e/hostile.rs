@@ -127,7 +127,8 @@ fn backend_none_still_hides_the_stores_until_they_are_given_away_too() {
     fs::create_dir_all(world.home.join(".ssh")).unwrap();
     fs::write(world.home.join(".ssh/key"), "leak-key").unwrap();
     let read = format!("cat {}/.ssh/key; echo ran", world.home.display());
-    let covered = world.sh_with(&["--danger", "--backend", "none"], &read).says("ran");
-    assert!(!covered.text().contains("leak-key"));
-    world.sh_with(&["--danger", "--allow-sensitive-roots", "--backend", "none"], &read).says("leak-key");
+    let covered = world.sh_with(&["--danger", "--backend", "none"], &read).text();
+    assert!(covered.contains("ran") && !covered.contains("leak-key"), "{covered}");
+    let open = world.sh_with(&["--danger", "--allow-sensitive-roots", "--backend", "none"], &read).text();
+    assert!(open.contains("leak-key"), "{open}");
 }
