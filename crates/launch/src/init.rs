@@ -22,6 +22,9 @@ pub(crate) fn run(prepared: &Prepared) -> Result<(), Failure> {
     let own_namespace = prepared.namespaces & libc::CLONE_NEWPID as u64 != 0;
     let plan = receive_plan()?;
     harden().map_err(Failure::at(Step::Init))?;
+    if own_namespace {
+        offer_namespaces().map_err(Failure::at(Step::Init))?;
+    }
     steps::build_root(&plan)?;
     sys::set_umask(0o022);
     seal::seal(&plan)?;
@@ -32,6 +35,19 @@ pub(crate) fn run(prepared: &Prepared) -> Result<(), Failure> {
     server.serve();
     if !own_namespace {
         descendants::kill_all();
+    }
+    Ok(())
+}
+
+/// For repairs; asked for before the root is switched, while the host's /proc is there.
+fn offer_namespaces() -> Result<(), Errno> {
+    for (path, message) in
+        [(c"/proc/self/ns/user", Message::UserNamespace), (c"/proc/self/ns/mnt", Message::MountNamespace)]
+    {
+        let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+        let sent = sys::send(CONTROL, &message.encode(), Some(fd));
+        sys::close(fd);
+        sent?;
     }
     Ok(())
 }

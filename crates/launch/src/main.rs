@@ -17,6 +17,7 @@
 mod descendants;
 mod init;
 mod leader;
+mod repair;
 mod seal;
 mod steps;
 mod sys;
@@ -74,8 +75,10 @@ pub(crate) struct Prepared {
 fn prepare() -> Result<Prepared, Failure> {
     let mut fds = [-1; sys::MAX_FDS];
     let (message, count) = receive(&mut fds)?;
-    let Message::Start { namespaces, uid, gid, cgroups } = message else {
-        return Err(Failure { step: Step::Receive, operation: 0, errno: libc::EPROTO });
+    let (namespaces, uid, gid, cgroups) = match message {
+        Message::Start { namespaces, uid, gid, cgroups } => (namespaces, uid, gid, cgroups),
+        Message::Repair { length } => repair::run(fds.get(..count).unwrap_or_default(), length as usize),
+        _ => return Err(Failure { step: Step::Receive, operation: 0, errno: libc::EPROTO }),
     };
     let groups = fds.get(..count).unwrap_or_default();
     if groups.len() as u64 != cgroups {

@@ -431,6 +431,11 @@ pub(crate) fn unshare(flags: u64) -> Result<()> {
     unsafe { raw(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) }.map(drop)
 }
 
+pub(crate) fn enter_namespace(fd: i32, kind: c_int) -> Result<()> {
+    // SAFETY: no pointers; the process is single-threaded.
+    unsafe { raw(libc::SYS_setns, [descriptor(fd), kind as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
 pub(crate) fn set_hostname(name: &CStr) -> Result<()> {
     // SAFETY: the kernel reads `len` bytes of a string that outlives the call.
     unsafe { raw(libc::SYS_sethostname, [text(name), name.count_bytes(), 0, 0, 0, 0]) }.map(drop)

@@ -5,6 +5,7 @@
 //!    Start  + [cgroup fds]          →      close fds, enter cgroup, namespaces, clone PID 1
 //!           ←  Started + [pidfd]           (the outer process is gone after this)
 //!    Plan   + [plan memfd]          →      PID 1: root, masks, caps, Landlock, seccomp
+//!           ←  UserNamespace, MountNamespace + [fd]
 //!           ←  Ready | Failed
 //!    Run    + [command memfd, stdio] →     fork the call's leader, which forks the command
 //!           ←  Terminal + [pty master]     (when asked for)
@@ -13,6 +14,9 @@
 //!    Signal | Kill                  →
 //!    (end of file)                  →      PID 1 exits, the kernel kills everything in the namespace
 //! ```
+//!
+//! A second launcher may be sent into a running sandbox to mount again what the host has replaced:
+//! `Repair` + [user namespace, mount namespace, plan memfd], answered by `Repaired` or `Failed`.
 
 pub const MESSAGE_SIZE: usize = 64;
 
@@ -86,6 +90,13 @@ pub enum Message {
     LeaderLost {
         id: u64,
     },
+    /// With the descriptor of the namespace, for repairs.
+    UserNamespace,
+    MountNamespace,
+    Repair {
+        length: u64,
+    },
+    Repaired,
 }
 
 impl Message {
@@ -107,6 +118,10 @@ impl Message {
                 [11, id, status, user_us, system_us, max_rss_kib, tmp_full, 0]
             }
             Self::LeaderLost { id } => [12, id, 0, 0, 0, 0, 0, 0],
+            Self::UserNamespace => [13, 0, 0, 0, 0, 0, 0, 0],
+            Self::MountNamespace => [14, 0, 0, 0, 0, 0, 0, 0],
+            Self::Repair { length } => [15, length, 0, 0, 0, 0, 0, 0],
+            Self::Repaired => [16, 0, 0, 0, 0, 0, 0, 0],
         };
         let mut bytes = [0; MESSAGE_SIZE];
         for (slot, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -141,6 +156,10 @@ impl Message {
             10 => Self::NotExecuted { id: a, errno: b },
             11 => Self::Exited { id: a, status: b, user_us: c, system_us: d, max_rss_kib: e, tmp_full: f },
             12 => Self::LeaderLost { id: a },
+            13 => Self::UserNamespace,
+            14 => Self::MountNamespace,
+            15 => Self::Repair { length: a },
+            16 => Self::Repaired,
             _ => return None,
         })
     }

@@ -130,6 +130,10 @@ fn every_message_comes_back_as_it_went() {
         Message::NotExecuted { id: 16, errno: 17 },
         Message::Exited { id: 18, status: 19, user_us: 20, system_us: 21, max_rss_kib: 22, tmp_full: 1 },
         Message::LeaderLost { id: 23 },
+        Message::UserNamespace,
+        Message::MountNamespace,
+        Message::Repair { length: 24 },
+        Message::Repaired,
     ] {
         assert_eq!(Message::decode(&message.encode()), Some(message));
     }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_launch::plan::{Access as PlanAccess, Encoder, HIDDEN_DIRECTORY, HIDDEN_FILE, Identity, Op};
 use ringfence_types::{Access, Limits, NetMode};
+use rustix::process::Resource;
 
 use crate::cgroup::Cgroups;
 use crate::landlock::{self, Rights};
@@ -127,6 +128,30 @@ pub(crate) fn seal_only(
     Ok(plan.encoder.finish())
 }
 
+/// How a path in a root is held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held {
+    Protected,
+    Masked,
+    /// By the redacted copy with this number.
+    Replaced(usize),
+}
+
+/// Mounts one path of a running sandbox again.
+pub(crate) fn repair(root: &Path, path: &Path, held: Held) -> Result<Vec<u8>, CompileError> {
+    let mut plan = Draft::default();
+    plan.push(&Op::Beneath { target: &c_string(relative(root))? });
+    let path = c_string(path)?;
+    match held {
+        Held::Protected => plan.push(&Op::Protect { path: &path }),
+        Held::Masked => plan.push(&Op::Mask { path: &path }),
+        Held::Replaced(number) => {
+            plan.push(&Op::Replace { path: &path, source: &c_string(&replacement(number))? });
+        }
+    }
+    Ok(plan.encoder.finish())
+}
+
 #[derive(Default)]
 struct Draft {
     encoder: Encoder,
@@ -155,6 +180,13 @@ impl Draft {
         let path = c_string(relative)?;
         self.push(&Op::Directory { path: &path, mode });
         Ok(())
+    }
+
+    /// Never above what the caller has: a lower limit is only stricter, and asking for more would fail.
+    fn limit(&mut self, resource: Resource, soft: u64, hard: u64) {
+        let most = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+        let number = u64::from(number_of(resource));
+        self.push(&Op::Rlimit { resource: number, soft: soft.min(most), hard: hard.min(most) });
     }
 
     fn root(&mut self, path: &Path, target: &Path, access: PlanAccess) -> Result<(), CompileError> {
@@ -450,27 +482,20 @@ fn hide_stores(plan: &mut Draft, hidden: &[PathBuf]) -> Result<(), CompileError>
 
 fn limits(plan: &mut Draft, limits: &Limits, ground: &Ground<'_>) {
     // The kernel kills at the hard limit without saying why; at the soft one it sends SIGXCPU first.
-    let cpu = u64::from(libc::RLIMIT_CPU);
-    plan.push(&Op::Rlimit {
-        resource: cpu,
-        soft: limits.cpu_seconds,
-        hard: limits.cpu_seconds.saturating_add(5),
-    });
-    let mut set = |resource: libc::__rlimit_resource_t, value: u64| {
-        plan.push(&Op::Rlimit { resource: u64::from(resource), soft: value, hard: value });
-    };
+    plan.limit(Resource::Cpu, limits.cpu_seconds, limits.cpu_seconds.saturating_add(5));
     // One byte, not none: a crash handler that is a pipe is started for a limit of zero, and not for one.
-    set(libc::RLIMIT_CORE, 1);
-    set(libc::RLIMIT_SIGPENDING, 1024);
-    set(libc::RLIMIT_NOFILE, limits.open_files);
-    set(libc::RLIMIT_FSIZE, limits.file_size_bytes);
+    plan.limit(Resource::Core, 1, 1);
+    plan.limit(Resource::Sigpending, 1024, 1024);
+    plan.limit(Resource::Nofile, limits.open_files, limits.open_files);
+    plan.limit(Resource::Fsize, limits.file_size_bytes, limits.file_size_bytes);
     if !ground.cgroups.controls("memory") {
         // Data, not address space: runtimes reserve far more than they use.
-        set(libc::RLIMIT_DATA, limits.memory_bytes);
+        plan.limit(Resource::Data, limits.memory_bytes, limits.memory_bytes);
     }
     if !ground.cgroups.controls("pids") {
         let besides = crate::cgroup::OWN_PROCESSES.saturating_add(ground.tasks_besides);
-        set(libc::RLIMIT_NPROC, limits.processes.saturating_add(besides));
+        let processes = limits.processes.saturating_add(besides);
+        plan.limit(Resource::Nproc, processes, processes);
     }
 }
 
@@ -556,6 +581,19 @@ fn landlock_directory_only() -> u64 {
     const REMOVE_AND_MAKE: u64 = 0b1_1111_1111 << 4;
     const REFER: u64 = 1 << 13;
     READ_DIR | REMOVE_AND_MAKE | REFER
+}
+
+/// The kernel's number of a resource that this crate limits.
+fn number_of(resource: Resource) -> libc::__rlimit_resource_t {
+    match resource {
+        Resource::Cpu => libc::RLIMIT_CPU,
+        Resource::Core => libc::RLIMIT_CORE,
+        Resource::Sigpending => libc::RLIMIT_SIGPENDING,
+        Resource::Nofile => libc::RLIMIT_NOFILE,
+        Resource::Fsize => libc::RLIMIT_FSIZE,
+        Resource::Nproc => libc::RLIMIT_NPROC,
+        _ => libc::RLIMIT_DATA,
+    }
 }
 
 fn relative(path: &Path) -> &Path {

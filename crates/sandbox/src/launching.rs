@@ -33,6 +33,15 @@ pub(crate) struct Sealed {
     pub(crate) around: Option<Outer>,
     pub(crate) cgroups: Cgroups,
     pub(crate) achieved: Achieved,
+    /// The way back in, for repairs: only where the namespaces are our own.
+    pub(crate) namespaces: Option<Namespaces>,
+}
+
+/// Descriptors of the namespaces of a running sandbox.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    pub(crate) user: OwnedFd,
+    pub(crate) mount: OwnedFd,
 }
 
 impl Launching {
@@ -79,8 +88,8 @@ impl Launching {
         // With a PID namespace of its own the launcher has cloned PID 1 and ended; otherwise it is what stays.
         let around = (backend != Backend::Native).then_some(outer);
         control.send(Message::Plan { length: plan.len() as u64 }, &[memory.as_fd()]).map_err(spawn_error)?;
-        let achieved = ready(&control, backend)?;
-        Ok(Sealed { control, init, around, cgroups, achieved })
+        let (achieved, namespaces) = ready(&control, backend)?;
+        Ok(Sealed { control, init, around, cgroups, achieved, namespaces })
     }
 }
 
@@ -94,17 +103,24 @@ fn started(control: &Control, backend: Backend) -> Result<Init, StartError> {
     }
 }
 
-fn ready(control: &Control, backend: Backend) -> Result<Achieved, StartError> {
-    match expect(control, backend)? {
-        (Message::Ready(achieved), _) => Ok(achieved),
-        _ => Err(StartError::NoReport { backend }),
+fn ready(control: &Control, backend: Backend) -> Result<(Achieved, Option<Namespaces>), StartError> {
+    let (mut user, mut mount) = (None, None);
+    loop {
+        match expect(control, backend)? {
+            (Message::UserNamespace, fd) => user = fd,
+            (Message::MountNamespace, fd) => mount = fd,
+            (Message::Ready(achieved), _) => {
+                return Ok((achieved, user.zip(mount).map(|(user, mount)| Namespaces { user, mount })));
+            }
+            _ => return Err(StartError::NoReport { backend }),
+        }
     }
 }
 
 /// Far longer than any launch takes; a launcher that says nothing for so long never will.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn expect(control: &Control, backend: Backend) -> Result<(Message, Option<OwnedFd>), StartError> {
+pub(crate) fn expect(control: &Control, backend: Backend) -> Result<(Message, Option<OwnedFd>), StartError> {
     if !relay::readable_within(control.as_fd(), PATIENCE).map_err(spawn_error)? {
         return Err(StartError::NoReport { backend });
     }
@@ -137,6 +153,12 @@ fn spawn_error(errno: Errno) -> StartError {
 /// The process that was spawned. It ends by itself: after it has cloned PID 1, or because its socket closed.
 #[derive(Debug)]
 pub(crate) struct Outer(Child);
+
+impl Outer {
+    pub(crate) fn new(child: Child) -> Self {
+        Self(child)
+    }
+}
 
 impl Drop for Outer {
     fn drop(&mut self) {

@@ -8,6 +8,7 @@ mod cgroup;
 mod compile;
 mod control;
 pub mod files;
+mod guard;
 
 mod landlock;
 mod launcher;

@@ -59,12 +59,40 @@ pub enum PlaceholderError {
 }
 
 impl Placeholders {
-    /// Keeps the placeholders that other sessions have made in `roots` from going away.
+    /// Keeps the placeholders that other sessions have made in `roots`, above them or below them from going away.
     pub fn join(registry_dir: &Path, roots: &[PathBuf]) -> Result<Self, PlaceholderError> {
         make_registry(registry_dir)?;
-        let held: Result<Vec<Held>, PlaceholderError> =
-            roots.iter().map(|root| Held::join(registry_dir, root)).collect();
-        Ok(Self { registry_dir: registry_dir.to_owned(), roots: held? })
+        let mut joined = Self { registry_dir: registry_dir.to_owned(), roots: Vec::new() };
+        for root in roots {
+            joined.roots.push(Held::join(registry_dir, root)?);
+        }
+        joined.join_overlapping()?;
+        Ok(joined)
+    }
+
+    /// Joins every session that has placeholders above or below one of our roots: a worktree and its repository, a
+    /// workspace inside another. Says whether there were any that we did not know of: what was surveyed before that
+    /// may have been theirs, and gone since.
+    pub fn join_overlapping(&mut self) -> Result<Overlap, PlaceholderError> {
+        let mut overlap = Overlap::Known;
+        for root in listed_roots(&self.registry_dir)? {
+            let known = self.roots.iter().any(|held| held.path == root);
+            let near =
+                self.roots.iter().any(|held| held.path.starts_with(&root) || root.starts_with(&held.path));
+            if known || !near {
+                continue;
+            }
+            match Held::join(&self.registry_dir, &root) {
+                Ok(held) => self.roots.push(held),
+                // The root itself is gone, and everything in it.
+                Err(PlaceholderError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            overlap = Overlap::New;
+        }
+        Ok(overlap)
     }
 
     /// Makes what the survey found absent, and strikes from it what nobody can make. On an error, dropping removes
@@ -82,6 +110,27 @@ impl Placeholders {
         self.roots.push(Held::join(&self.registry_dir, root)?);
         self.roots.last().map_or_else(|| Ok(Outcome::default()), |held| held.fill(absent))
     }
+}
+
+/// Whether sessions with overlapping roots came to light.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    Known,
+    New,
+}
+
+/// The roots that have placeholders now.
+fn listed_roots(registry_dir: &Path) -> Result<Vec<PathBuf>, PlaceholderError> {
+    let failed = |source| PlaceholderError::Io { action: "list", path: registry_dir.to_owned(), source };
+    let mut roots = Vec::new();
+    for entry in std::fs::read_dir(registry_dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension() == Some(OsStr::new("list")) {
+            let content = Registry::at(path.with_extension("")).content()?;
+            roots.extend(parse(&content).map(|(root, _)| root));
+        }
+    }
+    Ok(roots)
 }
 
 /// Removes what killed sessions left behind, and says how many placeholders that were.

@@ -13,9 +13,11 @@ use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use crate::backend;
+use crate::backend::native::Surroundings;
 use crate::cgroup::Cgroups;
 use crate::compile::CompileError;
 use crate::control::{self, Control, Received};
+use crate::guard::Guard;
 use crate::launching::{Outer, Sealed};
 use crate::placeholders::{PlaceholderError, Placeholders};
 use crate::relay::{self, Finished, Io};
@@ -42,6 +44,8 @@ pub enum StartError {
         #[source]
         errno: Errno,
     },
+    #[error("cannot watch the workspace for files that the host replaces")]
+    Watch(#[source] io::Error),
     #[error("the launcher of backend `{backend}` ended without a report")]
     NoReport { backend: Backend },
     #[error("the backend `{backend}` is not available: {reason}")]
@@ -114,6 +118,8 @@ pub struct Job {
 /// for; then nothing is left that could hold a control group or a placeholder.
 #[derive(Debug)]
 pub struct Session {
+    #[expect(dead_code, reason = "held for its drop: ends the watching thread before what it watches goes")]
+    guard: Option<Guard>,
     control: Control,
     init: Init,
     #[expect(dead_code, reason = "held for its drop: waits for the program around PID 1")]
@@ -141,20 +147,28 @@ impl Session {
     pub(crate) fn new(
         sealed: Sealed,
         posture: Posture,
-        placeholders: Option<Placeholders>,
-        notes: Vec<String>,
-    ) -> Self {
-        Self {
+        surroundings: Surroundings,
+    ) -> Result<Self, StartError> {
+        let guard = match sealed.namespaces {
+            Some(namespaces) if !surroundings.survey.roots.is_empty() => {
+                let init = sealed.init.pidfd.try_clone().map_err(StartError::Spawn)?;
+                let guard = Guard::start(namespaces, init, &surroundings.survey.roots);
+                Some(guard.map_err(StartError::Watch)?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            guard,
             control: sealed.control,
             init: sealed.init,
             around: sealed.around,
             cgroups: sealed.cgroups,
-            placeholders,
+            placeholders: surroundings.placeholders,
             posture,
-            notes,
+            notes: surroundings.survey.notes,
             next_call: 0,
             jobs: Vec::new(),
-        }
+        })
     }
 
     /// What the kernel enforces for everything in this session.

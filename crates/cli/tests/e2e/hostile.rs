@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::testkit::{World, finish, marker, processes_with};
+use crate::testkit::{World, collect, eventually, finish, marker, processes_with};
 
 #[test]
 fn a_directory_made_unlistable_hides_what_is_in_it() {
@@ -131,4 +131,36 @@ fn backend_none_still_hides_the_stores_until_they_are_given_away_too() {
     assert!(covered.contains("ran") && !covered.contains("leak-key"), "{covered}");
     let open = world.sh_with(&["--danger", "--allow-sensitive-roots", "--backend", "none"], &read).text();
     assert!(open.contains("leak-key"), "{open}");
+}
+
+/// git and editors replace files by renaming, and a mount goes with the file it sits on.
+#[test]
+fn what_the_host_replaces_during_a_session_is_held_again() {
+    let world = World::new();
+    world.repository();
+    world.write(".env", "OLD=1");
+    let script = "echo up > up; while [ ! -e go ]; do sleep 0.05; done; sleep 0.5; \
+                  echo evil >> .git/config; cat .env; echo evil > .git/hooks/pre-commit; echo over";
+    let child = world
+        .ringfence()
+        .args(["run", "--", "sh", "-c", script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("the command is up", || world.read("up").is_some());
+    let workspace = world.workspace.clone();
+    world.git(&workspace, &["config", "user.nickname", "from-the-host"]);
+    world.write("new-env", "leak-new=1");
+    fs::rename(workspace.join("new-env"), workspace.join(".env")).unwrap();
+    fs::rename(workspace.join(".git/hooks"), workspace.join(".git/hooks.old")).unwrap();
+    fs::create_dir(workspace.join(".git/hooks")).unwrap();
+    world.write("go", "");
+    let done = collect(child);
+    assert!(done.text().contains("over"), "{}", done.text());
+    let config = world.read(".git/config").unwrap();
+    assert!(config.contains("from-the-host") && !config.contains("evil"), "{config}");
+    assert!(!done.text().contains("leak-new"), "{}", done.text());
+    assert_eq!(world.read(".git/hooks/pre-commit"), None);
 }

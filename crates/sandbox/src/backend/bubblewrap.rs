@@ -36,6 +36,14 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
         return Err(unavailable("it does not do profile `danger`".to_owned()));
     }
     let surroundings = Surroundings::look(spec, rules)?;
+    if let Some(link) =
+        surroundings.survey.roots.iter().find_map(|root| Some(root.path.join(root.protected_links.first()?)))
+    {
+        let link = Bytes::from(link).display();
+        return Err(unavailable(format!(
+            "it cannot hold the symbolic link `{link}`, only what it points at"
+        )));
+    }
     let scratch = Scratch::make(spec, &surroundings.survey.roots).map_err(StartError::Spawn)?;
     let arguments = arguments(spec, &surroundings.survey.roots, &scratch)?;
     let launching = Launching::under(spec.backend, Cgroups::create(&spec.limits), |control| {
@@ -47,7 +55,7 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
     let sealed = launching.finish(&plan)?;
     let posture =
         posture(&Evidence { spec, achieved: sealed.achieved, landlock_abi, cgroups: &sealed.cgroups });
-    Ok(Session::new(sealed, posture, surroundings.placeholders, surroundings.survey.notes))
+    Session::new(sealed, posture, surroundings)
 }
 
 fn unavailable(reason: String) -> StartError {

@@ -1,6 +1,7 @@
 //! Landlock, seccomp and rlimits without namespaces: for places where namespaces cannot be made, such as an
 //! unprivileged container. It cannot hide or protect anything inside a root, and says so in its posture.
 
+use super::native::Surroundings;
 use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
 use crate::landlock;
@@ -21,5 +22,5 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
     let evidence =
         Evidence { spec, achieved: sealed.achieved, landlock_abi: Some(abi), cgroups: &sealed.cgroups };
     let posture = posture(&evidence);
-    Ok(Session::new(sealed, posture, None, Vec::new()))
+    Session::new(sealed, posture, Surroundings::default())
 }

@@ -8,7 +8,7 @@ use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
 use crate::landlock;
 use crate::launching::Launching;
-use crate::placeholders::Placeholders;
+use crate::placeholders::{Overlap, Placeholders};
 use crate::posture::{Evidence, posture};
 use crate::session::{Session, StartError};
 use crate::spec::{Spec, View};
@@ -26,7 +26,7 @@ fn start_at(spec: &Spec, rules: &dyn Rules, landlock_abi: Option<u32>) -> Result
     let sealed = launching.finish(&plan)?;
     let posture =
         posture(&Evidence { spec, achieved: sealed.achieved, landlock_abi, cgroups: &sealed.cgroups });
-    Ok(Session::new(sealed, posture, surroundings.placeholders, surroundings.survey.notes))
+    Session::new(sealed, posture, surroundings)
 }
 
 fn namespaces(net: NetMode) -> u64 {
@@ -41,6 +41,7 @@ fn namespaces(net: NetMode) -> u64 {
 }
 
 /// What the workspace holds, and the placeholders for what it must not come to hold.
+#[derive(Default)]
 pub(crate) struct Surroundings {
     pub(crate) survey: Survey,
     pub(crate) placeholders: Option<Placeholders>,
@@ -56,6 +57,10 @@ impl Surroundings {
         // Joined before the survey: what another session holds must not go away in between.
         let mut placeholders = Placeholders::join(&spec.registry, &all)?;
         let mut survey = survey::survey_all(&roots, rules)?;
+        // A session that began meanwhile may own what was just surveyed as something that exists.
+        while placeholders.join_overlapping()? == Overlap::New {
+            survey = survey::survey_all(&roots, rules)?;
+        }
         for root in &mut survey.roots {
             placeholders.fill(root)?;
         }

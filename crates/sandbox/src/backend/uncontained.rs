@@ -6,6 +6,7 @@
 
 use ringfence_types::Backend;
 
+use super::native::Surroundings;
 use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
 use crate::launching::Launching;
@@ -23,7 +24,7 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
     let sealed = launching.finish(&plan)?;
     let evidence = Evidence { spec, achieved: sealed.achieved, landlock_abi: None, cgroups: &sealed.cgroups };
     let posture = posture(&evidence);
-    Ok(Session::new(sealed, posture, None, Vec::new()))
+    Session::new(sealed, posture, Surroundings::default())
 }
 
 /// Only what a cover over the sensitive roots takes.

@@ -1,6 +1,6 @@
 //! Looking at things relative to a root, never through a symbolic link.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -147,6 +147,41 @@ pub(crate) fn destination(link: &Path) -> PathBuf {
         path = normalized(&existing.join(target)).join(beyond);
     }
     path
+}
+
+/// Every symbolic link that following `link` passes, itself included: each decides where it leads.
+pub(super) fn links_on_the_way(link: &Path) -> Vec<PathBuf> {
+    const LINKS: usize = 40;
+    let mut passed = Vec::new();
+    let mut reached = PathBuf::from("/");
+    let mut ahead: Vec<OsString> = components_reversed(link);
+    while let Some(component) = ahead.pop() {
+        if component == ".." {
+            reached.pop();
+            continue;
+        }
+        let next = reached.join(&component);
+        match std::fs::read_link(&next) {
+            Ok(target) if passed.len() < LINKS => {
+                if target.is_absolute() {
+                    reached = PathBuf::from("/");
+                }
+                ahead.extend(components_reversed(&target));
+                passed.push(next);
+            }
+            _ => reached = next,
+        }
+    }
+    passed
+}
+
+fn components_reversed(path: &Path) -> Vec<OsString> {
+    let names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        _ => None,
+    });
+    names.collect::<Vec<_>>().into_iter().rev().collect()
 }
 
 /// The canonical path of the longest prefix that exists, and the rest.

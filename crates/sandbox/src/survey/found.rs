@@ -25,6 +25,8 @@ pub(super) struct Found {
     pub(super) gits: Vec<PathBuf>,
     /// What hidden names link to, absolute.
     pub(super) hidden_targets: Vec<PathBuf>,
+    /// Links that lead to something hidden, absolute.
+    pub(super) hidden_links: Vec<PathBuf>,
     /// Masked files that have another name somewhere.
     pub(super) shared: BTreeSet<(u64, u64)>,
     /// A directory listing named another inode than the file has (seen on stacked filesystems).
@@ -78,6 +80,7 @@ impl Found {
         self.named.extend(other.named);
         self.gits.extend(other.gits);
         self.hidden_targets.extend(other.hidden_targets);
+        self.hidden_links.extend(other.hidden_links);
         self.shared.extend(other.shared);
         self.listing_lies |= other.listing_lies;
     }

@@ -193,7 +193,11 @@ impl Work<'_, '_> {
         }
         self.surveyor.cover(&linked.join("commondir"), TWO_UP)?;
         self.cover_config(&linked.join("config.worktree"))?;
-        self.cover_modules(linked, &[])
+        // Only where it exists: git does not remove a worktree that has this directory.
+        match self.kind(&linked.join("modules"))? {
+            Some(_) => self.cover_modules(linked, &[]),
+            None => Ok(()),
+        }
     }
 
     fn cover_modules(&mut self, git: &Path, worktrees: &[PathBuf]) -> Result<(), SurveyError> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ringfence_types::PathVerdict;
 use rustix::fs::{AtFlags, FileType, Stat};
 
-use super::at::{Ground, destination, innermost, read_small};
+use super::at::{Ground, destination, innermost, links_on_the_way, read_small};
 use super::found::Found;
 use super::walk::{Entry, Shield, Visitor, walk};
 use super::{Rules, SurveyError, Surveyor, public};
@@ -60,13 +60,9 @@ impl Visitor for Sweep<'_> {
         Ok(if entry.shielded { Shield::AsAbove } else { self.name(entry) })
     }
 
-    /// Its owner could make it readable from inside, and may know names in it that nobody could list. Anybody else's
-    /// stays shut.
-    fn unreadable(&mut self, ground: &Ground, relative: &Path) -> Result<(), SurveyError> {
-        let owner = ground.stat(relative)?.map(|stat| stat.st_uid);
-        if owner == Some(rustix::process::geteuid().as_raw()) {
-            self.found.mask(relative.to_owned());
-        }
+    /// Its owner could open it from inside, and anybody may know names in it that nobody here could list.
+    fn unreadable(&mut self, _ground: &Ground, relative: &Path) -> Result<(), SurveyError> {
+        self.found.mask(relative.to_owned());
         Ok(())
     }
 }
@@ -106,8 +102,8 @@ impl Sweep<'_> {
                 .is_some_and(|content| public::is_public(&content));
         if !shown {
             self.found.hidden_targets.push(target);
-            // Without the link nobody would know next time that its target was to be hidden.
-            self.found.link(entry.relative.to_owned(), None);
+            // Without one of the links nobody would know next time that its target was to be hidden.
+            self.found.hidden_links.extend(links_on_the_way(&self.ground.path.join(entry.relative)));
         }
     }
 
@@ -200,6 +196,15 @@ impl Visitor for LinkedFiles {
 type Identity = (u64, u64);
 
 fn add_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
+    let links: Vec<PathBuf> =
+        surveyor.found.iter_mut().flat_map(|found| std::mem::take(&mut found.hidden_links)).collect();
+    for link in links {
+        if let Some((index, relative)) = innermost(&surveyor.grounds, &link)
+            && let Some(found) = surveyor.found.get_mut(index)
+        {
+            found.link(relative, None);
+        }
+    }
     let targets: Vec<PathBuf> =
         surveyor.found.iter_mut().flat_map(|found| std::mem::take(&mut found.hidden_targets)).collect();
     for target in targets {

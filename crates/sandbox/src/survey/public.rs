@@ -1,7 +1,7 @@
 //! Whether a file is provably public: certificates, public keys and the like, and nothing else.
 
 /// Larger files are not read and so not public.
-pub(super) const MAX: u64 = 256 * 1024;
+pub(super) const MAX: u64 = 2 * 1024 * 1024;
 
 const LABELS: [&str; 9] = [
     "CERTIFICATE",

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 
-use rustix::fs::{AtFlags, FileType, RawDir};
+use rustix::fs::{Access, AtFlags, FileType, RawDir};
 use rustix::io::Errno;
 
 use super::SurveyError;
@@ -136,12 +136,15 @@ struct Walker<'g, V> {
     visitor: V,
     buffer: Vec<u8>,
     scratch: Vec<u8>,
+    /// Root enters every directory.
+    privileged: bool,
 }
 
 impl<'g, V: Visitor> Walker<'g, V> {
     fn new(ground: &'g Ground, visitor: V) -> Self {
         const BUFFER: usize = 32 * 1024;
-        Self { ground, visitor, buffer: Vec::with_capacity(BUFFER), scratch: Vec::new() }
+        let privileged = rustix::process::geteuid().is_root();
+        Self { ground, visitor, buffer: Vec::with_capacity(BUFFER), scratch: Vec::new(), privileged }
     }
 
     fn work(mut self, queue: &Queue) -> V {
@@ -158,12 +161,20 @@ impl<'g, V: Visitor> Walker<'g, V> {
 
     fn directory(&mut self, next: &Pending, found: &mut Vec<Pending>) -> Result<(), SurveyError> {
         match open_directory(self.ground.fd.as_fd(), &next.relative) {
+            // One that can be listed but not entered would show names and hide what they are.
+            Ok(directory) if !self.may_enter(&directory) => {
+                self.visitor.unreadable(self.ground, as_path(&next.relative))
+            }
             Ok(directory) => self.entries(&directory, next, found),
             Err(Errno::ACCESS | Errno::PERM) => self.visitor.unreadable(self.ground, as_path(&next.relative)),
             // Gone or replaced since it was listed.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
             Err(errno) => Err(failed("open", &self.ground.path.join(as_path(&next.relative)))(errno)),
         }
+    }
+
+    fn may_enter(&self, directory: &OwnedFd) -> bool {
+        self.privileged || rustix::fs::accessat(directory, ".", Access::EXEC_OK, AtFlags::EACCESS).is_ok()
     }
 
     fn entries(
