@@ -239,8 +239,13 @@ fn is_environment(name: &[u8], extension: &[u8]) -> bool {
     }
 }
 
+/// Where git names files after branches and objects. Anything else below a `.git` is judged by its name: a directory
+/// that somebody moved there is not git's.
 fn in_git_dir(dir: &[u8]) -> bool {
-    dir.split(|byte| *byte == b'/').any(|component| is(component, ".git"))
+    const NAMED_BY_GIT: &[&[u8]] =
+        &[b"refs", b"logs", b"objects", b"worktrees", b"modules", b"rebase-merge", b"lfs"];
+    let mut below = dir.split(|byte| *byte == b'/').skip_while(|component| !is(component, ".git")).skip(1);
+    below.next().is_some_and(|first| NAMED_BY_GIT.contains(&first))
 }
 
 /// Bare repositories (`x.git`) among them: a reference called `fix-password` is no password there either.

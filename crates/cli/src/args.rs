@@ -13,7 +13,7 @@ use ringfence_types::{Backend, Control, NetMode, Profile};
 
 pub(crate) use units::{Cpus, Duration, Size, Variable};
 
-/// Exit code when Ringfence itself failed, usage included (DESIGN section 7).
+/// Exit code when Ringfence itself failed, usage included (docs/errors.md).
 pub(crate) const FAILED: u8 = 125;
 
 #[derive(Debug, Parser)]
@@ -76,8 +76,8 @@ pub(crate) struct Run {
     /// Wall-clock limit: 30s, 5m, 1h, 500ms
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
-    /// Memory limit: 512m, 2g
-    #[arg(long, value_name = "SIZE")]
+    /// Memory limit, at least 8m: 512m, 2g
+    #[arg(long, value_name = "SIZE", value_parser = units::memory)]
     pub(crate) memory: Option<Size>,
     /// Most processes and threads at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4_000_000))]
@@ -97,7 +97,7 @@ pub(crate) struct Run {
     /// Size of the private /tmp: 1g
     #[arg(long, value_name = "SIZE")]
     pub(crate) tmp_size: Option<Size>,
-    /// Most output per stream: 64m
+    /// Most output per stream; what goes beyond is dropped and marked (with --json 64m, otherwise all is passed on)
     #[arg(long, value_name = "SIZE")]
     pub(crate) output: Option<Size>,
     /// Variable for the command (names that steer loaders, shells, git … are refused)
@@ -219,8 +219,10 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Command, clap::Error> {
     Cli::try_parse_from(arguments).map(|cli| cli.command)
 }
 
-pub(crate) fn completions(shell: Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "ringfence", &mut std::io::stdout());
+pub(crate) fn completions(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "ringfence", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 /// Help and version are answers; everything else is a usage error, which is our failure and not the command's.

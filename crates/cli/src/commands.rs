@@ -8,6 +8,7 @@ mod run;
 use std::process::ExitCode;
 
 use crate::args::{self, Command};
+use crate::output::say;
 
 pub(crate) fn dispatch(command: Command) -> ExitCode {
     match command {
@@ -16,7 +17,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(&ledger),
         Command::Completions { shell } => {
-            args::completions(shell);
+            say!("{}", args::completions(shell).trim_end());
             ExitCode::SUCCESS
         }
     }

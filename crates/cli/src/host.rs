@@ -40,6 +40,16 @@ pub(crate) fn default_workspace(cwd: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
+/// Where the host would find a program by its name.
+pub(crate) fn on_path(name: &Path) -> Option<PathBuf> {
+    if name.components().count() != 1 {
+        return None;
+    }
+    let path = Environment::read().all.into_iter().find(|(variable, _)| variable.as_slice() == b"PATH")?.1;
+    let directories = std::env::split_paths(path.as_os_str()).collect::<Vec<_>>();
+    directories.into_iter().map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
+}
+
 /// Toolchains that people install below their home. Only directories of programs and libraries: never the
 /// directory that also holds a registry token or a configuration.
 fn toolchains(home: &Path) -> Vec<Toolchain> {
@@ -59,6 +69,8 @@ fn toolchains(home: &Path) -> Vec<Toolchain> {
         (&[".bun/bin"], &[".bun/bin"], None),
         (&["go/bin", "go/pkg/mod"], &["go/bin"], None),
     ];
+    /// Where tools look for packages below HOME, whatever else they are told.
+    const PACKAGES: [&str; 3] = [".cargo/registry", ".cargo/git", "go/pkg/mod"];
     let below = |names: &[&str]| -> Vec<PathBuf> {
         names.iter().map(|name| home.join(name)).filter(|path| is_real_directory(path)).collect()
     };
@@ -67,6 +79,11 @@ fn toolchains(home: &Path) -> Vec<Toolchain> {
         .map(|(roots, programs, variable)| Toolchain {
             roots: below(roots),
             programs: below(programs),
+            links: PACKAGES
+                .iter()
+                .filter(|name| roots.contains(name) && is_real_directory(&home.join(name)))
+                .map(|name| (PathBuf::from(name), home.join(name)))
+                .collect(),
             env: variable
                 .iter()
                 .map(|(name, path)| (Bytes::from(*name), Bytes::from(home.join(path))))

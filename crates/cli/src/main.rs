@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     {
         return ExitCode::from(ringfence_runtime::attack::attempt_main(rest, &mut std::io::stdout()));
     }
+    terminal::survive_file_size_limit();
     match args::parse(&arguments) {
         Ok(command) => output::settle(commands::dispatch(command)),
         Err(error) => args::explain(&error),

@@ -39,6 +39,13 @@ pub(crate) fn reopened(terminal: BorrowedFd<'_>) -> Option<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).ok()
 }
 
+/// A write beyond the caller's file size limit then fails, and says so, instead of killing us without a word.
+pub(crate) fn survive_file_size_limit() {
+    let unread = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    // Where it cannot be registered we die as before.
+    let _registered = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unread);
+}
+
 /// Signals to this process, each as a byte on a socket.
 pub(crate) struct Signals {
     streams: Vec<(i32, UnixStream)>,

@@ -2,25 +2,45 @@
 
 use std::path::Path;
 
-use ringfence_authz::env;
+use ringfence_authz::{View, env};
 use ringfence_sandbox::HOME_INSIDE;
 use ringfence_types::{Backend, Bytes, SessionId};
 
 use crate::session::Setup;
 use crate::workspace::Workspace;
 
+/// What kind of tree a command runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// With a home and a /tmp of its own, at fixed places.
+    Constructed,
+    /// The host's: the home of the workspace is where the host has it.
+    Host,
+}
+
+impl Ground {
+    pub(crate) fn of(backend: Backend, view: View) -> Self {
+        match (backend, view) {
+            (Backend::Native | Backend::Bubblewrap, View::Constructed) => Self::Constructed,
+            _ => Self::Host,
+        }
+    }
+}
+
 pub(crate) fn of_command(
     setup: &Setup,
     workspace: &Workspace,
     session: &SessionId,
-    backend: Backend,
+    ground: Ground,
 ) -> Vec<(Bytes, Bytes)> {
     let mut variables = env::base(&setup.host_env, setup.attendance);
-    let home = home_inside(workspace, backend);
-    let temporary = if sees_own_tmp(backend) { Path::new("/tmp").to_owned() } else { workspace.home.clone() };
+    let (home, temporary) = match ground {
+        Ground::Constructed => (Path::new(HOME_INSIDE), Path::new("/tmp")),
+        Ground::Host => (workspace.home.as_path(), workspace.home.as_path()),
+    };
     variables.push((Bytes::from("HOME"), Bytes::from(home)));
     variables.push((Bytes::from("TMPDIR"), Bytes::from(temporary)));
-    if sees_own_tmp(backend) {
+    if ground == Ground::Constructed {
         // A git that was not built for /usr looks elsewhere for the file we lay into /etc.
         variables.push((Bytes::from("GIT_CONFIG_SYSTEM"), Bytes::from("/etc/gitconfig")));
     }
@@ -29,14 +49,6 @@ pub(crate) fn of_command(
     }
     prepend_path(&mut variables, setup);
     env::merge(variables, &env::injected(session, &workspace.id, &workspace.path))
-}
-
-fn sees_own_tmp(backend: Backend) -> bool {
-    matches!(backend, Backend::Native | Backend::Bubblewrap)
-}
-
-fn home_inside(workspace: &Workspace, backend: Backend) -> &Path {
-    if sees_own_tmp(backend) { Path::new(HOME_INSIDE) } else { &workspace.home }
 }
 
 fn prepend_path(variables: &mut [(Bytes, Bytes)], setup: &Setup) {

@@ -31,6 +31,8 @@ pub struct Toolchain {
     /// Directories of it that belong on `PATH`.
     pub programs: Vec<PathBuf>,
     pub env: Vec<(Bytes, Bytes)>,
+    /// Below the synthetic home: links to where the toolchain keeps its packages.
+    pub links: Vec<(PathBuf, PathBuf)>,
 }
 
 /// The runtime of one process: its ledger and its setup.

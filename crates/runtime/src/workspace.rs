@@ -31,7 +31,27 @@ impl Workspace {
         let id = WorkspaceId::of_canonical_path(&path);
         let home = setup.state_dir.join("homes").join(id.as_str());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&home)?;
+        for (name, target) in setup.toolchains.iter().flat_map(|toolchain| &toolchain.links) {
+            link_packages(&home.join(name), target)?;
+        }
         Ok(Ok(Self { path, id, home }))
+    }
+}
+
+/// What is there already stays: the home belongs to what runs in the workspace.
+fn link_packages(link: &Path, target: &Path) -> io::Result<()> {
+    if link.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let Some(parent) = link.parent() else { return Ok(()) };
+    match fs::create_dir_all(parent).and_then(|()| std::os::unix::fs::symlink(target, link)) {
+        // Another start was faster, or a command has put something else in the way.
+        Err(error)
+            if !matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory) =>
+        {
+            Err(error)
+        }
+        _ => Ok(()),
     }
 }
 

@@ -164,7 +164,10 @@ pub(crate) fn attend(
     while !attendance.is_over() {
         attendance.turn(session)?;
     }
-    Ok(attendance.finish())
+    match attendance.stdout.lost().or(attendance.stderr.lost()) {
+        Some(errno) => Err(RunError::Output(errno.into())),
+        None => Ok(attendance.finish()),
+    }
 }
 
 /// Whether something can be read without waiting.

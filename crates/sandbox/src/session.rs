@@ -97,6 +97,8 @@ pub enum RunError {
     LeaderLost,
     #[error("cannot relay input and output")]
     Relay(#[source] io::Error),
+    #[error("the command ended, but its output could not be written")]
+    Output(#[source] io::Error),
 }
 
 /// A command that runs in the background of a session.

@@ -21,7 +21,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The exit code of `ringfence run` (DESIGN section 7).
+    /// The exit code of `ringfence run` (docs/errors.md).
     pub fn code(self) -> u8 {
         const ENOENT: i32 = 2;
         match self {

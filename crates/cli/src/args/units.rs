@@ -10,6 +10,8 @@ use ringfence_types::Bytes;
 pub(crate) enum UnitError {
     #[error("`{0}` is not a size; write for example 512m or 2g")]
     Size(String),
+    #[error("`{0}` is too little memory to start anything; the least is 8m")]
+    Memory(String),
     #[error("`{0}` is not a time; write for example 30s, 5m or 500ms")]
     Duration(String),
     #[error("`{0}` is not a number of cores; write for example 2 or 0.5")]
@@ -38,6 +40,13 @@ impl FromStr for Size {
         let number: u64 = digits.parse().map_err(|_not_a_number| wrong())?;
         number.checked_mul(factor).filter(|bytes| *bytes > 0).map(Self).ok_or_else(wrong)
     }
+}
+
+/// Less than this does not even start a program.
+pub(crate) fn memory(text: &str) -> Result<Size, UnitError> {
+    const LEAST: u64 = 8 << 20;
+    text.parse::<Size>()
+        .and_then(|size| if size.0 < LEAST { Err(UnitError::Memory(text.to_owned())) } else { Ok(size) })
 }
 
 /// Milliseconds, from `500ms`, `30s`, `5m`, `1h`, or plain seconds.

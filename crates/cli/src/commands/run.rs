@@ -162,7 +162,12 @@ fn limits(run: &Run) -> Limits {
         file_size_bytes: run.file_size.map_or(default.file_size_bytes, |size| size.0),
         tmp_bytes: run.tmp_size.map_or(default.tmp_bytes, |size| size.0),
         wall_ms: run.timeout.map(|time| time.0),
-        output_bytes: run.output.map_or(default.output_bytes, |size| size.0),
+        // What is captured is held in memory; what is passed on belongs to whoever reads it, whole.
+        output_bytes: match run.output {
+            Some(size) => size.0,
+            None if run.json => default.output_bytes,
+            None => u64::MAX,
+        },
     }
 }
 
@@ -200,6 +205,10 @@ fn explain(run: &Run, outcome: &Outcome) {
     if let Exit::NotExecuted { errno } = outcome.exit {
         let why = std::io::Error::from_raw_os_error(errno);
         note!("ringfence: cannot execute `{program}` inside the fence: {why}");
+        if let Some(found) = run.argv.first().and_then(|name| host::on_path(Path::new(name))) {
+            let directory = found.parent().map(|parent| Bytes::from(parent).display()).unwrap_or_default();
+            note!("  hint: the host has it in `{directory}`; `--read DIR` shows a directory inside");
+        }
     }
     if let Some(limit) = outcome.limit_hit {
         note!("ringfence: the {} limit was reached{}", limit, raise(limit));

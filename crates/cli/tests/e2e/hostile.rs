@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -163,4 +164,75 @@ fn what_the_host_replaces_during_a_session_is_held_again() {
     assert!(config.contains("from-the-host") && !config.contains("evil"), "{config}");
     assert!(!done.text().contains("leak-new"), "{}", done.text());
     assert_eq!(world.read(".git/hooks/pre-commit"), None);
+}
+
+/// A repository and its linked worktree are two workspaces with one git directory: when one session ends, the other
+/// must not lose what holds its protected names.
+#[test]
+fn sessions_that_share_a_git_directory_hold_it_together() {
+    let world = World::new();
+    world.repository();
+    let tree = world.beside("trees").join("linked");
+    world.git(&world.workspace.clone(), &["worktree", "add", "-q", tree.to_str().unwrap()]);
+    let start = |directory: &Path, script: &str| {
+        let mut command = world.ringfence();
+        command.current_dir(directory).args(["run", "--", "sh", "-c", script]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let wait = |name: &str| format!("echo up > {name}.up; while [ ! -e {name}.go ]; do sleep 0.02; done; ");
+    let first = start(&world.workspace, &wait("first"));
+    eventually("the first session is up", || world.read("first.up").is_some());
+    let common = world.workspace.join(".git");
+    let attack = format!(
+        "echo ../evil > {0}/commondir; mkdir -p {0}/hooks; echo evil > {0}/hooks/pre-commit",
+        common.display()
+    );
+    let second = start(&tree, &format!("{} {attack}", wait("second")));
+    eventually("the second session is up", || tree.join("second.up").exists());
+    world.write("first.go", "");
+    collect(first);
+    fs::write(tree.join("second.go"), "").unwrap();
+    collect(second);
+    assert!(!common.join("commondir").exists(), "{:?}", fs::read_to_string(common.join("commondir")));
+    assert!(!common.join("hooks/pre-commit").exists());
+    assert!(world.git(&world.workspace.clone(), &["status", "--short"]).contains("first"));
+}
+
+#[test]
+fn a_directory_that_cannot_be_entered_does_not_blind_the_next_call() {
+    let world = World::new();
+    world.write("d/e/.env", "leak-1");
+    world.write("p/q/.vscode/tasks.json", "{}");
+    world.write("h/.env", "leak-2");
+    fs::hard_link(world.workspace.join("h/.env"), world.workspace.join("other")).unwrap();
+    world.sh("chmod 400 d h p; true");
+    let second = world.sh("chmod 700 d h p; cat d/e/.env other; echo evil > p/q/.vscode/tasks.json; true");
+    for directory in ["d", "h", "p"] {
+        fs::set_permissions(world.workspace.join(directory), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    assert!(!second.text().contains("leak-1"), "{}", second.text());
+    assert_eq!(world.read("p/q/.vscode/tasks.json").as_deref(), Some("{}"));
+}
+
+#[test]
+fn every_link_on_the_way_to_a_hidden_file_is_held() {
+    let world = World::new();
+    world.write("c/y", "leak-chain");
+    world.write("realdir/k", "leak-through");
+    for (target, link) in [("y", "c/x"), ("x", "c/.env"), ("realdir", "dl"), ("dl/k", ".env.prod")] {
+        symlink(target, world.workspace.join(link)).unwrap();
+    }
+    world.sh("rm c/x c/.env dl .env.prod; mv c c2; true");
+    let second = world.sh("cat c/y c2/y realdir/k; true");
+    assert!(!second.text().contains("leak-"), "{}", second.text());
+}
+
+#[test]
+fn lower_limits_of_the_caller_are_kept_and_nothing_else_changes() {
+    let world = World::new();
+    for limits in ["ulimit -c 0", "ulimit -n 128", "ulimit -t 100", "ulimit -i 200"] {
+        let script = format!("{limits}; exec $RINGFENCE run -- sh -c 'echo works'");
+        let done = finish(world.host("/bin/bash").args(["-c", &script]), b"");
+        assert_eq!(done.text(), "works\n", "{limits}: {}", done.err);
+    }
 }

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_authz::{Grant, Permissions, View as GrantedView};
 use ringfence_ledger::Receipt;
@@ -101,9 +101,19 @@ fn floor_refusal(tried: &[String]) -> Refusal {
     }
 }
 
+/// What even a command that sees the whole machine must not touch: the record, and what others hold.
+fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
+    let files = ["ledger.db", "ledger.db-wal", "ledger.db-shm", "placeholders"];
+    files.iter().map(|name| state_dir.join(name)).chain([config_dir.to_owned()]).collect()
+}
+
 fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend) -> Spec {
     let setup = &session.runtime.setup;
-    let hidden = permissions.hidden.iter().map(|path| PathBuf::from(path.as_path())).collect();
+    let mut hidden: Vec<PathBuf> =
+        permissions.hidden.iter().map(|path| PathBuf::from(path.as_path())).collect();
+    if !hidden.is_empty() {
+        hidden.extend(own_state(&setup.state_dir, &setup.config_dir));
+    }
     Spec {
         backend,
         roots: permissions.roots.clone(),

@@ -7,7 +7,7 @@ use ringfence_types::{Call, Exec, Outcome};
 use super::decided::chain;
 use super::file;
 use super::settled::{Settled, Settling};
-use crate::environment;
+use crate::environment::{self, Ground};
 use crate::session::AgentSession;
 
 /// Under way. What is executed is what was judged: the call inside the grant.
@@ -42,8 +42,8 @@ fn execute(
     io.timeout = limits.wall_ms.map(Duration::from_millis);
     io.output_bytes = limits.output_bytes;
     let Some(sandbox) = session.sandbox.as_mut() else { return Err(RunError::SandboxEnded) };
-    let backend = sandbox.posture().backend;
-    let mut env = environment::of_command(&session.runtime.setup, &session.workspace, &session.id, backend);
+    let ground = Ground::of(sandbox.posture().backend, grant.permissions().view);
+    let mut env = environment::of_command(&session.runtime.setup, &session.workspace, &session.id, ground);
     env = ringfence_authz::env::merge(env, &exec.env);
     let command = Command { argv: exec.argv.clone(), env, cwd: exec.cwd.as_path().to_owned() };
     let answer = sandbox.run(&command, io);

@@ -27,6 +27,9 @@ use crate::spec::{HOME_INSIDE, Spec, View};
 use crate::survey::{Rules, SurveyedRoot};
 use crate::system::{self, Entry};
 
+/// Names of scratch directories begin with this and the process they belong to.
+const SCRATCH: &str = "bubblewrap-";
+
 /// Never looked up on a PATH that a workspace could be on.
 const PROGRAMS: [&str; 2] = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"];
 
@@ -44,6 +47,7 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
             "it cannot hold the symbolic link `{link}`, only what it points at"
         )));
     }
+    sweep_scratch(&spec.registry);
     let scratch = Scratch::make(spec, &surroundings.survey.roots).map_err(StartError::Spawn)?;
     let arguments = arguments(spec, &surroundings.survey.roots, &scratch)?;
     let launching = Launching::under(spec.backend, Cgroups::create(&spec.limits), |control| {
@@ -103,7 +107,9 @@ struct Scratch {
 impl Scratch {
     fn make(spec: &Spec, surveyed: &[SurveyedRoot]) -> io::Result<Self> {
         fs::create_dir_all(&spec.registry)?;
-        let directory = tempfile::Builder::new().prefix("bubblewrap-").tempdir_in(&spec.registry)?;
+        let directory = tempfile::Builder::new()
+            .prefix(&format!("{SCRATCH}{}-", std::process::id()))
+            .tempdir_in(&spec.registry)?;
         let scratch = Self { directory };
         fs::write(scratch.hidden_file(), "")?;
         fs::set_permissions(scratch.hidden_file(), fs::Permissions::from_mode(0o000))?;
@@ -139,6 +145,22 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // Removing the rest would look into it first, which only root may.
         let _gone = fs::remove_dir(self.hidden_directory());
+    }
+}
+
+/// Removes the scratch directories of processes that are gone.
+pub(crate) fn sweep_scratch(registry: &Path) {
+    let Ok(entries) = fs::read_dir(registry) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner =
+            name.to_str().and_then(|name| name.strip_prefix(SCRATCH)?.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            let hidden = entry.path().join("hidden-directory");
+            // What cannot be removed stays for the next time.
+            let _opened = fs::set_permissions(hidden, fs::Permissions::from_mode(0o700));
+            let _removed = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -146,6 +146,8 @@ pub(super) struct Outward<'a> {
     digest: Sha256,
     /// Nobody is left who could write more.
     no_more: bool,
+    /// Why bytes could not be delivered, other than that nobody reads.
+    lost: Option<Errno>,
 }
 
 impl<'a> Outward<'a> {
@@ -159,6 +161,7 @@ impl<'a> Outward<'a> {
             summary: StreamSummary::default(),
             digest: Sha256::new(),
             no_more: false,
+            lost: None,
         }
     }
 
@@ -169,6 +172,10 @@ impl<'a> Outward<'a> {
             self.source = Some(master);
         }
         terminal
+    }
+
+    pub(super) fn lost(&self) -> Option<Errno> {
+        self.lost
     }
 
     pub(super) fn expect_no_more(&mut self) {
@@ -245,8 +252,9 @@ impl<'a> Outward<'a> {
                 Ok(length) => self.pending.advance(length),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
-                // Nobody reads: the command is told the same way, by its own pipe.
-                Err(_) => {
+                // The command is told the same way, by its own pipe.
+                Err(errno) => {
+                    self.lost = (errno != Errno::PIPE).then_some(errno);
                     self.pending.clear();
                     self.source = None;
                 }

@@ -140,7 +140,9 @@ fn names_that_are_not_utf8_are_kept() {
 #[test]
 fn large_or_unterminated_pem_files_are_hidden() {
     let bench = Bench::new();
-    bench.write("big.pem", &CERTIFICATE.repeat(48_000)).write("cut.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n");
+    bench
+        .write("big.pem", &CERTIFICATE.repeat(48_000))
+        .write("cut.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n");
     assert_eq!(bench.survey().masks, paths(&["big.pem", "cut.pem"]));
 }
 
