@@ -85,7 +85,7 @@ fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
 // PRIVILEGE: all capabilities over the new namespaces (or none at all, where none were made).
 /// Applies every operation of the plan up to and including the switch of the root.
 pub(crate) fn build_root(plan: &Plan<'_>) -> Result<(), Failure> {
-    let mut builder = Builder { beneath: -1 };
+    let mut builder = Builder { beneath: -1, hidden: [-1; 2] };
     let mut operations = plan.operations();
     let mut index = 0;
     while let Ok(Some(op)) = operations.next_op() {
@@ -98,6 +98,8 @@ pub(crate) fn build_root(plan: &Plan<'_>) -> Result<(), Failure> {
 struct Builder {
     /// The root that relative operations are resolved beneath.
     beneath: i32,
+    /// The hidden file and the hidden directory, once they have been opened: there may be thousands to cover.
+    hidden: [i32; 2],
 }
 
 impl Builder {
@@ -163,13 +165,23 @@ impl Builder {
         answer
     }
 
-    fn mask(&self, path: &CStr) -> Result<(), Errno> {
+    fn mask(&mut self, path: &CStr) -> Result<(), Errno> {
         let object = sys::open_beneath(self.beneath, path)?;
-        let found = sys::look_at(object);
-        let hidden = found.map(|found| if found.directory { HIDDEN_DIRECTORY } else { HIDDEN_FILE });
-        let answer = hidden.and_then(|hidden| cover_descriptor(object, hidden));
+        let answer = sys::look_at(object)
+            .and_then(|found| self.hidden(&found))
+            .and_then(|hidden| cover_with(object, hidden));
         sys::close(object);
         answer
+    }
+
+    fn hidden(&mut self, like: &sys::Object) -> Result<i32, Errno> {
+        let [file_slot, directory_slot] = &mut self.hidden;
+        let (slot, path) =
+            if like.directory { (directory_slot, HIDDEN_DIRECTORY) } else { (file_slot, HIDDEN_FILE) };
+        if *slot < 0 {
+            *slot = sys::open(libc::AT_FDCWD, path, libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0)?;
+        }
+        Ok(*slot)
     }
 }
 
@@ -187,9 +199,13 @@ fn rebind_descriptor(object: i32, attributes: u64) -> Result<(), Errno> {
 /// Mounts a file or directory of the (sealed, hence read-only) skeleton over `object`.
 fn cover_descriptor(object: i32, source: &CStr) -> Result<(), Errno> {
     let source = sys::open(libc::AT_FDCWD, source, libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0)?;
-    let tree = sys::clone_tree(source);
+    let answer = cover_with(object, source);
     sys::close(source);
-    let tree = tree?;
+    answer
+}
+
+fn cover_with(object: i32, source: i32) -> Result<(), Errno> {
+    let tree = sys::clone_tree(source)?;
     let answer = sys::attach_tree(tree, object);
     sys::close(tree);
     answer

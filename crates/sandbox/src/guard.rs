@@ -11,8 +11,9 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::Message;
@@ -29,37 +30,62 @@ use crate::session::StartError;
 use crate::survey::SurveyedRoot;
 
 /// How long a replaced file may stay open. A command that ends sooner is never looked at.
-const ROUND: Duration = Duration::from_millis(25);
+pub(crate) const ROUND: Duration = Duration::from_millis(25);
 
 /// Looking must not cost more than a small part of a processor, however much there is to look at.
 const PATHS_PER_ROUND: usize = 500;
 
-/// A watching thread. Dropping it ends it.
+/// Looks after the held paths of one session: whoever attends a command calls [`Guard::look`] every [`ROUND`]; while
+/// commands run in the background a thread does.
 #[derive(Debug)]
 pub(crate) struct Guard {
+    watch: Arc<Mutex<Watch>>,
+    background: Option<Background>,
+}
+
+#[derive(Debug)]
+struct Background {
     /// Dropped to end the thread.
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Guard {
-    /// Watches `roots`; `init` is killed when something can no longer be held.
-    pub(crate) fn start(
-        namespaces: Namespaces,
-        init: OwnedFd,
-        roots: &[SurveyedRoot],
-    ) -> std::io::Result<Self> {
-        let places = places(roots);
+    /// `init` is killed when something can no longer be held.
+    pub(crate) fn new(namespaces: Namespaces, init: OwnedFd, roots: &[SurveyedRoot]) -> Self {
+        let (places, since) = (places(roots), SystemTime::now());
+        let looked = Instant::now();
+        let watch = Watch { namespaces, init, places, since, looked, seen: HashMap::new(), rounds: 0 };
+        Self { watch: Arc::new(Mutex::new(watch)), background: None }
+    }
+
+    /// One round, unless there has just been one: before a command and while it runs.
+    pub(crate) fn look(&self) {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if watch.looked.elapsed() >= ROUND {
+            watch.look();
+        }
+    }
+
+    /// From now on a thread looks, too.
+    pub(crate) fn keep_looking(&mut self) -> std::io::Result<()> {
+        if self.background.is_some() {
+            return Ok(());
+        }
         let (stop, stopped) = mpsc::channel();
-        let watch = Watch { namespaces, init, places, seen: HashMap::new() };
-        let thread = std::thread::Builder::new()
-            .name("ringfence-guard".to_owned())
-            .spawn(move || watch.run(&stopped))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        let watch = Arc::clone(&self.watch);
+        let rounds = move || {
+            while stopped.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
+                watch.lock().unwrap_or_else(PoisonError::into_inner).look();
+            }
+        };
+        let thread = std::thread::Builder::new().name("ringfence-guard".to_owned()).spawn(rounds)?;
+        self.background = Some(Background { stop: Some(stop), thread: Some(thread) });
+        Ok(())
     }
 }
 
-impl Drop for Guard {
+impl Drop for Background {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -96,43 +122,57 @@ fn places(roots: &[SurveyedRoot]) -> Vec<Place> {
 }
 
 /// Which object is at a path. The time of birth tells one inode from the next that has its number.
-type Identity = (u32, u32, u64, i64, u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: (u32, u32),
+    inode: u64,
+    born: i64,
+    born_ns: u32,
+}
 
+#[derive(Debug)]
 struct Watch {
     namespaces: Namespaces,
     init: OwnedFd,
     places: Vec<Place>,
+    /// When everything was mounted: what is younger has come since.
+    since: SystemTime,
+    looked: Instant,
     seen: HashMap<usize, Identity>,
+    rounds: usize,
 }
 
 impl Watch {
-    fn run(mut self, stopped: &mpsc::Receiver<()>) {
-        self.remember();
-        let rounds = u32::try_from(self.places.len() / PATHS_PER_ROUND).unwrap_or(u32::MAX).saturating_add(1);
-        while stopped.recv_timeout(ROUND.saturating_mul(rounds)) == Err(RecvTimeoutError::Timeout) {
-            for index in self.replaced() {
-                if self.places.get(index).is_some_and(|place| self.repair(place).is_err()) {
-                    // Not held any more: nothing inside may go on.
-                    let _gone = rustix::process::pidfd_send_signal(&self.init, Signal::KILL);
-                    return;
-                }
+    fn look(&mut self) {
+        self.rounds += 1;
+        self.looked = Instant::now();
+        let pace = self.places.len() / PATHS_PER_ROUND + 1;
+        if !self.rounds.is_multiple_of(pace) {
+            return;
+        }
+        for index in self.replaced() {
+            if self.places.get(index).is_some_and(|place| self.repair(place).is_err()) {
+                // Not held any more: nothing inside may go on.
+                let _gone = rustix::process::pidfd_send_signal(&self.init, Signal::KILL);
+                return;
             }
         }
     }
 
-    fn remember(&mut self) {
-        let seen =
-            self.places.iter().enumerate().filter_map(|(index, place)| Some((index, identity(place)?)));
-        self.seen = seen.collect();
-    }
-
-    /// What is there and is not what was there.
+    /// What is there and is not what was there; in the first round, what is younger than the session.
     fn replaced(&mut self) -> Vec<usize> {
+        let since = self
+            .since
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs().cast_signed());
         let mut found = Vec::new();
         for (index, place) in self.places.iter().enumerate() {
-            if let Some(now) = identity(place)
-                && self.seen.insert(index, now) != Some(now)
-            {
+            let Some(now) = identity(place) else { continue };
+            let replaced = match self.seen.insert(index, now) {
+                Some(before) => before != now,
+                None => self.rounds > 1 || now.born >= since,
+            };
+            if replaced {
                 found.push(index);
             }
         }
@@ -162,5 +202,10 @@ fn identity(place: &Place) -> Option<Identity> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let found = rustix::fs::statx(rustix::fs::CWD, place.root.join(&place.path), flags, wanted).ok()?;
     let born = found.stx_btime;
-    Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino, born.tv_sec, born.tv_nsec))
+    Some(Identity {
+        device: (found.stx_dev_major, found.stx_dev_minor),
+        inode: found.stx_ino,
+        born: born.tv_sec,
+        born_ns: born.tv_nsec,
+    })
 }

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
+use crate::guard::ROUND;
 use crate::session::{RunError, Session, Terminal};
 use pump::{Inward, Outward};
 
@@ -204,6 +205,8 @@ struct Attendance<'a> {
     errno: Option<i32>,
     status: Option<i32>,
     tmp_full: Option<LimitName>,
+    /// When to see whether the host has replaced something that is held.
+    look_at: Instant,
 }
 
 /// What to do when, if the command does not end by itself.
@@ -233,6 +236,7 @@ impl<'a> Attendance<'a> {
             errno: None,
             status: None,
             tmp_full: None,
+            look_at: started + ROUND,
         }
     }
 
@@ -253,6 +257,10 @@ impl<'a> Attendance<'a> {
         self.stdin.turn();
         self.stdout.turn();
         self.stderr.turn();
+        if let Some(guard) = session.guard().filter(|_| Instant::now() >= self.look_at) {
+            guard.look();
+            self.look_at = Instant::now() + ROUND;
+        }
         self.climb(session)
     }
 
@@ -264,7 +272,7 @@ impl<'a> Attendance<'a> {
         fds.extend(self.interrupts.iter().map(|i| PollFd::from_borrowed_fd(i.fd, PollFlags::IN)));
         let streams = [self.stdin.interest(), self.stdout.interest(), self.stderr.interest()];
         fds.extend(streams.into_iter().flatten().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
-        match rustix::event::poll(&mut fds, self.patience().as_ref()) {
+        match rustix::event::poll(&mut fds, self.patience(session).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(RunError::Relay(errno.into())),
         }
@@ -276,8 +284,9 @@ impl<'a> Attendance<'a> {
         Ok(Ready { control, signals })
     }
 
-    fn patience(&self) -> Option<Timespec> {
-        let steps = [self.ladder.terminate_at, self.ladder.kill_at, self.ladder.give_up_at];
+    fn patience(&self, session: &Session) -> Option<Timespec> {
+        let look_at = session.guard().map(|_| self.look_at);
+        let steps = [look_at, self.ladder.terminate_at, self.ladder.kill_at, self.ladder.give_up_at];
         let next = steps.into_iter().flatten().min()?;
         Some(timespec(next.saturating_duration_since(Instant::now())))
     }

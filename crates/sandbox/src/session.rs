@@ -44,8 +44,6 @@ pub enum StartError {
         #[source]
         errno: Errno,
     },
-    #[error("cannot watch the workspace for files that the host replaces")]
-    Watch(#[source] io::Error),
     #[error("the launcher of backend `{backend}` ended without a report")]
     NoReport { backend: Backend },
     #[error("the backend `{backend}` is not available: {reason}")]
@@ -120,7 +118,7 @@ pub struct Job {
 /// for; then nothing is left that could hold a control group or a placeholder.
 #[derive(Debug)]
 pub struct Session {
-    #[expect(dead_code, reason = "held for its drop: ends the watching thread before what it watches goes")]
+    /// First: its thread ends before what it watches goes.
     guard: Option<Guard>,
     control: Control,
     init: Init,
@@ -154,8 +152,7 @@ impl Session {
         let guard = match sealed.namespaces {
             Some(namespaces) if !surroundings.survey.roots.is_empty() => {
                 let init = sealed.init.pidfd.try_clone().map_err(StartError::Spawn)?;
-                let guard = Guard::start(namespaces, init, &surroundings.survey.roots);
-                Some(guard.map_err(StartError::Watch)?)
+                Some(Guard::new(namespaces, init, &surroundings.survey.roots))
             }
             _ => None,
         };
@@ -185,6 +182,9 @@ impl Session {
 
     /// Runs one command to its end, with everything it started gone when this returns.
     pub fn run(&mut self, command: &Command, io: Io<'_>) -> Result<Finished, RunError> {
+        if let Some(guard) = &self.guard {
+            guard.look();
+        }
         let wiring = relay::Wiring::new(&io).map_err(RunError::Relay)?;
         let id = self.request(command, &wiring.ask, &wiring.inside())?;
         let wiring = wiring.close_inside();
@@ -199,6 +199,9 @@ impl Session {
     pub fn spawn(&mut self, command: &Command, output: &OwnedFd) -> Result<JobId, RunError> {
         let null: OwnedFd = std::fs::File::open("/dev/null").map_err(RunError::Relay)?.into();
         let fds = [null.as_fd(), output.as_fd(), output.as_fd()];
+        if let Some(guard) = &mut self.guard {
+            guard.keep_looking().map_err(RunError::Relay)?;
+        }
         let id = self.request(command, &Terminal::default(), &fds)?;
         self.jobs.push(Job { id: JobId(id), argv: command.argv.clone(), status: None });
         Ok(JobId(id))
@@ -215,6 +218,10 @@ impl Session {
     /// Kills a background command and everything it started.
     pub fn kill(&mut self, job: JobId) -> Result<(), RunError> {
         self.control.send(Message::Kill { id: job.0 }, &[]).map_err(RunError::Control)
+    }
+
+    pub(crate) fn guard(&self) -> Option<&Guard> {
+        self.guard.as_ref()
     }
 
     /// Ends everything inside at once, whatever state it is in.
