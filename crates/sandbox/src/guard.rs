@@ -191,7 +191,11 @@ impl Watch {
         match launching::expect(&control, Backend::Native) {
             Ok((Message::Repaired, _)) => Ok(()),
             Ok(_) => Err(StartError::NoReport { backend: Backend::Native }),
-            Err(StartError::Step { step: Step::Protect | Step::Masks, errno: Errno::NOENT, .. }) => Ok(()),
+            Err(StartError::Step { step: Step::Protect | Step::Masks, errno: Errno::NOENT, .. })
+                if identity(place).is_none() =>
+            {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }

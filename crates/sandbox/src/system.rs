@@ -62,7 +62,7 @@ pub(crate) const ETC_HIDDEN: &[&str] = &["ssl/private", "pki/tls/private", "pki/
 
 /// Relative to /proc: what the kernel shows to root alone about the whole machine.
 pub(crate) const PROC_HIDDEN: &[&str] =
-    &["kcore", "keys", "kpagecgroup", "kpagecount", "kpageflags", "slabinfo", "timer_list", "vmallocinfo"];
+    &["kpagecgroup", "kpagecount", "kpageflags", "slabinfo", "timer_list", "vmallocinfo"];
 
 /// How one entry of the system gets into the new root.
 #[derive(Clone, Debug, PartialEq, Eq)]
