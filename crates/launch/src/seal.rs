@@ -22,9 +22,7 @@ pub(crate) fn achieved(plan: &Plan<'_>, prepared: &Prepared) -> Result<Achieved,
     let failed = Failure::at(Step::Report);
     let no_new_privs = sys::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0).map_err(&failed)? as u64;
     let seccomp_mode = sys::prctl(libc::PR_GET_SECCOMP, 0, 0).map_err(&failed)? as u64;
-    // Without namespaces an ordinary user cannot lower the bounding set; under no_new_privs it gives nothing.
-    let bounded = prepared.namespaces == 0 || !any_capability_left();
-    let empty = sys::capabilities_empty().map_err(&failed)? && bounded;
+    let empty = sys::capabilities_empty().map_err(&failed)? && !any_capability_left();
     let landlock = u64::from(first_ruleset(plan).is_some());
     Ok(Achieved {
         no_new_privs,

@@ -158,9 +158,10 @@ fn syscalls(evidence: &Evidence<'_>) -> Level {
     let Achieved { no_new_privs, seccomp_mode, capabilities_empty, .. } = evidence.achieved;
     match (no_new_privs, seccomp_mode, capabilities_empty) {
         (1, 2, 1) => enforced("seccomp, no_new_privs, no capabilities"),
-        (1, 2, _) => {
-            Level::Partial { by: "seccomp, no_new_privs".into(), missing: "capabilities remain".into() }
-        }
+        (1, 2, _) => Level::Partial {
+            by: "seccomp, no_new_privs".into(),
+            missing: "the bounding set keeps capabilities, which no_new_privs makes useless".into(),
+        },
         _ => absent("no seccomp filter is in force", "use a kernel with CONFIG_SECCOMP_FILTER"),
     }
 }

@@ -15,13 +15,8 @@ pub(crate) const SYSTEM_DIRECTORIES: &[&str] =
 const ETC: &[&str] = &[
     "alternatives",
     "bash.bashrc",
-    "bash_completion.d",
-    "ca-certificates",
-    "ca-certificates.conf",
     "debian_version",
     "fonts",
-    "gai.conf",
-    "host.conf",
     "inputrc",
     "java-17-openjdk",
     "java-21-openjdk",
@@ -30,8 +25,6 @@ const ETC: &[&str] = &[
     "ld.so.conf.d",
     "locale.alias",
     "localtime",
-    "magic",
-    "magic.mime",
     "maven",
     "mime.types",
     "os-release",
@@ -46,15 +39,12 @@ const ETC: &[&str] = &[
     "python3.12",
     "python3.13",
     "R",
-    "rpc",
     "services",
     "shells",
     "ssl",
     "terminfo",
     "timezone",
-    "xattr.conf",
     "xdg",
-    "xml",
 ];
 
 /// Relative to /etc, below the entries of `ETC`: private key stores of some distributions.

@@ -11,7 +11,7 @@ use ringfence_types::Control::{FsRead, Syscalls};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 
 use super::super::arena::Arena;
-use super::super::attempt::{Attempt, BASE, Body, Prop};
+use super::super::attempt::{Attempt, BASE, Body, Prop, Refusal};
 use super::super::evidence::Log;
 use super::super::judge;
 use super::c_path;
@@ -166,6 +166,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
             log.read("target", fs::read(arena.inside("notes/values.txt")));
         }),
         judge: |world, evidence| judge::leaked(world, evidence, "linked"),
+        refusal: Refusal::Holds,
         ..READ
     },
     Attempt {
