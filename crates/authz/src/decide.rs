@@ -12,7 +12,7 @@ use ringfence_types::{
 use crate::danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
 use crate::refuse::{Refuse as _, refuse};
 use crate::sensitive;
-use call::{Intent, is_plain_absolute, judge_exec, judge_file, judge_path};
+use call::{is_plain_absolute, judge_exec, judge_file};
 
 /// What the operator allows. Built from startup flags and configuration, never from a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,17 +104,6 @@ impl Grant {
     pub fn permissions(&self) -> &Permissions {
         &self.permissions
     }
-
-    /// Judges the file that was really opened. A link inside the workspace can lead from an ordinary name to a hidden
-    /// or protected one, and only whoever opened it knows where it led.
-    pub fn check_opened(&self, absolute: &Path) -> Result<Content, Refusal> {
-        match &self.action.call {
-            Call::File(file) => judge_path(&self.permissions, absolute, Intent::of(file)),
-            Call::Exec(_) => {
-                Err(refuse(RefusalCode::Malformed, "file.grant", "this grant is not for a file"))
-            }
-        }
-    }
 }
 
 /// What the sandbox may give one call.
@@ -125,8 +114,6 @@ pub struct Permissions {
     /// Sensitive roots that must not be visible inside, absolute.
     pub hidden: Vec<Bytes>,
     pub rules: WorkspaceRules,
-    /// For a file call: what the file must be.
-    pub content: Content,
     pub net: NetMode,
     pub limits: Limits,
     /// Controls that must be enforced. What the policy gives away on purpose is not in it.
@@ -149,13 +136,6 @@ pub enum WorkspaceRules {
     Waived,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
-    Any,
-    /// Whoever opens the file must prove that it holds a certificate or a public key and nothing else.
-    OnlyPublic,
-}
-
 pub fn decide(policy: &Policy, action: Action) -> Verdict {
     match judge(policy, &action) {
         Ok(permissions) => {
@@ -170,10 +150,10 @@ pub fn decide(policy: &Policy, action: Action) -> Verdict {
 fn judge(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
     check_policy(policy)?;
     check_roots(policy, &action.roots)?;
-    let mut permissions = ceiling(policy, action)?;
+    let permissions = ceiling(policy, action)?;
     match &action.call {
         Call::Exec(exec) => judge_exec(policy, exec, &permissions)?,
-        Call::File(file) => permissions.content = judge_file(policy, file, &permissions)?,
+        Call::File(file) => judge_file(policy, file, &permissions)?,
     }
     Ok(permissions)
 }
@@ -237,7 +217,6 @@ fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
         roots: action.roots.iter().map(|root| narrowed(policy.profile, root)).collect(),
         hidden: hidden_roots(policy, view, &action.roots)?,
         rules,
-        content: Content::Any,
         net,
         limits: policy.limits.clone(),
         floor: floor(policy, net),

@@ -27,6 +27,6 @@ pub mod sensitive;
 mod workspace;
 
 pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
-pub use decide::{Action, Content, Grant, Permissions, Policy, Verdict, View, WorkspaceRules, decide};
+pub use decide::{Action, Grant, Permissions, Policy, Verdict, View, WorkspaceRules, decide};
 pub use path_rules::{HiddenRule, PathRules};
 pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};

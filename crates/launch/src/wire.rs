@@ -20,9 +20,6 @@
 
 pub const MESSAGE_SIZE: usize = 64;
 
-/// How many control-group descriptors a `Start` may carry.
-pub const MAX_CGROUPS: usize = 4;
-
 /// Everything PID 1 reads back from the kernel about itself before it says `Ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Achieved {

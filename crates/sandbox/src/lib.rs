@@ -15,7 +15,6 @@ mod launcher;
 mod launching;
 pub mod placeholders;
 mod posture;
-pub mod probe;
 mod relay;
 pub mod seccomp;
 mod session;

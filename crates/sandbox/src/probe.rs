@@ -1,1 +1,0 @@
-//! What this machine can enforce, found out by trying.
