@@ -279,7 +279,7 @@ impl<'r> Tree<'r> {
     }
 
     fn refuse_hidden(&self, ask: &Ask<'_>, found: &Found<'_>) -> Result<(), FileError> {
-        let by_name = match self.rules.judge(&found.relative) {
+        let by_name = match found.plot.ground.judge(self.rules, &found.relative) {
             PathVerdict::Open => false,
             PathVerdict::Hidden => true,
             PathVerdict::HiddenUnlessPublic => !survey::is_public(&found.plot.ground, &found.relative),

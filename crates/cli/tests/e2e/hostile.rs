@@ -236,3 +236,18 @@ fn lower_limits_of_the_caller_are_kept_and_nothing_else_changes() {
         assert_eq!(done.text(), "works\n", "{limits}: {}", done.err);
     }
 }
+
+#[test]
+fn a_workspace_that_is_a_credential_directory_hides_what_such_a_directory_holds() {
+    let world = World::new();
+    let kube = world.workspace.join(".kube");
+    fs::create_dir(&kube).unwrap();
+    fs::write(kube.join("config"), "leak-kube").unwrap();
+    let mut command = world.ringfence();
+    command.args(["run", "--workspace"]).arg(&kube).args(["--", "cat", "config"]);
+    let inside = finish(&mut command, b"");
+    assert!(!inside.text().contains("leak-kube"), "{}", inside.text());
+    let mut command = world.ringfence();
+    command.args(["file", "read", "--workspace"]).arg(&kube).arg("config");
+    assert!(!finish(&mut command, b"").text().contains("leak-kube"));
+}

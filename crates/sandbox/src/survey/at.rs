@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use ringfence_types::PathVerdict;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::SurveyError;
+use super::{Rules, SurveyError};
 
 /// A root, held open.
 #[derive(Debug)]
@@ -41,6 +42,16 @@ impl Ground {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open", path))?;
         Ok(Self { path: path.to_owned(), fd })
+    }
+
+    /// What `rules` say about a file of this root. A root that is itself called `.ssh` or `.kube` counts as part of the
+    /// name: what is in it is what such a directory holds.
+    pub(crate) fn judge(&self, rules: &dyn Rules, relative: &Path) -> PathVerdict {
+        let verdict = rules.judge(relative);
+        match self.path.file_name().filter(|name| name.as_bytes().starts_with(b".")) {
+            Some(name) if verdict == PathVerdict::Open => rules.judge(&Path::new(name).join(relative)),
+            _ => verdict,
+        }
     }
 
     pub(super) fn probe(&self, relative: &Path) -> Result<Probe, SurveyError> {

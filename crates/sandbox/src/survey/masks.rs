@@ -69,7 +69,7 @@ impl Visitor for Sweep<'_> {
 
 impl Sweep<'_> {
     fn file(&mut self, entry: &Entry<'_>) {
-        let hidden = match self.rules.judge(entry.relative) {
+        let hidden = match self.ground.judge(self.rules, entry.relative) {
             PathVerdict::Open => false,
             PathVerdict::Hidden => true,
             PathVerdict::HiddenUnlessPublic => !is_public(self.ground, entry.relative),
@@ -92,7 +92,7 @@ impl Sweep<'_> {
 
     /// What a hidden name links to is what it would have given away.
     fn link(&mut self, entry: &Entry<'_>) {
-        let verdict = self.rules.judge(entry.relative);
+        let verdict = self.ground.judge(self.rules, entry.relative);
         if verdict == PathVerdict::Open {
             return;
         }
