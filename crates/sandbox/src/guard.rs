@@ -161,16 +161,15 @@ impl Watch {
 
     /// What is there and is not what was there; in the first round, what is younger than the session.
     fn replaced(&mut self) -> Vec<usize> {
-        let since = self
-            .since
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs().cast_signed());
+        let first = self.seen.is_empty();
+        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = (since.as_secs().cast_signed(), since.subsec_nanos());
         let mut found = Vec::new();
         for (index, place) in self.places.iter().enumerate() {
             let Some(now) = identity(place) else { continue };
             let replaced = match self.seen.insert(index, now) {
                 Some(before) => before != now,
-                None => self.rounds > 1 || now.born >= since,
+                None => !first || (now.born, now.born_ns) > since,
             };
             if replaced {
                 found.push(index);
@@ -212,4 +211,53 @@ fn identity(place: &Place) -> Option<Identity> {
         born: born.tv_sec,
         born_ns: born.tv_nsec,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn watch(root: &std::path::Path, names: &[String]) -> Watch {
+        let null = || OwnedFd::from(fs::File::open("/dev/null").unwrap());
+        let place =
+            |name: &String| Place { root: root.to_owned(), path: PathBuf::from(name), held: Held::Masked };
+        Watch {
+            namespaces: Namespaces { user: null(), mount: null() },
+            init: null(),
+            places: names.iter().map(place).collect(),
+            since: SystemTime::now() + Duration::from_secs(1),
+            looked: Instant::now(),
+            seen: HashMap::new(),
+            rounds: 0,
+        }
+    }
+
+    #[test]
+    fn only_what_was_replaced_is_mounted_again() {
+        let root = tempfile::tempdir().unwrap();
+        let names: Vec<String> = (0..PATHS_PER_ROUND + 100).map(|number| format!("{number}.key")).collect();
+        names.iter().for_each(|name| fs::write(root.path().join(name), "x").unwrap());
+        let mut watch = watch(root.path(), &names);
+        // With this many paths the first round that looks is not round one.
+        watch.rounds = 2;
+        assert_eq!(watch.replaced(), Vec::<usize>::new());
+        fs::write(root.path().join("new"), "y").unwrap();
+        fs::rename(root.path().join("new"), root.path().join("7.key")).unwrap();
+        fs::remove_file(root.path().join("9.key")).unwrap();
+        assert_eq!(watch.replaced(), [7]);
+        fs::write(root.path().join("9.key"), "z").unwrap();
+        assert_eq!(watch.replaced(), [9]);
+        assert_eq!(watch.replaced(), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn what_is_younger_than_the_session_was_replaced_before_the_first_look() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("a.key"), "x").unwrap();
+        let mut watch = watch(root.path(), &["a.key".to_owned()]);
+        watch.since = SystemTime::now() - Duration::from_secs(5);
+        assert_eq!(watch.replaced(), [0]);
+    }
 }
