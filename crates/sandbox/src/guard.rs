@@ -55,7 +55,8 @@ impl Guard {
     pub(crate) fn new(namespaces: Namespaces, init: OwnedFd, roots: &[SurveyedRoot]) -> Self {
         let (places, since) = (places(roots), SystemTime::now());
         let looked = Instant::now();
-        let watch = Watch { namespaces, init, places, since, looked, seen: HashMap::new(), rounds: 0 };
+        let watch =
+            Watch { namespaces, init, places, since, looked, seen: HashMap::new(), rounds: 0, lost: None };
         Self { watch: Arc::new(Mutex::new(watch)), background: None }
     }
 
@@ -65,6 +66,11 @@ impl Guard {
         if watch.looked.elapsed() >= ROUND {
             watch.look();
         }
+    }
+
+    /// What could not be held again, if that is why the session is over.
+    pub(crate) fn lost(&self) -> Option<PathBuf> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner).lost.clone()
     }
 
     /// From now on a thread looks, too.
@@ -140,6 +146,8 @@ struct Watch {
     looked: Instant,
     seen: HashMap<usize, Identity>,
     rounds: usize,
+    /// What could not be held again: the reason why the session is over.
+    lost: Option<PathBuf>,
 }
 
 impl Watch {
@@ -151,8 +159,10 @@ impl Watch {
             return;
         }
         for index in self.replaced() {
-            if self.places.get(index).is_some_and(|place| self.repair(place).is_err()) {
+            let Some(place) = self.places.get(index) else { continue };
+            if self.repair(place).is_err() {
                 // Not held any more: nothing inside may go on.
+                self.lost = Some(place.root.join(&place.path));
                 let _gone = rustix::process::pidfd_send_signal(&self.init, Signal::KILL);
                 return;
             }
@@ -231,6 +241,7 @@ mod tests {
             looked: Instant::now(),
             seen: HashMap::new(),
             rounds: 0,
+            lost: None,
         }
     }
 

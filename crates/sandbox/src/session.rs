@@ -91,6 +91,11 @@ pub enum RunError {
     Control(#[source] Errno),
     #[error("the sandbox ended while the command was running")]
     SandboxEnded,
+    #[error(
+        "the sandbox was ended: `{}` was replaced on the host and could not be held again",
+        ringfence_types::Bytes::from(path.as_path()).display()
+    )]
+    NotHeld { path: std::path::PathBuf },
     #[error("the sandbox was ended because a command killed its own supervisor")]
     LeaderLost,
     #[error("cannot relay input and output")]
@@ -254,7 +259,7 @@ impl Session {
     pub(crate) fn next_event(&mut self) -> Result<Option<(Message, Option<OwnedFd>)>, RunError> {
         let (message, fd) = match self.control.receive().map_err(RunError::Control)? {
             Received::Message(message, fd) => (message, fd),
-            Received::End => return Err(RunError::SandboxEnded),
+            Received::End => return Err(self.why_it_ended()),
         };
         match message {
             Message::LeaderLost { .. } => Err(RunError::LeaderLost),
@@ -262,6 +267,11 @@ impl Session {
             Message::NotExecuted { id, .. } if self.jobs.iter().any(|job| job.id.0 == id) => Ok(None),
             message => Ok(Some((message, fd))),
         }
+    }
+
+    fn why_it_ended(&self) -> RunError {
+        let lost = self.guard.as_ref().and_then(Guard::lost);
+        lost.map_or(RunError::SandboxEnded, |path| RunError::NotHeld { path })
     }
 
     fn note_job(&mut self, id: u64, status: u64) -> bool {
