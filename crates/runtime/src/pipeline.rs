@@ -14,6 +14,13 @@
 //! use ringfence_runtime::pipeline::Admitted;
 //! fn sneak() -> Admitted { Admitted { ..unimplemented!() } }
 //! ```
+//!
+//! Nor does a session hand out its sandbox, in which anything could be run unrecorded:
+//!
+//! ```compile_fail
+//! use ringfence_runtime::AgentSession;
+//! fn sneak(session: &mut AgentSession<'_>) { session.sandbox.take(); }
+//! ```
 
 mod admitted;
 mod authenticated;

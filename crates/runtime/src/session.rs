@@ -134,11 +134,6 @@ impl AgentSession<'_> {
         pipeline::run(Received::new(call), self, io)
     }
 
-    /// The sandbox of this session once it runs; for jobs and posture.
-    pub fn sandbox(&mut self) -> Option<&mut Sandbox> {
-        self.sandbox.as_mut()
-    }
-
     pub(crate) fn all_roots(&self) -> Vec<Root> {
         let access = match self.policy.profile {
             Profile::Review => Access::Read,

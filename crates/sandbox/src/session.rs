@@ -141,6 +141,11 @@ pub struct Session {
 impl Session {
     /// Starts a sandbox as `spec` says, with what `rules` hide and protect in its workspace.
     pub fn start(spec: &Spec, rules: &dyn Rules) -> Result<Self, StartError> {
+        if let Some(root) = spec.closed_inside_another() {
+            let root = root.path.display();
+            let reason = format!("the root `{root}` is to be closed, but lies inside one that is open");
+            return Err(StartError::Unavailable { backend: spec.backend, reason });
+        }
         match spec.backend {
             Backend::Native => backend::native::start(spec, rules),
             Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),

@@ -55,6 +55,15 @@ impl Spec {
         self.roots.first().map(|root| root.path.as_path())
     }
 
+    /// A root that is to be closed and would still be reached through another: nothing here can close it.
+    pub(crate) fn closed_inside_another(&self) -> Option<&Root> {
+        let open = |path: &Path| {
+            let roots = self.roots.iter().filter(|root| root.access != Access::None);
+            roots.map(|root| root.path.as_path()).any(|root| path.starts_with(root))
+        };
+        self.roots.iter().find(|root| root.access == Access::None && open(root.path.as_path()))
+    }
+
     pub fn writable_roots(&self) -> impl Iterator<Item = &Root> {
         self.roots.iter().filter(|root| root.access == Access::Write)
     }

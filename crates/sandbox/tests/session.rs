@@ -111,6 +111,15 @@ fn a_step_that_fails_is_named_and_nothing_runs() {
     assert!(!world.path("workspace/.claude").exists(), "a ghost was left");
 }
 
+#[test]
+fn a_root_that_cannot_be_closed_is_refused() {
+    let world = World::new();
+    let mut spec = world.spec();
+    fs::create_dir(world.path("workspace/closed")).unwrap();
+    spec.roots.push(Root { path: Bytes::from(world.path("workspace/closed")), access: Access::None });
+    assert!(matches!(Session::start(&spec, &NoRules), Err(StartError::Unavailable { .. })));
+}
+
 /// A workspace is judged by its canonical path; if a link is put into that path before it is mounted, the mount must
 /// not follow it.
 #[test]

@@ -43,7 +43,12 @@ fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
-    let cwd = std::env::current_dir().unwrap_or_default();
+    let cwd = match std::env::current_dir() {
+        Ok(cwd) => cwd,
+        Err(error) => {
+            return error::failed_text(&format!("cannot tell the current directory: {error}"), None);
+        }
+    };
     let workspace =
         place.workspace.clone().unwrap_or_else(|| host::default_workspace(&cwd, environment.home.as_deref()));
     let mut policy = Policy::new(place.profile);
