@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::Message;
@@ -52,11 +52,9 @@ struct Background {
 
 impl Guard {
     /// `init` is killed when something can no longer be held.
-    pub(crate) fn new(namespaces: Namespaces, init: OwnedFd, roots: &[SurveyedRoot]) -> Self {
-        let (places, since) = (places(roots), SystemTime::now());
-        let looked = Instant::now();
-        let watch =
-            Watch { namespaces, init, places, since, looked, seen: HashMap::new(), rounds: 0, lost: None };
+    pub(crate) fn new(namespaces: Namespaces, init: OwnedFd, remembered: Remembered) -> Self {
+        let Remembered { places, seen } = remembered;
+        let watch = Watch { namespaces, init, places, looked: Instant::now(), seen, rounds: 0, lost: None };
         Self { watch: Arc::new(Mutex::new(watch)), background: None }
     }
 
@@ -101,6 +99,22 @@ impl Drop for Background {
     }
 }
 
+/// What is to be held, as it was before anything was mounted on it: whatever comes later is a replacement.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    places: Vec<Place>,
+    seen: HashMap<usize, Identity>,
+}
+
+impl Remembered {
+    pub(crate) fn of(roots: &[SurveyedRoot]) -> Self {
+        let places = places(roots);
+        let seen =
+            places.iter().enumerate().filter_map(|(index, place)| Some((index, identity(place)?))).collect();
+        Self { places, seen }
+    }
+}
+
 /// Where a held path is, and how it is held.
 #[derive(Debug)]
 struct Place {
@@ -141,8 +155,6 @@ struct Watch {
     namespaces: Namespaces,
     init: OwnedFd,
     places: Vec<Place>,
-    /// When everything was mounted: what is younger has come since.
-    since: SystemTime,
     looked: Instant,
     seen: HashMap<usize, Identity>,
     rounds: usize,
@@ -169,19 +181,13 @@ impl Watch {
         }
     }
 
-    /// What is there and is not what was there; in the first round, what is younger than the session.
+    /// What is there and is not what was there.
     fn replaced(&mut self) -> Vec<usize> {
-        let first = self.seen.is_empty();
-        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let since = (since.as_secs().cast_signed(), since.subsec_nanos());
         let mut found = Vec::new();
         for (index, place) in self.places.iter().enumerate() {
-            let Some(now) = identity(place) else { continue };
-            let replaced = match self.seen.insert(index, now) {
-                Some(before) => before != now,
-                None => !first || (now.born, now.born_ns) > since,
-            };
-            if replaced {
+            if let Some(now) = identity(place)
+                && self.seen.insert(index, now) != Some(now)
+            {
                 found.push(index);
             }
         }
@@ -229,30 +235,18 @@ mod tests {
 
     use super::*;
 
-    fn watch(root: &std::path::Path, names: &[String]) -> Watch {
-        let null = || OwnedFd::from(fs::File::open("/dev/null").unwrap());
-        let place =
-            |name: &String| Place { root: root.to_owned(), path: PathBuf::from(name), held: Held::Masked };
-        Watch {
-            namespaces: Namespaces { user: null(), mount: null() },
-            init: null(),
-            places: names.iter().map(place).collect(),
-            since: SystemTime::now() + Duration::from_secs(1),
-            looked: Instant::now(),
-            seen: HashMap::new(),
-            rounds: 0,
-            lost: None,
-        }
-    }
-
     #[test]
     fn only_what_was_replaced_is_mounted_again() {
         let root = tempfile::tempdir().unwrap();
-        let names: Vec<String> = (0..PATHS_PER_ROUND + 100).map(|number| format!("{number}.key")).collect();
+        let names: Vec<PathBuf> =
+            (0..PATHS_PER_ROUND + 100).map(|number| PathBuf::from(format!("{number}.key"))).collect();
         names.iter().for_each(|name| fs::write(root.path().join(name), "x").unwrap());
-        let mut watch = watch(root.path(), &names);
-        // With this many paths the first round that looks is not round one.
-        watch.rounds = 2;
+        let surveyed = SurveyedRoot { path: root.path().to_owned(), masks: names, ..SurveyedRoot::default() };
+        let Remembered { places, seen } = Remembered::of(&[surveyed]);
+        let null = || OwnedFd::from(fs::File::open("/dev/null").unwrap());
+        let namespaces = Namespaces { user: null(), mount: null() };
+        let looked = Instant::now();
+        let mut watch = Watch { namespaces, init: null(), places, looked, seen, rounds: 0, lost: None };
         assert_eq!(watch.replaced(), Vec::<usize>::new());
         fs::write(root.path().join("new"), "y").unwrap();
         fs::rename(root.path().join("new"), root.path().join("7.key")).unwrap();
@@ -261,14 +255,5 @@ mod tests {
         fs::write(root.path().join("9.key"), "z").unwrap();
         assert_eq!(watch.replaced(), [9]);
         assert_eq!(watch.replaced(), Vec::<usize>::new());
-    }
-
-    #[test]
-    fn what_is_younger_than_the_session_was_replaced_before_the_first_look() {
-        let root = tempfile::tempdir().unwrap();
-        fs::write(root.path().join("a.key"), "x").unwrap();
-        let mut watch = watch(root.path(), &["a.key".to_owned()]);
-        watch.since = SystemTime::now() - Duration::from_secs(5);
-        assert_eq!(watch.replaced(), [0]);
     }
 }

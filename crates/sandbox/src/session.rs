@@ -162,7 +162,7 @@ impl Session {
         let guard = match sealed.namespaces {
             Some(namespaces) if !surroundings.survey.roots.is_empty() => {
                 let init = sealed.init.pidfd.try_clone().map_err(StartError::Spawn)?;
-                Some(Guard::new(namespaces, init, &surroundings.survey.roots))
+                Some(Guard::new(namespaces, init, surroundings.remembered))
             }
             _ => None,
         };

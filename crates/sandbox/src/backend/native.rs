@@ -6,6 +6,7 @@ use ringfence_types::{Access, NetMode};
 
 use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
+use crate::guard::Remembered;
 use crate::landlock;
 use crate::launching::Launching;
 use crate::placeholders::{Overlap, Placeholders};
@@ -45,12 +46,13 @@ fn namespaces(net: NetMode) -> u64 {
 pub(crate) struct Surroundings {
     pub(crate) survey: Survey,
     pub(crate) placeholders: Option<Placeholders>,
+    pub(crate) remembered: Remembered,
 }
 
 impl Surroundings {
     pub(crate) fn look(spec: &Spec, rules: &dyn Rules) -> Result<Self, StartError> {
         if !matches!(spec.view, View::Constructed) {
-            return Ok(Self { survey: Survey::default(), placeholders: None });
+            return Ok(Self::default());
         }
         let roots: Vec<&Path> = surveyable(spec).collect();
         let all: Vec<PathBuf> = roots.iter().flat_map(|root| survey::roots(root)).collect();
@@ -64,7 +66,8 @@ impl Surroundings {
         for root in &mut survey.roots {
             placeholders.fill(root)?;
         }
-        Ok(Self { survey, placeholders: Some(placeholders) })
+        let remembered = Remembered::of(&survey.roots);
+        Ok(Self { survey, placeholders: Some(placeholders), remembered })
     }
 }
 
