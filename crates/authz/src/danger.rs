@@ -10,6 +10,8 @@ pub struct DangerFlags {
     pub danger: bool,
     /// `--allow-sensitive-roots`: the credential stores of the home directory are not hidden.
     pub allow_sensitive_roots: bool,
+    /// `--allow-denylisted-commands`: the built-in deny list of `listed` asks instead (S001-9).
+    pub allow_denylisted_commands: bool,
 }
 
 /// Everything that startup flags alone decide.
@@ -20,6 +22,13 @@ pub fn check_flags(flags: DangerFlags) -> Result<(), Refusal> {
             "`--allow-sensitive-roots` needs `--danger`",
         )
         .hint("add `--danger`, or leave `--allow-sensitive-roots` out"));
+    }
+    if flags.allow_denylisted_commands && !flags.danger {
+        return Err(missing_flag(
+            "flags.allow-denylisted-commands",
+            "`--allow-denylisted-commands` needs `--danger`",
+        )
+        .hint("add `--danger`, or leave `--allow-denylisted-commands` out"));
     }
     Ok(())
 }
@@ -68,8 +77,10 @@ fn missing_flag(rule: &str, message: &str) -> Refusal {
 mod tests {
     use super::*;
 
-    const BOTH: DangerFlags = DangerFlags { danger: true, allow_sensitive_roots: true };
-    const DANGER: DangerFlags = DangerFlags { danger: true, allow_sensitive_roots: false };
+    const BOTH: DangerFlags =
+        DangerFlags { danger: true, allow_sensitive_roots: true, allow_denylisted_commands: false };
+    const DANGER: DangerFlags =
+        DangerFlags { danger: true, allow_sensitive_roots: false, allow_denylisted_commands: false };
 
     #[test]
     fn s001_7_danger_needs_its_flag() {
@@ -99,10 +110,17 @@ mod tests {
 
     #[test]
     fn s001_8_sensitive_roots_need_danger_too() {
-        let alone = DangerFlags { danger: false, allow_sensitive_roots: true };
+        let alone = DangerFlags { allow_sensitive_roots: true, ..DangerFlags::default() };
         assert!(check_flags(alone).is_err());
         assert_eq!(check_flags(BOTH), Ok(()));
         assert_eq!(check_flags(DangerFlags::default()), Ok(()));
+    }
+
+    #[test]
+    fn s001_9_denylisted_commands_need_danger_too() {
+        let alone = DangerFlags { allow_denylisted_commands: true, ..DangerFlags::default() };
+        assert!(check_flags(alone).is_err());
+        assert_eq!(check_flags(DangerFlags { danger: true, ..alone }), Ok(()));
     }
 
     #[test]

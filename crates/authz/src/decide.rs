@@ -5,45 +5,19 @@ mod call;
 use std::path::{Path, PathBuf};
 
 use ringfence_types::{
-    Access, Backend, Bytes, Call, Control, Fingerprint, Layer, Limits, NetMode, Profile, Refusal,
-    RefusalCode, Root,
+    Access, ApprovalMode, Backend, Bytes, Call, Control, Decision, Fingerprint, Layer, Limits, NetMode,
+    Profile, Refusal, RefusalCode, Root,
 };
 
-use crate::danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
+use crate::danger::{check_backend, check_flags, check_net, check_profile};
+use crate::facts::Facts;
+use crate::judgement::{Aspect, Judgement, Part};
+use crate::paths::is_plain_absolute;
+use crate::policy::{Policy, net_ceiling};
 use crate::refuse::{Refuse as _, refuse};
+use crate::scene::Scene;
 use crate::sensitive;
-use call::{is_plain_absolute, judge_exec, judge_file};
-
-/// What the operator allows. Built from startup flags and configuration, never from a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
-    pub profile: Profile,
-    pub danger: DangerFlags,
-    /// The most network a call may ask for.
-    pub net: NetMode,
-    /// The backend that was asked for; `None` is the strongest this machine has.
-    pub backend: Option<Backend>,
-    pub limits: Limits,
-    /// Controls without which nothing runs.
-    pub floor: Vec<Control>,
-    /// The home directory of the person who started Ringfence: where the sensitive roots are.
-    pub home: Option<Bytes>,
-}
-
-impl Policy {
-    /// The profile with nothing opened: no flag, no network, every control required.
-    pub fn new(profile: Profile) -> Self {
-        Self {
-            profile,
-            danger: DangerFlags::default(),
-            net: NetMode::None,
-            backend: None,
-            limits: Limits::default(),
-            floor: Control::ALL.to_vec(),
-            home: None,
-        }
-    }
-}
+use call::{check_exec, judge_exec, judge_file};
 
 /// A call with the roots it may touch: what is judged, recorded and executed. The first root is the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +49,72 @@ impl Action {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allow(Box<Grant>),
+    /// A person decides. Nothing happens until a [`Question`] is answered.
+    Ask(Box<Question>),
     Deny(Refusal),
+}
+
+/// An action that policy neither allows nor denies, with all that a person needs to decide.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Question {
+    action: Action,
+    permissions: Permissions,
+    judgement: Judgement,
+}
+
+/// How a question was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Once,
+    Session,
+    AlwaysHere,
+    Deny,
+    /// Nobody could be asked.
+    Unreachable,
+}
+
+impl Question {
+    pub fn action(&self) -> &Action {
+        &self.action
+    }
+
+    pub fn permissions(&self) -> &Permissions {
+        &self.permissions
+    }
+
+    pub fn judgement(&self) -> &Judgement {
+        &self.judgement
+    }
+
+    /// The only way from a question to an effect.
+    pub fn answered(self, answer: Answer) -> Result<Grant, Refusal> {
+        let rule = match answer {
+            Answer::Once => "approval.once",
+            Answer::Session => "approval.session",
+            Answer::AlwaysHere => "approval.always-here",
+            Answer::Deny => return Err(self.refused("approval.denied", "the answer was no")),
+            Answer::Unreachable => {
+                return Err(
+                    self.refused("approval.unreachable", "a person has to decide, and nobody can be asked")
+                );
+            }
+        };
+        let Self { action, permissions, .. } = self;
+        Ok(Grant { action, permissions, rule: rule.to_owned(), layer: Layer::Call })
+    }
+
+    fn refused(&self, rule: &str, why: &str) -> Refusal {
+        let Some(part) = self.judgement.decisive() else {
+            return refuse(RefusalCode::Approval, rule, why);
+        };
+        let refusal = part.refusal();
+        Refusal {
+            code: RefusalCode::Approval,
+            rule: format!("{rule}: {}", refusal.rule),
+            message: format!("{why}: {}", refusal.message),
+            ..refusal
+        }
+    }
 }
 
 /// Proof that an action was judged and allowed, with all that the sandbox may give it.
@@ -136,33 +175,87 @@ pub enum WorkspaceRules {
     Waived,
 }
 
-pub fn decide(policy: &Policy, action: Action) -> Verdict {
-    match judge(policy, &action) {
-        Ok(permissions) => {
-            let rule = format!("profile.{}", policy.profile);
-            let layer = if policy.profile == Profile::Danger { Layer::Flags } else { Layer::Floor };
+pub fn decide(policy: &Policy, action: Action, facts: &dyn Facts) -> Verdict {
+    let (permissions, judgement) = match judged(policy, &action, facts) {
+        Ok(judged) => judged,
+        Err(refusal) => return Verdict::Deny(refusal),
+    };
+    let Some(part) = judgement.decisive() else { return Verdict::Deny(nothing_judged()) };
+    match part.decision {
+        Decision::Allow => {
+            let layer = if policy.profile == Profile::Danger { Layer::Flags } else { part.layer };
+            let rule = part.rule.clone().into_owned();
             Verdict::Allow(Box::new(Grant { action, permissions, rule, layer }))
         }
-        Err(refusal) => Verdict::Deny(refusal),
+        Decision::Ask => Verdict::Ask(Box::new(Question { action, permissions, judgement })),
+        Decision::Deny => Verdict::Deny(part.refusal()),
     }
 }
 
-fn judge(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
+/// The decision about every part, without a grant: what `check` and `policy explain` show. A refusal is a no to the
+/// call as a whole.
+pub fn judge(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<Judgement, Refusal> {
+    judged(policy, action, facts).map(|(_, judgement)| judgement)
+}
+
+fn judged(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<(Permissions, Judgement), Refusal> {
     check_policy(policy)?;
     check_roots(policy, &action.roots)?;
     let permissions = ceiling(policy, action)?;
+    let parts = parts(policy, action, &permissions, facts)?;
+    let refusal = nothing_judged();
+    let judgement = Judgement::new(parts, Part::refused(Aspect::Call, "the call", &refusal));
+    Ok(match policy.approval {
+        ApprovalMode::Ask => (permissions, judgement),
+        ApprovalMode::Never => (permissions, judgement.without_questions()),
+    })
+}
+
+fn parts(
+    policy: &Policy,
+    action: &Action,
+    permissions: &Permissions,
+    facts: &dyn Facts,
+) -> Result<Vec<Part>, Refusal> {
+    let workspace = permissions.roots.first().map_or(Path::new("/"), |root| root.path.as_path());
     match &action.call {
-        Call::Exec(exec) => judge_exec(policy, exec, &permissions)?,
-        Call::File(file) => judge_file(policy, file, &permissions)?,
+        Call::Exec(exec) => {
+            check_exec(policy, exec, permissions)?;
+            Ok(judge_exec(&Scene { policy, permissions, facts, cwd: exec.cwd.as_path() }, exec))
+        }
+        Call::File(file) => judge_file(&Scene { policy, permissions, facts, cwd: workspace }, file),
     }
-    Ok(permissions)
+}
+
+fn nothing_judged() -> Refusal {
+    refuse(RefusalCode::Malformed, "call.empty", "there is nothing to judge in it")
 }
 
 fn check_policy(policy: &Policy) -> Result<(), Refusal> {
     check_flags(policy.danger)?;
     check_profile(policy.profile, policy.danger)?;
     check_net(policy.net)?;
+    check_ceilings(policy)?;
     policy.backend.map_or(Ok(()), |backend| check_backend(backend, policy.danger))
+}
+
+/// What a profile promises holds whatever the flags say (C-3).
+fn check_ceilings(policy: &Policy) -> Result<(), Refusal> {
+    let profile = policy.profile;
+    let most = net_ceiling(profile);
+    if policy.net > most {
+        let message =
+            format!("profile `{profile}` gives at most network mode `{most}`, not `{}`", policy.net);
+        return Err(refuse(RefusalCode::Network, "profile.net", message)
+            .hint(format!("leave `--net {}` out, or use another profile", policy.net)));
+    }
+    let unlowered = Control::ALL.iter().all(|control| policy.floor.contains(control));
+    if matches!(profile, Profile::Strict | Profile::AirGapped) && !unlowered {
+        let message = format!("profile `{profile}` requires every control");
+        return Err(refuse(RefusalCode::Floor, "profile.floor", message)
+            .hint("leave `--danger-floor` out, or use another profile"));
+    }
+    Ok(())
 }
 
 fn check_roots(policy: &Policy, roots: &[Root]) -> Result<(), Refusal> {
@@ -188,7 +281,7 @@ fn sensitive_around(policy: &Policy, path: &Path) -> Option<PathBuf> {
     sensitive::around(home.as_path(), path)
 }
 
-fn sensitive_refusal(path: &Path, store: &Path) -> Refusal {
+pub(crate) fn sensitive_refusal(path: &Path, store: &Path) -> Refusal {
     let message = format!(
         "`{}` is in the sensitive root `{}`",
         Bytes::from(path).display(),
@@ -203,10 +296,9 @@ fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
     // A backend that contains nothing shows a command the machine; the file tools keep their own guard (C-37).
     let bare = policy.backend == Some(Backend::None) && matches!(action.call, Call::Exec(_));
     let (view, rules) = match policy.profile {
-        Profile::Review | Profile::Workspace if !bare => (View::Constructed, WorkspaceRules::Enforced),
-        Profile::Review | Profile::Workspace | Profile::Danger => {
-            (View::WholeMachine, WorkspaceRules::Waived)
-        }
+        Profile::Danger => (View::WholeMachine, WorkspaceRules::Waived),
+        _ if bare => (View::WholeMachine, WorkspaceRules::Waived),
+        _ => (View::Constructed, WorkspaceRules::Enforced),
     };
     let net = match &action.call {
         Call::Exec(exec) => exec.net,
@@ -225,10 +317,7 @@ fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
 
 /// `review` reads: roots that the operator declared writable are read-only under it.
 fn narrowed(profile: Profile, root: &Root) -> Root {
-    let access = match profile {
-        Profile::Review => root.access.min(Access::Read),
-        Profile::Workspace | Profile::Danger => root.access,
-    };
+    let access = if profile == Profile::Review { root.access.min(Access::Read) } else { root.access };
     Root { path: root.path.clone(), access }
 }
 

@@ -39,6 +39,12 @@ pub const UNATTENDED: &[(&str, &str)] = &[
     ("PIP_NO_INPUT", "1"),
 ];
 
+/// What policy files say about variables, on top of the built-in families.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvRules {
+    _none: (),
+}
+
 /// The most a value may have, in bytes.
 pub const MAX_VALUE: usize = 32_768;
 

@@ -15,18 +15,33 @@
 //! What the attacker controls here: every byte of the call. What the attacker does not control: the policy, the
 //! roots, and the facts about the workspace.
 
+mod command;
 mod danger;
 mod decide;
 #[cfg(test)]
 mod docs;
 pub mod env;
+mod facts;
+pub mod hosts;
+mod judgement;
 mod path_rules;
+mod paths;
+mod policy;
 pub mod protected;
 mod refuse;
+mod scene;
 pub mod sensitive;
+pub mod shell;
+pub mod tools;
 mod workspace;
 
+pub use command::{CommandPattern, CommandRule, CommandRules};
 pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
-pub use decide::{Action, Grant, Permissions, Policy, Verdict, View, WorkspaceRules, decide};
+pub use decide::{
+    Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, decide, judge,
+};
+pub use facts::{Facts, PathKind};
+pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource};
 pub use path_rules::{HiddenRule, PathRules};
+pub use policy::{Policy, Rules};
 pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};

@@ -10,7 +10,7 @@ use std::path::Path;
 use ringfence_types::PathVerdict;
 
 /// The built-in rules.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathRules {
     _built_in: (),
 }

@@ -118,6 +118,9 @@ pub(crate) struct Run {
     /// VERY UNSAFE: let profile `danger` see ~/.ssh, ~/.aws and other credential stores
     #[arg(long)]
     pub(crate) allow_sensitive_roots: bool,
+    /// VERY UNSAFE: what is on the deny list of `listed` is asked about instead of refused
+    #[arg(long)]
+    pub(crate) allow_denylisted_commands: bool,
     /// One JSON object on stdout instead of the command's output
     #[arg(long)]
     pub(crate) json: bool,
@@ -128,7 +131,7 @@ pub(crate) struct Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Place {
-    /// What may happen: review, workspace or danger
+    /// What may happen: review, guarded, workspace, strict, air-gapped or danger
     #[arg(long, value_name = "PROFILE", default_value = "workspace")]
     pub(crate) profile: Profile,
     /// The directory to work in; without it the git repository around the current directory, or that directory

@@ -6,6 +6,7 @@
 pub mod attack;
 pub mod doctor;
 mod environment;
+mod facts;
 pub mod pipeline;
 mod rules;
 mod session;

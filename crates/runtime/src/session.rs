@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ringfence_authz::{Policy, env::Attendance};
 use ringfence_ledger::{AppendError, Event, Ledger, OpenError};
 use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
-use ringfence_types::{Access, Bytes, Call, Profile, Refusal, Root, SessionId};
+use ringfence_types::{Bytes, Call, Refusal, Root, SessionId};
 
 use crate::pipeline::{self, Received, Settled};
 use crate::workspace::{Workspace, judge_extra_root};
@@ -135,11 +135,8 @@ impl AgentSession<'_> {
     }
 
     pub(crate) fn all_roots(&self) -> Vec<Root> {
-        let access = match self.policy.profile {
-            Profile::Review => Access::Read,
-            Profile::Workspace | Profile::Danger => Access::Write,
-        };
-        let mut roots = vec![Root { path: Bytes::from(self.workspace.path.as_path()), access }];
+        let path = Bytes::from(self.workspace.path.as_path());
+        let mut roots = vec![Root { path, access: self.policy.access }];
         roots.extend(self.roots.iter().cloned());
         roots
     }

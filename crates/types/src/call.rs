@@ -159,6 +159,12 @@ pub enum RefusalCode {
     Floor,
     /// The record cannot be written, so nothing may happen.
     Ledger,
+    /// A rule about commands denies it.
+    Command,
+    /// A person has to decide, and nobody did, or the answer was no.
+    Approval,
+    /// A rule about tools denies it.
+    Tool,
     /// The call itself makes no sense (empty command, NUL byte, …).
     Malformed,
 }

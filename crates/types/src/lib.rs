@@ -5,6 +5,7 @@
 
 mod bytes;
 mod call;
+mod consent;
 mod id;
 mod limits;
 mod outcome;
@@ -14,6 +15,7 @@ mod workspace;
 
 pub use bytes::Bytes;
 pub use call::{Call, Decision, Exec, FileCall, Fingerprint, Layer, Refusal, RefusalCode};
+pub use consent::{ApprovalMode, CommandMode, Risk};
 pub use id::{CallId, SessionId, TransactionId, WorkspaceId};
 pub use limits::{LimitName, Limits};
 pub use outcome::{Exit, Outcome, Stream, StreamSummary};

@@ -80,10 +80,30 @@ words! {
     Profile("profile") {
         /// Read the workspace, run and write nothing.
         Review = "review",
+        /// Only listed commands run without a question (document 001).
+        Guarded = "guarded",
         /// Anything may run inside the fence; crossings ask. The default.
         Workspace = "workspace",
+        /// Listed commands on a read-only workspace, small limits, no questions (document 004).
+        Strict = "strict",
+        /// As `strict`, without shells, and nothing can open the network (document 004).
+        AirGapped = "air-gapped",
         /// The whole machine except the sensitive roots. Needs `--danger`.
         Danger = "danger",
+    }
+}
+
+impl Profile {
+    /// Higher is stricter: a `minimum_profile` refuses everything below it.
+    pub fn strictness(self) -> u8 {
+        match self {
+            Self::Danger => 0,
+            Self::Workspace => 1,
+            Self::Guarded => 2,
+            Self::Strict => 3,
+            Self::AirGapped => 4,
+            Self::Review => 5,
+        }
     }
 }
 

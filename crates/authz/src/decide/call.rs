@@ -2,17 +2,19 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{
-    Access, Bytes, Exec, FileCall, NetMode, PathVerdict, Profile, Refusal, RefusalCode, Root,
-};
+use ringfence_types::{Access, Bytes, CommandMode, Exec, FileCall, NetMode, Profile, Refusal, RefusalCode};
 
-use super::{Permissions, Policy, View, WorkspaceRules, sensitive_refusal};
+use super::{Permissions, Policy};
+use crate::command;
 use crate::danger::check_net;
-use crate::path_rules::PathRules;
+use crate::env;
+use crate::judgement::{Aspect, Part};
+use crate::paths::{Intent, check_place, is_plain_absolute, judge_path};
 use crate::refuse::{Refuse as _, refuse};
-use crate::{env, protected};
+use crate::scene::Scene;
 
-pub(super) fn judge_exec(policy: &Policy, exec: &Exec, permissions: &Permissions) -> Result<(), Refusal> {
+/// What must hold before the command itself is looked at.
+pub(super) fn check_exec(policy: &Policy, exec: &Exec, permissions: &Permissions) -> Result<(), Refusal> {
     if policy.profile == Profile::Review {
         return Err(refuse(RefusalCode::Profile, "profile.review", "profile `review` runs no commands")
             .hint("use `--profile workspace` to run commands inside the fence"));
@@ -21,6 +23,20 @@ pub(super) fn judge_exec(policy: &Policy, exec: &Exec, permissions: &Permissions
     check_asked_net(policy, exec.net)?;
     check_cwd(permissions, &exec.cwd)?;
     env::check_additions(&exec.env)
+}
+
+/// The command, with everything it would run in turn.
+pub(super) fn judge_exec(scene: &Scene<'_>, exec: &Exec) -> Vec<Part> {
+    if scene.policy.commands == CommandMode::Contained && scene.policy.rules.commands.is_empty() {
+        return vec![contained(scene.policy, exec)];
+    }
+    command::judge_argv(scene, &exec.argv)
+}
+
+fn contained(policy: &Policy, exec: &Exec) -> Part {
+    let program = exec.argv.first().map(Bytes::display).unwrap_or_default();
+    Part::new(Aspect::Command, program, format!("profile.{}", policy.profile))
+        .because("whatever stays inside the fence may run")
 }
 
 fn check_argv(argv: &[Bytes]) -> Result<(), Refusal> {
@@ -53,34 +69,18 @@ fn check_cwd(permissions: &Permissions, cwd: &Bytes) -> Result<(), Refusal> {
     check_place(permissions, cwd.as_path(), Access::Read).map(|_| ())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Intent {
-    Read,
-    List,
-    Write,
-}
-
-impl Intent {
-    pub(super) fn of(file: &FileCall) -> Self {
-        match file {
-            FileCall::Read { .. } => Self::Read,
-            FileCall::List { .. } => Self::List,
-            FileCall::Write { .. } | FileCall::Symlink { .. } => Self::Write,
-        }
-    }
-}
-
-pub(super) fn judge_file(policy: &Policy, file: &FileCall, permissions: &Permissions) -> Result<(), Refusal> {
+pub(super) fn judge_file(scene: &Scene<'_>, file: &FileCall) -> Result<Vec<Part>, Refusal> {
     let intent = Intent::of(file);
-    if policy.profile == Profile::Review && intent == Intent::Write {
+    if scene.policy.profile == Profile::Review && intent == Intent::Write {
         return Err(refuse(RefusalCode::Profile, "profile.review", "profile `review` writes nothing")
             .hint("use `--profile workspace` to write inside the workspace"));
     }
-    let path = absolute(permissions, file.path())?;
+    let path = absolute(scene.permissions, file.path())?;
+    let mut parts = vec![judge_path(scene, &path, intent)];
     if let FileCall::Symlink { target, .. } = file {
-        check_link_target(permissions, &path, target)?;
+        parts.push(judge_link_target(scene, &path, target)?);
     }
-    judge_path(permissions, &path, intent)
+    Ok(parts)
 }
 
 /// Relative paths are relative to the workspace (C-7). `..` is refused rather than resolved: what it means depends on
@@ -98,10 +98,10 @@ fn absolute(permissions: &Permissions, path: &Bytes) -> Result<PathBuf, Refusal>
 }
 
 /// A link may lead only to where a path may lead (S000-15).
-fn check_link_target(permissions: &Permissions, link: &Path, target: &Bytes) -> Result<(), Refusal> {
+fn judge_link_target(scene: &Scene<'_>, link: &Path, target: &Bytes) -> Result<Part, Refusal> {
     let folded = link.parent().and_then(|parent| fold(&parent.join(target.as_path())));
     match folded {
-        Some(to) if !target.as_slice().is_empty() => judge_path(permissions, &to, Intent::Read),
+        Some(to) if !target.as_slice().is_empty() => Ok(judge_path(scene, &to, Intent::Read)),
         _ => Err(refuse(
             RefusalCode::Path,
             "path.link-target",
@@ -122,80 +122,6 @@ fn fold(path: &Path) -> Option<PathBuf> {
         }
     }
     is_plain_absolute(&folded).then_some(folded)
-}
-
-pub(super) fn judge_path(permissions: &Permissions, path: &Path, intent: Intent) -> Result<(), Refusal> {
-    let needed = if intent == Intent::Write { Access::Write } else { Access::Read };
-    let Some(relative) = check_place(permissions, path, needed)? else { return Ok(()) };
-    if permissions.rules == WorkspaceRules::Waived {
-        return Ok(());
-    }
-    if intent == Intent::Write {
-        check_protected(relative)?;
-    }
-    // A directory may have any name: rules are about files.
-    if intent == Intent::List {
-        return Ok(());
-    }
-    check_visible(relative)
-}
-
-/// The path relative to its root, or `None` where the whole machine is open and no root holds it.
-fn check_place<'a>(
-    permissions: &Permissions,
-    path: &'a Path,
-    needed: Access,
-) -> Result<Option<&'a Path>, Refusal> {
-    if let Some(store) = permissions.hidden.iter().find(|hidden| path.starts_with(hidden.as_path())) {
-        return Err(sensitive_refusal(path, store.as_path()));
-    }
-    // The nearest root decides, so that a `none` below a `write` closes what it names.
-    let holding = permissions.roots.iter().filter(|root| path.starts_with(root.path.as_path()));
-    match holding.max_by_key(|root| root.path.as_slice().len()) {
-        Some(root) if root.access >= needed => Ok(path.strip_prefix(root.path.as_path()).ok()),
-        Some(root) => Err(no_access(path, root, needed)),
-        None if permissions.view == View::WholeMachine => Ok(None),
-        None => {
-            let message = format!("`{}` is outside the workspace", Bytes::from(path).display());
-            Err(refuse(RefusalCode::Path, "path.boundary", message)
-                .hint("stay inside the workspace, or declare another root at startup"))
-        }
-    }
-}
-
-fn no_access(path: &Path, root: &Root, needed: Access) -> Refusal {
-    let message = format!(
-        "`{}` is under root `{}`, which gives access `{}`, not `{needed}`",
-        Bytes::from(path).display(),
-        root.path.display(),
-        root.access
-    );
-    refuse(RefusalCode::Path, "path.access", message)
-}
-
-fn check_protected(relative: &Path) -> Result<(), Refusal> {
-    let Some(reason) = protected::is_protected(relative) else { return Ok(()) };
-    let message = format!("`{}` is protected: {reason}", Bytes::from(relative).display());
-    Err(refuse(RefusalCode::Path, "path.protected", message).hint("edit it outside Ringfence"))
-}
-
-fn check_visible(relative: &Path) -> Result<(), Refusal> {
-    let rules = PathRules::default();
-    match rules.judge(relative) {
-        // Whether the content is public is for whoever opens the file to see.
-        PathVerdict::Open | PathVerdict::HiddenUnlessPublic => Ok(()),
-        PathVerdict::Hidden => {
-            let reason = rules.explain(relative).map_or("sensitive file", |rule| rule.reason);
-            let message = format!("`{}` is hidden: {reason}", Bytes::from(relative).display());
-            Err(refuse(RefusalCode::Path, "path.hidden", message)
-                .hint("names that end in `.example`, `.sample` or `.template` are open"))
-        }
-    }
-}
-
-pub(super) fn is_plain_absolute(path: &Path) -> bool {
-    let plain = |component| matches!(component, Component::RootDir | Component::Normal(_));
-    path.is_absolute() && path.components().all(plain) && !path.as_os_str().as_encoded_bytes().contains(&0)
 }
 
 fn malformed(rule: &str, message: impl Into<String>) -> Refusal {

@@ -2,9 +2,17 @@ use proptest::prelude::*;
 use ringfence_types::{Exec, FileCall};
 
 use super::*;
+use crate::DangerFlags;
+use crate::facts::Table;
 
-const BOTH: DangerFlags = DangerFlags { danger: true, allow_sensitive_roots: true };
-const DANGER: DangerFlags = DangerFlags { danger: true, allow_sensitive_roots: false };
+fn decide(policy: &Policy, action: Action) -> Verdict {
+    super::decide(policy, action, &Table::default())
+}
+
+const BOTH: DangerFlags =
+    DangerFlags { danger: true, allow_sensitive_roots: true, allow_denylisted_commands: false };
+const DANGER: DangerFlags =
+    DangerFlags { danger: true, allow_sensitive_roots: false, allow_denylisted_commands: false };
 
 fn root(path: &str, access: Access) -> Root {
     Root { path: Bytes::from(path), access }
@@ -47,13 +55,14 @@ fn allowed(policy: &Policy, call: Call) -> Box<Grant> {
     match decide(policy, Action::new(call.clone(), roots())) {
         Verdict::Allow(grant) => grant,
         Verdict::Deny(refusal) => panic!("{call:?}: {refusal}"),
+        Verdict::Ask(question) => panic!("{call:?}: {question:?}"),
     }
 }
 
 fn denied(policy: &Policy, call: Call) -> Refusal {
     match decide(policy, Action::new(call.clone(), roots())) {
         Verdict::Deny(refusal) => refusal,
-        Verdict::Allow(_) => panic!("{call:?} was allowed"),
+        Verdict::Allow(_) | Verdict::Ask(_) => panic!("{call:?} was not denied"),
     }
 }
 
@@ -65,7 +74,7 @@ fn s001_10_review_reads_and_does_nothing_else() {
         assert_eq!((refusal.code, refusal.rule.as_str()), (RefusalCode::Profile, "profile.review"));
     }
     let grant = allowed(&review, read("src/main.rs"));
-    assert_eq!(grant.rule(), "profile.review");
+    assert_eq!(grant.rule(), "path.open");
     assert!(grant.permissions().roots.iter().all(|root| root.access <= Access::Read));
     allowed(&review, list("."));
 }
@@ -245,7 +254,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         proptest::option::of(Just(Bytes::from("/home/u"))),
     )
         .prop_map(|(profile, (danger, allow_sensitive_roots), net, backend, home)| Policy {
-            danger: DangerFlags { danger, allow_sensitive_roots },
+            danger: DangerFlags { danger, allow_sensitive_roots, ..DangerFlags::default() },
             net,
             backend,
             home,

@@ -124,7 +124,11 @@ fn asked(run: &Run, environment: &Environment, cwd: &Path) -> Result<Asked, Exit
         .clone()
         .unwrap_or_else(|| host::default_workspace(cwd, environment.home.as_deref()));
     let mut policy = Policy::new(run.place.profile);
-    policy.danger = DangerFlags { danger: run.danger, allow_sensitive_roots: run.allow_sensitive_roots };
+    policy.danger = DangerFlags {
+        danger: run.danger,
+        allow_sensitive_roots: run.allow_sensitive_roots,
+        allow_denylisted_commands: run.allow_denylisted_commands,
+    };
     policy.net = if run.allow_hosts.is_empty() { run.net } else { NetMode::Filtered };
     policy.backend = run.backend;
     policy.limits = limits(run);

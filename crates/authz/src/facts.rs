@@ -1,0 +1,65 @@
+//! What the machine says about the names in an action.
+
+use std::path::{Path, PathBuf};
+
+/// Answers about the machine as a command *inside the fence* would find it. The caller looks; this crate only asks.
+/// An answer is a fact of the moment: where it matters that it stays true, the kernel holds it.
+pub trait Facts {
+    /// The file that would be executed for `name` from `cwd`: by `PATH` of the fence where `name` has no slash.
+    /// Canonical. `None`: there is no such program.
+    fn program(&self, name: &[u8], cwd: &Path) -> Option<PathBuf>;
+
+    /// Where an absolute path leads when every link is followed; the part that does not exist is kept as it is.
+    fn real_path(&self, path: &Path) -> PathBuf;
+
+    /// What is at an absolute path, links followed.
+    fn kind(&self, path: &Path) -> PathKind;
+
+    /// Settings of the repository that git would find from `dir` which make git run a program, such as
+    /// `diff.z.command`: from its `config`, `config.worktree` and what they include. Empty where there is no repository.
+    fn git_programs(&self, dir: &Path) -> Vec<String>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathKind {
+    File,
+    Directory,
+    Other,
+    Missing,
+}
+
+/// A machine as a table, for tests: programs by name, links by path, everything else a file.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) programs: Vec<(&'static str, &'static str)>,
+    pub(crate) links: Vec<(&'static str, &'static str)>,
+    pub(crate) directories: Vec<&'static str>,
+    pub(crate) git_programs: Vec<String>,
+}
+
+#[cfg(test)]
+impl Facts for Table {
+    fn program(&self, name: &[u8], cwd: &Path) -> Option<PathBuf> {
+        let found = self.programs.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, path)| path);
+        match std::str::from_utf8(name) {
+            Ok(path) if path.contains('/') => Some(self.real_path(&cwd.join(path))),
+            _ => found.map(PathBuf::from),
+        }
+    }
+
+    fn real_path(&self, path: &Path) -> PathBuf {
+        let link = self.links.iter().find(|(from, _)| path.starts_with(from));
+        let followed = link.and_then(|(from, to)| Some(Path::new(to).join(path.strip_prefix(from).ok()?)));
+        followed.unwrap_or_else(|| path.to_owned())
+    }
+
+    fn kind(&self, path: &Path) -> PathKind {
+        let directory = self.directories.iter().any(|known| Path::new(known) == path);
+        if directory { PathKind::Directory } else { PathKind::File }
+    }
+
+    fn git_programs(&self, _dir: &Path) -> Vec<String> {
+        self.git_programs.clone()
+    }
+}

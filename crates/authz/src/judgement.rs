@@ -1,0 +1,199 @@
+//! What was decided about an action, part by part, and by whom.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use ringfence_types::{Bytes, Decision, Layer, Refusal, RefusalCode, Risk};
+use serde::Serialize;
+
+/// A place in a policy file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    pub file: PathBuf,
+    /// From 1.
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}:{}", Bytes::from(self.file.as_path()).display(), self.line, self.column)
+    }
+}
+
+/// Where a rule comes from. Built-in rules have no origin: their name says what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSource {
+    pub layer: Layer,
+    pub origin: Option<Origin>,
+    /// What the author of the rule says about it.
+    pub reason: Option<String>,
+}
+
+/// What kind of thing a part is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aspect {
+    /// A command, after unwrapping.
+    Command,
+    /// A file or directory that is read.
+    Read,
+    /// A file or directory that is written, created or removed.
+    Write,
+    /// A variable that is set.
+    Variable,
+    Host,
+    Tool,
+    /// The call as a whole: profile, network mode, limits.
+    Call,
+}
+
+impl Aspect {
+    fn code(self) -> RefusalCode {
+        match self {
+            Self::Command => RefusalCode::Command,
+            Self::Read | Self::Write => RefusalCode::Path,
+            Self::Variable => RefusalCode::Environment,
+            Self::Host => RefusalCode::Network,
+            Self::Tool => RefusalCode::Tool,
+            Self::Call => RefusalCode::Profile,
+        }
+    }
+}
+
+/// One judged part of an action. The strictest part decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub aspect: Aspect,
+    /// What was judged, safe to show: a command line, a path, a name.
+    pub subject: String,
+    pub decision: Decision,
+    /// The rule as a person would look it up: `guarded.git-status`, `paths.environment-files`.
+    pub rule: Cow<'static, str>,
+    pub layer: Layer,
+    pub origin: Option<Origin>,
+    /// Why, in a few words, lower case, without a final period.
+    pub reason: Cow<'static, str>,
+    /// The one thing that would change the answer. Every `ask` and `deny` has one.
+    pub fix: Option<Cow<'static, str>>,
+    pub risk: Risk,
+    /// How deep it is wrapped: 0 for what was asked, 1 for what a wrapper or a script in it runs, and so on.
+    pub depth: u8,
+}
+
+impl Part {
+    /// Allowed by a built-in rule; the other fields are set by the methods below.
+    pub fn new(aspect: Aspect, subject: impl Into<String>, rule: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            aspect,
+            subject: subject.into(),
+            decision: Decision::Allow,
+            rule: rule.into(),
+            layer: Layer::Floor,
+            origin: None,
+            reason: Cow::Borrowed(""),
+            fix: None,
+            risk: Risk::Low,
+            depth: 0,
+        }
+    }
+
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<Cow<'static, str>>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    #[must_use]
+    pub fn deny(mut self, risk: Risk, fix: impl Into<Cow<'static, str>>) -> Self {
+        (self.decision, self.risk, self.fix) = (Decision::Deny, risk, Some(fix.into()));
+        self
+    }
+
+    #[must_use]
+    pub fn ask(mut self, risk: Risk, fix: impl Into<Cow<'static, str>>) -> Self {
+        (self.decision, self.risk, self.fix) = (Decision::Ask, risk, Some(fix.into()));
+        self
+    }
+
+    /// Decided by a rule of a policy file.
+    #[must_use]
+    pub fn by(mut self, source: &RuleSource) -> Self {
+        self.layer = source.layer;
+        self.origin.clone_from(&source.origin);
+        if let Some(reason) = &source.reason {
+            self.reason = Cow::Owned(reason.clone());
+        }
+        self
+    }
+
+    #[must_use]
+    pub fn at_depth(mut self, depth: u8) -> Self {
+        self.depth = depth;
+        self
+    }
+
+    /// The same no, as the answer to a call.
+    pub fn refusal(&self) -> Refusal {
+        let origin = self.origin.as_ref().map(|origin| format!(" ({origin})")).unwrap_or_default();
+        Refusal {
+            code: self.aspect.code(),
+            layer: self.layer,
+            rule: format!("{}{origin}", self.rule),
+            message: format!("`{}`: {}", self.subject, self.reason),
+            hint: self.fix.as_ref().map(|fix| fix.clone().into_owned()),
+        }
+    }
+
+    /// A refusal of the built-in floor as a part.
+    pub(crate) fn refused(aspect: Aspect, subject: impl Into<String>, refusal: &Refusal) -> Self {
+        let fix = refusal.hint.clone().unwrap_or_else(|| "nothing: this cannot be allowed".to_owned());
+        let mut part = Self::new(aspect, subject, refusal.rule.clone())
+            .because(refusal.message.clone())
+            .deny(Risk::High, fix);
+        part.layer = refusal.layer;
+        part
+    }
+}
+
+/// Every part of an action with its decision. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    parts: Vec<Part>,
+}
+
+impl Judgement {
+    /// Nothing judged is nothing allowed: without a part the answer is the one given.
+    pub fn new(parts: Vec<Part>, otherwise: Part) -> Self {
+        Self { parts: if parts.is_empty() { vec![otherwise] } else { parts } }
+    }
+
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    pub fn decision(&self) -> Decision {
+        self.parts.iter().map(|part| part.decision).max().unwrap_or(Decision::Deny)
+    }
+
+    /// `approval = never`: what would be asked is refused (S001-26).
+    #[must_use]
+    pub(crate) fn without_questions(mut self) -> Self {
+        for part in self.parts.iter_mut().filter(|part| part.decision == Decision::Ask) {
+            part.decision = Decision::Deny;
+            part.reason = Cow::Owned(format!("{}; questions are off (`approval = \"never\"`)", part.reason));
+        }
+        self
+    }
+
+    pub fn risk(&self) -> Risk {
+        self.parts.iter().map(|part| part.risk).max().unwrap_or(Risk::Critical)
+    }
+
+    /// The first of the strictest parts: the one that a person is told about.
+    pub fn decisive(&self) -> Option<&Part> {
+        let decision = self.decision();
+        self.parts.iter().find(|part| part.decision == decision)
+    }
+}

@@ -1,0 +1,114 @@
+//! What the operator allows, as one value: built from a profile, startup flags and policy files, never from a call.
+
+use ringfence_types::{Access, ApprovalMode, Backend, Bytes, CommandMode, Control, Limits, NetMode, Profile};
+
+use crate::command::CommandRules;
+use crate::danger::DangerFlags;
+use crate::env::EnvRules;
+use crate::hosts::HostRules;
+use crate::path_rules::PathRules;
+use crate::tools::ToolRules;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    pub profile: Profile,
+    pub commands: CommandMode,
+    pub approval: ApprovalMode,
+    /// What the workspace itself gives.
+    pub access: Access,
+    pub danger: DangerFlags,
+    /// The most network a call may ask for.
+    pub net: NetMode,
+    /// The backend that was asked for; `None` is the strongest this machine has.
+    pub backend: Option<Backend>,
+    pub limits: Limits,
+    /// Controls without which nothing runs.
+    pub floor: Vec<Control>,
+    /// The home directory of the person who started Ringfence: where the sensitive roots are.
+    pub home: Option<Bytes>,
+    pub rules: Rules,
+}
+
+/// The rules of all policy files together. Each rule knows its layer; what a lower layer adds can only narrow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub commands: CommandRules,
+    pub paths: PathRules,
+    pub env: EnvRules,
+    pub hosts: HostRules,
+    pub tools: ToolRules,
+}
+
+impl Policy {
+    /// The profile with nothing opened: no flag, no network, every control required.
+    pub fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            commands: commands(profile),
+            approval: approval(profile),
+            access: access(profile),
+            danger: DangerFlags::default(),
+            net: NetMode::None,
+            backend: None,
+            limits: limits(profile),
+            floor: Control::ALL.to_vec(),
+            home: None,
+            rules: Rules::default(),
+        }
+    }
+}
+
+fn commands(profile: Profile) -> CommandMode {
+    match profile {
+        Profile::Workspace | Profile::Danger => CommandMode::Contained,
+        Profile::Review | Profile::Guarded | Profile::Strict | Profile::AirGapped => CommandMode::Listed,
+    }
+}
+
+fn approval(profile: Profile) -> ApprovalMode {
+    match profile {
+        Profile::Strict | Profile::AirGapped => ApprovalMode::Never,
+        Profile::Review | Profile::Guarded | Profile::Workspace | Profile::Danger => ApprovalMode::Ask,
+    }
+}
+
+fn access(profile: Profile) -> Access {
+    match profile {
+        Profile::Review | Profile::Strict | Profile::AirGapped => Access::Read,
+        Profile::Guarded | Profile::Workspace | Profile::Danger => Access::Write,
+    }
+}
+
+/// The most network that a profile can ever be given.
+pub(crate) fn net_ceiling(profile: Profile) -> NetMode {
+    match profile {
+        Profile::AirGapped => NetMode::None,
+        Profile::Strict => NetMode::Filtered,
+        Profile::Review | Profile::Guarded | Profile::Workspace | Profile::Danger => NetMode::Full,
+    }
+}
+
+/// The numbers of document 004 where it has some, those of document 000 elsewhere.
+pub(crate) fn limits(profile: Profile) -> Limits {
+    const MIB: u64 = 1024 * 1024;
+    let common = Limits::default();
+    match profile {
+        Profile::Strict => Limits {
+            memory_bytes: 512 * MIB,
+            processes: 10,
+            file_size_bytes: 10 * MIB,
+            tmp_bytes: 64 * MIB,
+            wall_ms: Some(30_000),
+            ..common
+        },
+        Profile::AirGapped => Limits {
+            memory_bytes: 256 * MIB,
+            processes: 10,
+            file_size_bytes: 10 * MIB,
+            tmp_bytes: 64 * MIB,
+            wall_ms: Some(60_000),
+            ..common
+        },
+        Profile::Review | Profile::Guarded | Profile::Workspace | Profile::Danger => common,
+    }
+}

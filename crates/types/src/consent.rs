@@ -1,0 +1,36 @@
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::UnknownWord;
+use crate::workspace::words;
+
+words! {
+    /// Which commands run without a question. The fence is the same for both.
+    CommandMode("command mode") {
+        /// Whatever stays inside the fence (document 002).
+        Contained = "contained",
+        /// Only what is on the list (documents 000 and 001).
+        Listed = "listed",
+    }
+}
+
+words! {
+    /// What becomes of a question.
+    ApprovalMode("approval mode") {
+        /// A person answers.
+        Ask = "ask",
+        /// The answer is no.
+        Never = "never",
+    }
+}
+
+words! {
+    /// How bad it would be if the action were not what it seems.
+    Risk("risk") {
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+        Critical = "critical",
+    }
+}
