@@ -103,7 +103,7 @@ fn run_true(runtime: &Runtime, base: &Path, backend: Backend) -> io::Result<Sett
 /// An examination may look at what a run needs a flag for; nothing but our own scratch directory is in its reach.
 fn flags_for(backend: Backend) -> DangerFlags {
     let danger = matches!(backend, Backend::External | Backend::None);
-    DangerFlags { danger, allow_sensitive_roots: backend == Backend::None }
+    DangerFlags { danger, allow_sensitive_roots: backend == Backend::None, ..DangerFlags::default() }
 }
 
 fn exec(argv: Vec<Bytes>, cwd: &Path) -> Call {
