@@ -78,6 +78,8 @@ pub struct Part {
     /// The one thing that would change the answer. Every `ask` and `deny` has one.
     pub fix: Option<Cow<'static, str>>,
     pub risk: Risk,
+    /// For a command: its arguments, where every one of them is known. Empty otherwise.
+    pub argv: Vec<Bytes>,
     /// How deep it is wrapped: 0 for what was asked, 1 for what a wrapper or a script in it runs, and so on.
     pub depth: u8,
 }
@@ -95,6 +97,7 @@ impl Part {
             reason: Cow::Borrowed(""),
             fix: None,
             risk: Risk::Low,
+            argv: Vec::new(),
             depth: 0,
         }
     }
