@@ -4,6 +4,8 @@ mod args;
 mod commands;
 mod environment;
 mod error;
+#[cfg_attr(not(test), expect(dead_code, reason = "`check` and `policy explain` print it"))]
+mod explain;
 mod host;
 mod output;
 mod terminal;
