@@ -3,6 +3,7 @@
 //! Start reading at [`pipeline`]. This is the only crate that knows the order in which policy, ledger and sandbox
 //! are asked; each of them knows nothing of the others.
 
+mod approval;
 pub mod attack;
 pub mod doctor;
 mod environment;
@@ -12,12 +13,12 @@ mod rules;
 mod session;
 mod workspace;
 
+pub use approval::{Approver, Nobody};
 pub use pipeline::{Ended, Settled, Touched};
 pub use session::{AgentSession, Asked, OpenSessionError, Runtime, Setup, Toolchain};
 pub use workspace::Workspace;
 
 /// What a caller of this crate needs from the layers below.
 pub use ringfence_authz as authz;
-pub use ringfence_egress as egress;
 pub use ringfence_ledger as ledger;
 pub use ringfence_sandbox::{Finished, Interrupt, Io, SkeletonFile, Source, Target};

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use base64::Engine as _;
 use ringfence_runtime::authz::{DangerFlags, Policy, env::Attendance};
-use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Setup, Source, Target, egress::HostRule};
+use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
-    Access, Bytes, Call, Exec, Exit, LimitName, Limits, NetMode, Outcome, Posture, Refusal, Root,
+    Access, Bytes, Call, Exec, Exit, HostRule, LimitName, Limits, NetMode, Outcome, Posture, Refusal, Root,
 };
 use serde::Serialize;
 
