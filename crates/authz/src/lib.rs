@@ -32,6 +32,7 @@ mod refuse;
 mod scene;
 pub mod sensitive;
 pub mod shell;
+mod suggest;
 pub mod tools;
 mod workspace;
 
@@ -44,4 +45,5 @@ pub use facts::{Facts, PathKind};
 pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource};
 pub use path_rules::{HiddenRule, PathRules};
 pub use policy::{Policy, Rules};
+pub use suggest::{Candidate, Place, Scope, candidates};
 pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};
