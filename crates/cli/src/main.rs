@@ -1,10 +1,10 @@
 //! The command line: argv, environment, terminal, exit codes. Nothing below this crate reads any of them.
 
 mod args;
+mod asked;
 mod commands;
 mod environment;
 mod error;
-#[cfg_attr(not(test), expect(dead_code, reason = "`check` and `policy explain` print it"))]
 mod explain;
 mod host;
 mod output;

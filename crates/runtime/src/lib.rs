@@ -5,15 +5,18 @@
 
 mod approval;
 pub mod attack;
+mod consider;
 pub mod doctor;
 mod environment;
 mod facts;
 pub mod pipeline;
+pub mod policy_files;
 mod rules;
 mod session;
 mod workspace;
 
 pub use approval::{Approver, Nobody};
+pub use consider::{Subject, consider};
 pub use pipeline::{Ended, Settled, Touched};
 pub use session::{AgentSession, Asked, OpenSessionError, Runtime, Setup, Toolchain};
 pub use workspace::Workspace;
