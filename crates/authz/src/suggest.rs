@@ -20,6 +20,8 @@ pub struct Candidate {
     pub rules: Vec<CommandRule>,
     /// Exactly what it would permit, for the person who answers.
     pub permits: String,
+    /// The same as text of a policy file of the operator: what is shown is what is stored.
+    pub stored: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,12 +44,12 @@ pub struct Place<'a> {
 /// Narrow first. Empty where nothing should be stored.
 pub fn candidates(judgement: &Judgement, place: Place<'_>) -> Vec<Candidate> {
     let asked = judgement.decision() == Decision::Ask && judgement.risk() < Risk::Critical;
-    let Some(subjects) = asked.then(|| subjects(judgement, place)).flatten() else { return Vec::new() };
-    let below = place.cwd.strip_prefix(place.workspace).ok().filter(|below| !below.as_os_str().is_empty());
-    let mut candidates = vec![candidate(Scope::Exact, &subjects, below)];
+    let Some(subjects) = asked.then(|| subjects(judgement)).flatten() else { return Vec::new() };
+    let Some(home) = Home::of(place, &subjects) else { return Vec::new() };
+    let mut candidates = vec![candidate(Scope::Exact, &subjects, &home)];
     if judgement.risk() < Risk::High && subjects.iter().any(|subject| subject.prefix.is_some()) {
-        candidates.extend(below.map(|_| candidate(Scope::Here, &subjects, below)));
-        candidates.push(candidate(Scope::Prefix, &subjects, below));
+        candidates.extend(home.below.as_ref().map(|_| candidate(Scope::Here, &subjects, &home)));
+        candidates.push(candidate(Scope::Prefix, &subjects, &home));
     }
     candidates
 }
@@ -66,10 +68,31 @@ struct Subject {
     script: Option<String>,
 }
 
-fn subjects(judgement: &Judgement, place: Place<'_>) -> Option<Vec<Subject>> {
+/// Where a rule would hold, in names that a policy file can hold.
+struct Home {
+    workspace: String,
+    /// The working directory, where it is below the workspace; relative to it.
+    below: Option<String>,
+}
+
+impl Home {
+    fn of(place: Place<'_>, subjects: &[Subject]) -> Option<Self> {
+        let named = |path: &Path| readable_word(&Bytes::from(path));
+        let workspace = named(place.workspace)?;
+        let below = place.cwd.strip_prefix(place.workspace).ok().map(named);
+        // What is bound to its directory has none outside.
+        let bound = subjects.iter().any(|subject| subject.script.is_some());
+        match below {
+            None | Some(None) if bound => None,
+            below => Some(Self { workspace, below: below.flatten().filter(|below| !below.is_empty()) }),
+        }
+    }
+}
+
+fn subjects(judgement: &Judgement) -> Option<Vec<Subject>> {
     let mut subjects: Vec<Subject> = Vec::new();
     for part in judgement.parts().iter().filter(|part| part.decision == Decision::Ask) {
-        let subject = subject(part).filter(|subject| subject.script.is_none() || place.is_inside())?;
+        let subject = subject(part)?;
         if !subjects.contains(&subject) {
             subjects.push(subject);
         }
@@ -78,12 +101,6 @@ fn subjects(judgement: &Judgement, place: Place<'_>) -> Option<Vec<Subject>> {
         }
     }
     (!subjects.is_empty()).then_some(subjects)
-}
-
-impl Place<'_> {
-    fn is_inside(self) -> bool {
-        self.cwd.starts_with(self.workspace)
-    }
 }
 
 fn subject(part: &Part) -> Option<Subject> {
@@ -105,11 +122,13 @@ fn subject(part: &Part) -> Option<Subject> {
 /// The words of a rule, where a person who reads the rule sees what it is.
 fn readable(argv: &[Bytes]) -> Option<Vec<String>> {
     let short = argv.iter().map(|word| word.as_slice().len()).sum::<usize>() <= MOST_BYTES;
-    let word = |word: &Bytes| {
-        let text = std::str::from_utf8(word.as_slice()).ok()?;
-        (word.display() == text).then(|| text.to_owned())
-    };
-    argv.iter().map(word).collect::<Option<Vec<_>>>().filter(|words| short && !words.is_empty())
+    let words = argv.iter().map(readable_word).collect::<Option<Vec<_>>>();
+    words.filter(|words| short && !words.is_empty())
+}
+
+fn readable_word(word: &Bytes) -> Option<String> {
+    let text = std::str::from_utf8(word.as_slice()).ok()?;
+    (word.display() == text).then(|| text.to_owned())
 }
 
 /// What decides what the command does.
@@ -205,14 +224,15 @@ fn prefix(argv: &[String]) -> Option<usize> {
     }
 }
 
-fn candidate(scope: Scope, subjects: &[Subject], below: Option<&Path>) -> Candidate {
-    let rules: Vec<CommandRule> = subjects.iter().map(|subject| rule(scope, subject, below)).collect();
+fn candidate(scope: Scope, subjects: &[Subject], home: &Home) -> Candidate {
+    let rules: Vec<CommandRule> = subjects.iter().map(|subject| rule(scope, subject, home)).collect();
     let permits: Vec<String> =
         rules.iter().zip(subjects).map(|(rule, subject)| permits(rule, subject)).collect();
-    Candidate { scope, rules, permits: permits.join("; and ") }
+    let stored = rules.iter().map(|rule| stored(rule, &home.workspace)).collect();
+    Candidate { scope, rules, permits: permits.join("; and "), stored }
 }
 
-fn rule(scope: Scope, subject: &Subject, below: Option<&Path>) -> CommandRule {
+fn rule(scope: Scope, subject: &Subject, home: &Home) -> CommandRule {
     let pattern = match (scope, subject.prefix) {
         (Scope::Here | Scope::Prefix, Some(words)) => {
             CommandPattern::Words(subject.argv.iter().take(words).cloned().collect())
@@ -223,13 +243,27 @@ fn rule(scope: Scope, subject: &Subject, below: Option<&Path>) -> CommandRule {
     CommandRule {
         pattern,
         decision: Decision::Allow,
-        here: below.filter(|_| bound).map(PathBuf::from),
-        source: RuleSource {
-            layer: Layer::Operator,
-            origin: None,
-            reason: Some("a person answered `always here`".to_owned()),
-        },
+        here: home.below.as_ref().filter(|_| bound).map(PathBuf::from),
+        source: RuleSource { layer: Layer::Operator, origin: None, reason: None },
     }
+}
+
+/// One table of the section of a workspace.
+fn stored(rule: &CommandRule, workspace: &str) -> String {
+    let (words, exact) = match &rule.pattern {
+        CommandPattern::Exact(words) => (words, "exact = true\n"),
+        CommandPattern::Words(words) => (words, ""),
+    };
+    let words: Vec<String> = words.iter().map(|word| toml(word)).collect();
+    let here = rule.here.as_ref().and_then(|here| here.to_str());
+    let here = here.map(|here| format!("here = {}\n", toml(here))).unwrap_or_default();
+    let workspace = toml(workspace);
+    format!("[[workspaces.{workspace}.command]]\nallow = [[{}]]\n{exact}{here}", words.join(", "))
+}
+
+/// A basic string. Nothing but these two needs an escape: the text has no control characters.
+fn toml(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 fn permits(rule: &CommandRule, subject: &Subject) -> String {

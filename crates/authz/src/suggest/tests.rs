@@ -259,6 +259,23 @@ fn risk_narrows_what_is_offered() {
     );
 }
 
+#[test]
+fn what_is_stored_is_text_of_a_policy_file() {
+    let argv = ["make", "say=\"a\\b\"", "it's"].map(Bytes::from).to_vec();
+    assert_eq!(
+        of(vec![asked_argv(argv)], below())[0].stored,
+        "[[workspaces.\"/w\".command]]\nallow = [[\"make\", \"say=\\\"a\\\\b\\\"\", \"it's\"]]\nexact = true\n"
+    );
+    let offered = of(vec![asked("cargo fmt"), asked("python a.py")], below());
+    assert_eq!(
+        offered[1].stored,
+        "[[workspaces.\"/w\".command]]\nallow = [[\"cargo\", \"fmt\"]]\nhere = \"app\"\n\
+         [[workspaces.\"/w\".command]]\nallow = [[\"python\", \"a.py\"]]\nexact = true\nhere = \"app\"\n"
+    );
+    let unwritable = Place { workspace: Path::new("/w\n"), cwd: Path::new("/w\n") };
+    assert_eq!(of(vec![asked("make")], unwritable), [], "no rule for a workspace that no file can name");
+}
+
 /// The words of every table, of ordinary arguments, and versions of them.
 fn word() -> impl Strategy<Value = String> {
     let known: Vec<&str> = [INTERPRETERS, WRAPPERS, NEVER, GIT_NETWORK].concat();
