@@ -80,6 +80,8 @@ pub struct Part {
     pub risk: Risk,
     /// For a command: its arguments, where every one of them is known. Empty otherwise.
     pub argv: Vec<Bytes>,
+    /// For a path: its bytes, absolute.
+    pub path: Option<Bytes>,
     /// How deep it is wrapped: 0 for what was asked, 1 for what a wrapper or a script in it runs, and so on.
     pub depth: u8,
 }
@@ -98,6 +100,7 @@ impl Part {
             fix: None,
             risk: Risk::Low,
             argv: Vec::new(),
+            path: None,
             depth: 0,
         }
     }
@@ -188,6 +191,12 @@ impl Judgement {
             part.reason = Cow::Owned(format!("{}; questions are off (`approval = \"never\"`)", part.reason));
         }
         self
+    }
+
+    /// The paths that are left to a person.
+    pub(crate) fn asked_paths(&self) -> Vec<Bytes> {
+        let asked = self.parts.iter().filter(|part| part.decision == Decision::Ask);
+        asked.filter_map(|part| part.path.clone()).collect()
     }
 
     pub fn risk(&self) -> Risk {
