@@ -54,6 +54,8 @@ fn what_patterns_mean() {
             &["notes2", "a/xnotes", "note/s"][..],
         ),
         ("**/notes", &["notes", "a/b/notes", "notes/x"], &["notess"]),
+        ("**/notes/", &["notes/x", "a/notes/b/c"], &["notes", "a/notes"]),
+        ("**/notes/**", &["notes/x", "a/NOTES/b/c"], &["notes", "a/notes"]),
         ("./notes", &["notes", "notes/x/y"], &["a/notes"]),
         ("a/b", &["a/b", "a/b/c", "A/B", "a//b", "a/./b"], &["x/a/b", "a/bc", "a"]),
         ("a/", &["a/b", "a/b/c"], &["a", "x/a/b"]),
