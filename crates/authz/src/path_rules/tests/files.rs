@@ -294,16 +294,18 @@ mod naive {
 
     fn speaks(rule: &PathRule, path: &str) -> bool {
         let opens = rule.decision == Decision::Allow;
-        let any = |list: &[String], exact| list.iter().any(|pattern| matches(pattern, path, exact));
-        any(&rule.patterns, opens) && !any(&rule.except, !opens)
+        let exact = |list: &[String]| list.iter().any(|pattern| matches(pattern, path));
+        let folded = |list: &[String]| {
+            list.iter().any(|pattern| matches(&pattern.to_lowercase(), &path.to_lowercase()))
+        };
+        if opens {
+            exact(&rule.patterns) && !folded(&rule.except)
+        } else {
+            folded(&rule.patterns) && !exact(&rule.except)
+        }
     }
 
-    fn matches(pattern: &str, path: &str, exact: bool) -> bool {
-        let (pattern, path) = if exact {
-            (pattern.to_owned(), path.to_owned())
-        } else {
-            (pattern.to_lowercase(), path.to_lowercase())
-        };
+    fn matches(pattern: &str, path: &str) -> bool {
         let mut parts: Vec<&str> =
             pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if !pattern.contains('/') {
