@@ -31,6 +31,22 @@ pub struct RuleSource {
     pub reason: Option<String>,
 }
 
+impl RuleSource {
+    /// What would change a rule's mind, for a [`Part`] that it decided.
+    pub(crate) fn fix(&self) -> String {
+        match (&self.origin, self.layer) {
+            (Some(origin), _) => format!("change the rule at {origin}"),
+            (None, Layer::Flags) => "leave the startup flag out".to_owned(),
+            (None, _) => "change the rule".to_owned(),
+        }
+    }
+
+    /// Whether the rule may open something: only what the operator wrote or started with can (C-10).
+    pub(crate) fn has_authority(&self) -> bool {
+        self.layer <= Layer::Operator
+    }
+}
+
 /// What kind of thing a part is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -82,6 +98,8 @@ pub struct Part {
     pub argv: Vec<Bytes>,
     /// For a command: the file that would be executed, where it was found.
     pub program: Option<PathBuf>,
+    /// For a path: its bytes, absolute.
+    pub path: Option<Bytes>,
     /// How deep it is wrapped: 0 for what was asked, 1 for what a wrapper or a script in it runs, and so on.
     pub depth: u8,
 }
@@ -101,6 +119,7 @@ impl Part {
             risk: Risk::Low,
             argv: Vec::new(),
             program: None,
+            path: None,
             depth: 0,
         }
     }
@@ -137,6 +156,16 @@ impl Part {
     #[must_use]
     pub fn at_depth(mut self, depth: u8) -> Self {
         self.depth = depth;
+        self
+    }
+
+    /// `approval = never`: what would be asked is refused (S001-26).
+    #[must_use]
+    pub(crate) fn without_question(mut self) -> Self {
+        if self.decision == Decision::Ask {
+            self.decision = Decision::Deny;
+            self.reason = Cow::Owned(format!("{}; questions are off (`approval = \"never\"`)", self.reason));
+        }
         self
     }
 
@@ -186,11 +215,14 @@ impl Judgement {
     /// `approval = never`: what would be asked is refused (S001-26).
     #[must_use]
     pub(crate) fn without_questions(mut self) -> Self {
-        for part in self.parts.iter_mut().filter(|part| part.decision == Decision::Ask) {
-            part.decision = Decision::Deny;
-            part.reason = Cow::Owned(format!("{}; questions are off (`approval = \"never\"`)", part.reason));
-        }
+        self.parts = self.parts.into_iter().map(Part::without_question).collect();
         self
+    }
+
+    /// The paths that are left to a person.
+    pub(crate) fn asked_paths(&self) -> Vec<Bytes> {
+        let asked = self.parts.iter().filter(|part| part.decision == Decision::Ask);
+        asked.filter_map(|part| part.path.clone()).collect()
     }
 
     pub fn risk(&self) -> Risk {

@@ -1,6 +1,5 @@
 //! The command line: argv, environment, terminal, exit codes. Nothing below this crate reads any of them.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "`run` asks with it"))]
 mod approval;
 mod args;
 mod asked;
