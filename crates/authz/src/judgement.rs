@@ -204,6 +204,11 @@ impl Judgement {
         Self { parts: if parts.is_empty() { vec![otherwise] } else { parts } }
     }
 
+    /// About something that has one part.
+    pub fn one(part: Part) -> Self {
+        Self { parts: vec![part] }
+    }
+
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
