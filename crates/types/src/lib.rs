@@ -13,6 +13,7 @@ mod limits;
 mod outcome;
 mod path_verdict;
 mod posture;
+mod visible;
 mod workspace;
 
 pub use address::{Special, special_address, special_name};
