@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod approval;
+mod consent_git;
 #[cfg(test)]
 mod environment;
 #[cfg(test)]
