@@ -12,6 +12,7 @@ mod limits;
 mod outcome;
 mod path_verdict;
 mod posture;
+pub mod units;
 mod workspace;
 
 pub use bytes::Bytes;
