@@ -42,6 +42,6 @@ pub use decide::{
 };
 pub use facts::{Facts, PathKind};
 pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource};
-pub use path_rules::{HiddenRule, PathRules};
+pub use path_rules::{HiddenRule, Operation, PathRule, PathRuleError, PathRules};
 pub use policy::{Policy, Rules};
 pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};

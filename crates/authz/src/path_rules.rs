@@ -1,315 +1,157 @@
-//! Which files of a workspace a command may see (S000-17, S000-19, C-12).
+//! Which files of a workspace a command may see and change: the built-in rules and those of policy files.
 //!
-//! Rules are ordered: exceptions, exact names, extensions, `.env` files, name heuristics; the first that speaks decides.
-//! They look at names only and are asked for every file of a walk, so the common answer costs a few comparisons and
-//! allocates nothing. Names are compared without letter case and need not be UTF-8.
+//! INVARIANT: only the operator's files can open what the built-in rules close. Every layer below can only add: the
+//! first rule of each layer that speaks decides for that layer, and the strictest of all layers counts.
+//!
+//! Without rules of files (the common case of a walk over every file of a workspace) an answer costs a few comparisons
+//! and allocates nothing.
 
-use std::os::unix::ffi::OsStrExt as _;
+mod built_in;
+mod index;
+mod pattern;
+
 use std::path::Path;
+use std::sync::Arc;
 
-use ringfence_types::PathVerdict;
+use ringfence_types::{Decision, Layer, PathVerdict};
 
-/// The built-in rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PathRules {
-    _built_in: (),
+use crate::judgement::RuleSource;
+use index::Index;
+
+pub use built_in::HiddenRule;
+#[cfg(test)]
+pub(crate) use built_in::{
+    DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named,
+};
+
+/// One rule of a policy file about files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathRule {
+    pub decision: Decision,
+    /// Relative to a root. Without a slash it is a name at any depth; with one it is a path from the root (`./name` for
+    /// the top alone). `dir/` and `dir/**` are everything in a directory. A pattern whose last part has no wildcard
+    /// names a directory with everything in it, too. `*` and `?` do not match a slash, `**` matches any depth.
+    pub patterns: Vec<String>,
+    /// What the rule does not speak about, in the same form.
+    pub except: Vec<String>,
+    pub operation: Operation,
+    pub source: RuleSource,
 }
 
-/// A rule that hides a file.
-#[derive(Debug, PartialEq, Eq)]
-pub struct HiddenRule {
-    /// The names it speaks about, for people.
-    pub pattern: &'static str,
-    pub reason: &'static str,
-    pub verdict: PathVerdict,
+/// What a rule about files speaks about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operation {
+    /// Reading and writing.
+    #[default]
+    All,
+    /// Writing, creating and removing; reading is left as it is.
+    Write,
+}
+
+/// A rule that cannot be used, with the fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct PathRuleError {
+    /// Which of the rules, from 0.
+    pub rule: usize,
+    pub message: String,
+}
+
+/// The built-in rules and those of all policy files.
+#[derive(Clone, Debug, Default)]
+pub struct PathRules {
+    files: Option<Arc<Files>>,
+}
+
+#[derive(Debug)]
+struct Files {
+    rules: Vec<PathRule>,
+    /// The operator's first, then each layer below that has rules.
+    layers: Vec<Index>,
+}
+
+/// Who decided about a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ruling<'a> {
+    /// No rule speaks about it.
+    Open,
+    BuiltIn(&'static HiddenRule),
+    File(&'a PathRule),
 }
 
 impl PathRules {
-    /// What the rules say about a *file*, by its path relative to a root. A directory may have any name.
+    /// The rules of all files, the order within a layer being the order here.
+    pub fn new(rules: Vec<PathRule>) -> Result<Self, PathRuleError> {
+        if rules.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut layers = Vec::new();
+        for layer in [Layer::Operator, Layer::Workspace, Layer::Session, Layer::Call] {
+            let own = |(_, rule): &(usize, &PathRule)| rule.source.layer.max(Layer::Operator) == layer;
+            let index = Index::new(rules.iter().enumerate().filter(own))?;
+            if layer == Layer::Operator || !index.is_empty() {
+                layers.push(index);
+            }
+        }
+        Ok(Self { files: Some(Arc::new(Files { rules, layers })) })
+    }
+
+    /// The rules of files, in the order given.
+    pub fn rules(&self) -> &[PathRule] {
+        self.files.as_ref().map_or(&[], |files| &files.rules)
+    }
+
+    /// Whether a *file* at this path, relative to a root, is visible. A directory may have any name.
     pub fn judge(&self, relative: &Path) -> PathVerdict {
-        self.explain(relative).map_or(PathVerdict::Open, |rule| rule.verdict)
-    }
-
-    /// The rule that hides the file, if one does.
-    pub fn explain(&self, relative: &Path) -> Option<&'static HiddenRule> {
-        let path = trimmed(relative.as_os_str().as_bytes());
-        let (dir, name) = split_last(path, b'/');
-        let (rule, strength) = find(dir, strip_backup(name))?;
-        let exempt = match strength {
-            // git names its own files after branches.
-            Strength::Fact => in_git_dir(dir) && rule.pattern != IN_GIT_DIR_HIDDEN,
-            Strength::Guess => in_git_dir(dir) || in_generated_dir(dir),
-        };
-        (!exempt).then_some(rule)
-    }
-}
-
-/// A whole name, optionally only below a directory of a certain name.
-pub(crate) struct Named {
-    pub(crate) dir: Option<&'static str>,
-    pub(crate) name: &'static str,
-    reason: Reason,
-}
-
-#[derive(Clone, Copy)]
-enum Reason {
-    Key,
-    Login,
-    Service,
-}
-
-const KEY: HiddenRule = hidden("key files", "a private key");
-const LOGIN: HiddenRule = hidden("login files", "it holds logins");
-const SERVICE: HiddenRule = hidden("service credentials", "credentials of a service account");
-const KEY_EXTENSION: HiddenRule = hidden("key extensions", "a private key or key store");
-const ENVIRONMENT: HiddenRule = hidden(".env*", "environment files hold secrets");
-const GUESS: HiddenRule = hidden("*secret*, *password*", "its name says that it holds secrets");
-const IN_SSH: HiddenRule = hidden(".ssh/*, .gnupg/*", "a directory of private keys");
-const IN_GIT_DIR_HIDDEN: &str = ".git/credentials";
-const GIT_STORE: HiddenRule = hidden(IN_GIT_DIR_HIDDEN, "it holds logins");
-const MAYBE: HiddenRule = HiddenRule {
-    pattern: "certificate extensions",
-    reason: "it may hold a private key; it is visible when it holds only certificates or public keys",
-    verdict: PathVerdict::HiddenUnlessPublic,
-};
-
-pub(crate) const NAMES: &[Named] = &[
-    named("id_rsa", Reason::Key),
-    named("id_dsa", Reason::Key),
-    named("id_ecdsa", Reason::Key),
-    named("id_ecdsa_sk", Reason::Key),
-    named("id_ed25519", Reason::Key),
-    named("id_ed25519_sk", Reason::Key),
-    named("secring.gpg", Reason::Key),
-    named("wallet.dat", Reason::Key),
-    named(".netrc", Reason::Login),
-    named("_netrc", Reason::Login),
-    named(".pgpass", Reason::Login),
-    named(".my.cnf", Reason::Login),
-    named(".git-credentials", Reason::Login),
-    named(".pypirc", Reason::Login),
-    named(".htpasswd", Reason::Login),
-    named(".dockercfg", Reason::Login),
-    named(".s3cfg", Reason::Login),
-    named(".boto", Reason::Login),
-    named(".vault-token", Reason::Login),
-    named(".databrickscfg", Reason::Login),
-    named("credentials.json", Reason::Service),
-    named("application_default_credentials.json", Reason::Service),
-    named("service-account.json", Reason::Service),
-    named("service_account.json", Reason::Service),
-    named("serviceaccount.json", Reason::Service),
-    named("kubeconfig", Reason::Service),
-    named(".kubeconfig", Reason::Service),
-    below(".aws", "credentials", Reason::Service),
-    below(".kube", "config", Reason::Service),
-    below(".docker", "config.json", Reason::Login),
-    below("gh", "hosts.yml", Reason::Login),
-    below(".cargo", "credentials", Reason::Login),
-    below(".cargo", "credentials.toml", Reason::Login),
-    below(".gem", "credentials", Reason::Login),
-];
-
-pub(crate) const KEY_EXTENSIONS: &[&str] =
-    &["key", "p12", "pfx", "p8", "pk8", "ppk", "jks", "jceks", "keystore", "kdb", "kdbx", "keytab", "agekey"];
-
-pub(crate) const MAYBE_EXTENSIONS: &[&str] = &["pem", "crt", "cer", "cert", "der"];
-
-/// `X.example` is there to be read. Also before an extension that is a data format: `credentials.sample.json`.
-pub(crate) const EXCEPTIONS: &[&str] = &["example", "sample", "template", "dist", "pub"];
-
-/// Formats that hold data: a name heuristic hides these and names without an extension.
-pub(crate) const DATA_EXTENSIONS: &[&str] = &[
-    "bak",
-    "bin",
-    "cfg",
-    "cnf",
-    "conf",
-    "config",
-    "csv",
-    "dat",
-    "data",
-    "db",
-    "enc",
-    "env",
-    "gpg",
-    "hcl",
-    "ini",
-    "json",
-    "json5",
-    "jsonc",
-    "kv",
-    "list",
-    "log",
-    "lst",
-    "ndjson",
-    "plist",
-    "prefs",
-    "properties",
-    "sqlite",
-    "sqlite3",
-    "tfstate",
-    "tfvars",
-    "toml",
-    "tsv",
-    "txt",
-    "vault",
-    "xls",
-    "xlsx",
-    "xml",
-    "yaml",
-    "yml",
-];
-
-/// Written by tools, named after packages: guesses by name would hide a library called `libsecret`.
-pub(crate) const GENERATED_DIRS: &[&str] =
-    &["target", "node_modules", "__pycache__", "site-packages", "dist-packages"];
-
-const BACKUPS: &[&str] = &["~", ".bak", ".backup", ".old", ".orig", ".save", ".swp", ".swo", ".copy"];
-
-#[derive(Clone, Copy)]
-enum Strength {
-    Fact,
-    Guess,
-}
-
-fn find(dir: &[u8], name: &[u8]) -> Option<(&'static HiddenRule, Strength)> {
-    let (stem, extension) = split_last(name, b'.');
-    let fact = |rule| Some((rule, Strength::Fact));
-    if is_exception(stem, extension) {
-        return None;
-    }
-    if let Some(rule) = by_name(dir, name) {
-        return fact(rule);
-    }
-    let dotted = extension.len() < name.len();
-    if dotted && one_of(KEY_EXTENSIONS, extension) {
-        return fact(&KEY_EXTENSION);
-    }
-    if dotted && is_environment(name, extension) {
-        return fact(&ENVIRONMENT);
-    }
-    if dotted && one_of(MAYBE_EXTENSIONS, extension) {
-        return fact(&MAYBE);
-    }
-    let data = stem.is_empty() || one_of(DATA_EXTENSIONS, extension);
-    (data && (contains(name, b"secret") || contains(name, b"password"))).then_some((&GUESS, Strength::Guess))
-}
-
-/// `stem` is empty for a name without a dot or with only a leading one: such a name has no extension.
-fn is_exception(stem: &[u8], extension: &[u8]) -> bool {
-    if stem.is_empty() {
-        return false;
-    }
-    if one_of(EXCEPTIONS, extension) {
-        return true;
-    }
-    let (_, before) = split_last(stem, b'.');
-    one_of(EXCEPTIONS, before) && one_of(DATA_EXTENSIONS, extension)
-}
-
-fn by_name(dir: &[u8], name: &[u8]) -> Option<&'static HiddenRule> {
-    let parent = split_last(dir, b'/').1;
-    if is(parent, ".ssh") || is(parent, ".gnupg") {
-        let harmless = ["known_hosts", "config", "authorized_keys", "pubring.kbx"];
-        return (!one_of(&harmless, name)).then_some(&IN_SSH);
-    }
-    if is(name, "credentials") && is(parent, ".git") {
-        return Some(&GIT_STORE);
-    }
-    let found =
-        NAMES.iter().find(|rule| is(name, rule.name) && rule.dir.is_none_or(|dir| is(parent, dir)))?;
-    Some(match found.reason {
-        Reason::Key => &KEY,
-        Reason::Login => &LOGIN,
-        Reason::Service => &SERVICE,
-    })
-}
-
-/// `.env`, `.envrc`, `.env.local`, `.env-prod`, `production.env`; not `.environment`, not `.env-example`.
-fn is_environment(name: &[u8], extension: &[u8]) -> bool {
-    let Some(rest) = strip_prefix(name, ".env") else { return is(extension, "env") };
-    match rest.first() {
-        None => true,
-        Some(byte) if byte.is_ascii_alphanumeric() => is(rest, "rc"),
-        Some(_) => {
-            let last = rest.rsplit(|byte| matches!(byte, b'.' | b'-' | b'_')).next();
-            !last.is_some_and(|last| one_of(EXCEPTIONS, last))
+        match self.reading(relative) {
+            Ruling::Open => PathVerdict::Open,
+            Ruling::BuiltIn(rule) => rule.verdict,
+            Ruling::File(rule) if rule.decision == Decision::Allow => PathVerdict::Open,
+            Ruling::File(_) => PathVerdict::Hidden,
         }
     }
-}
 
-/// Where git names files after branches and objects. Anything else below a `.git` is judged by its name: a directory
-/// that somebody moved there is not git's.
-fn in_git_dir(dir: &[u8]) -> bool {
-    const NAMED_BY_GIT: &[&[u8]] =
-        &[b"refs", b"logs", b"objects", b"worktrees", b"modules", b"rebase-merge", b"lfs"];
-    let mut below = dir.split(|byte| *byte == b'/').skip_while(|component| !is(component, ".git")).skip(1);
-    below.next().is_some_and(|first| NAMED_BY_GIT.contains(&first))
-}
-
-/// Bare repositories (`x.git`) among them: a reference called `fix-password` is no password there either.
-fn in_generated_dir(dir: &[u8]) -> bool {
-    let generated = |name: &[u8]| one_of(GENERATED_DIRS, name) || strip_suffix(name, ".git").is_some();
-    dir.split(|byte| *byte == b'/').any(generated)
-}
-
-/// A backup of a key is a key.
-fn strip_backup(mut name: &[u8]) -> &[u8] {
-    while let Some(shorter) = BACKUPS.iter().find_map(|suffix| strip_suffix(name, suffix)) {
-        name = shorter;
+    pub(crate) fn reading(&self, relative: &Path) -> Ruling<'_> {
+        self.ruling(relative, Operation::All)
     }
-    name
-}
 
-/// Without trailing slashes and `/.`, so that the last component is a name.
-fn trimmed(mut path: &[u8]) -> &[u8] {
-    while let Some(shorter) = path.strip_suffix(b"/").or_else(|| path.strip_suffix(b"/.")) {
-        path = shorter;
-    }
-    path
-}
-
-/// What is before and after the last `separator`; everything is after where there is none.
-fn split_last(bytes: &[u8], separator: u8) -> (&[u8], &[u8]) {
-    match bytes.iter().rposition(|byte| *byte == separator) {
-        Some(at) => (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default()),
-        None => (&[], bytes),
+    fn ruling(&self, relative: &Path, operation: Operation) -> Ruling<'_> {
+        let built_in = || built_in::explain(relative).map_or(Ruling::Open, Ruling::BuiltIn);
+        let Some(files) = &self.files else { return built_in() };
+        let mut spoken = files.layers.iter().map(|layer| files.first(layer, relative, operation));
+        let operator = spoken.next().flatten().map_or_else(built_in, Ruling::File);
+        spoken.flatten().map(Ruling::File).fold(operator, Ruling::stricter)
     }
 }
 
-fn contains(name: &[u8], word: &[u8]) -> bool {
-    name.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+impl PartialEq for PathRules {
+    fn eq(&self, other: &Self) -> bool {
+        self.rules() == other.rules()
+    }
 }
 
-fn one_of(words: &[&str], name: &[u8]) -> bool {
-    words.iter().any(|word| is(name, word))
+impl Eq for PathRules {}
+
+impl Files {
+    fn first(&self, layer: &Index, relative: &Path, operation: Operation) -> Option<&PathRule> {
+        let speaks = |rule: &PathRule| operation == Operation::Write || rule.operation == Operation::All;
+        let found = layer.first(relative, |rule| self.rules.get(rule).is_some_and(speaks))?;
+        self.rules.get(found)
+    }
 }
 
-fn is(name: &[u8], word: &str) -> bool {
-    name.eq_ignore_ascii_case(word.as_bytes())
-}
+impl Ruling<'_> {
+    pub(crate) fn decision(self) -> Decision {
+        match self {
+            Self::Open => Decision::Allow,
+            Self::BuiltIn(rule) => rule.decision,
+            Self::File(rule) => rule.decision,
+        }
+    }
 
-fn strip_prefix<'a>(name: &'a [u8], prefix: &str) -> Option<&'a [u8]> {
-    let (start, rest) = name.split_at_checked(prefix.len())?;
-    is(start, prefix).then_some(rest)
-}
-
-fn strip_suffix<'a>(name: &'a [u8], suffix: &str) -> Option<&'a [u8]> {
-    let (start, rest) = name.split_at_checked(name.len().checked_sub(suffix.len())?)?;
-    (!start.is_empty() && is(rest, suffix)).then_some(start)
-}
-
-const fn hidden(pattern: &'static str, reason: &'static str) -> HiddenRule {
-    HiddenRule { pattern, reason, verdict: PathVerdict::Hidden }
-}
-
-const fn named(name: &'static str, reason: Reason) -> Named {
-    Named { dir: None, name, reason }
-}
-
-const fn below(dir: &'static str, name: &'static str, reason: Reason) -> Named {
-    Named { dir: Some(dir), name, reason }
+    fn stricter(self, other: Self) -> Self {
+        if other.decision() > self.decision() { other } else { self }
+    }
 }
 
 #[cfg(test)]

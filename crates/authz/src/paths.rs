@@ -2,10 +2,11 @@
 
 use std::path::{Component, Path};
 
-use ringfence_types::{Access, Bytes, FileCall, PathVerdict, Refusal, RefusalCode, Risk, Root};
+use ringfence_types::{Access, Bytes, Decision, FileCall, PathVerdict, Refusal, RefusalCode, Risk, Root};
 
 use crate::decide::{Permissions, View, WorkspaceRules, sensitive_refusal};
 use crate::judgement::{Aspect, Part};
+use crate::path_rules::Ruling;
 use crate::protected;
 use crate::refuse::{Refuse as _, refuse};
 use crate::scene::Scene;
@@ -91,15 +92,30 @@ fn check_protected(relative: &Path) -> Result<(), Refusal> {
 }
 
 fn check_visible(scene: &Scene<'_>, relative: &Path, open: Part) -> Part {
-    let Some(rule) = scene.policy.rules.paths.explain(relative) else { return open };
-    match rule.verdict {
+    let ruling = scene.policy.rules.paths.reading(relative);
+    match ruling {
+        Ruling::Open => open,
         // Whether the content is public is for whoever opens the file to see.
-        PathVerdict::Open | PathVerdict::HiddenUnlessPublic => open,
-        PathVerdict::Hidden => {
-            let refusal = refuse(RefusalCode::Path, "path.hidden", format!("it is hidden: {}", rule.reason))
-                .hint("names that end in `.example`, `.sample` or `.template` are open");
-            Part { risk: Risk::High, ..Part::refused(open.aspect, open.subject, &refusal) }
+        Ruling::BuiltIn(rule) if rule.verdict == PathVerdict::HiddenUnlessPublic => open,
+        Ruling::BuiltIn(rule) => {
+            let part =
+                Part { rule: rule.name.into(), ..open }.because(format!("it is hidden: {}", rule.reason));
+            let fix = "names that end in `.example`, `.sample` or `.template` are open";
+            decided(part, rule.decision, fix)
         }
+        Ruling::File(rule) => {
+            let part =
+                Part { rule: "path.rule".into(), ..open }.because("a rule about files").by(&rule.source);
+            decided(part, rule.decision, "change the rule in the policy file")
+        }
+    }
+}
+
+fn decided(part: Part, decision: Decision, fix: &'static str) -> Part {
+    match decision {
+        Decision::Allow => part,
+        Decision::Ask => part.ask(Risk::High, fix),
+        Decision::Deny => part.deny(Risk::High, fix),
     }
 }
 

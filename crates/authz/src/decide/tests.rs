@@ -209,8 +209,13 @@ fn s000_42_no_path_leaves_the_roots() {
 #[test]
 fn s000_10_hidden_and_protected_files_are_refused() {
     let workspace = policy(Profile::Workspace);
-    for call in [read(".env"), read("/w/a/id_rsa"), write(".env"), read("/data/x.key")] {
-        assert_eq!(denied(&workspace, call).rule, "path.hidden");
+    for (call, rule) in [
+        (read(".env"), "path.environment"),
+        (read("/w/a/id_rsa"), "path.key-material"),
+        (write(".env"), "path.environment"),
+        (read("/data/x.key"), "path.key-material"),
+    ] {
+        assert_eq!(denied(&workspace, call).rule, rule);
     }
     for call in [write(".git/hooks/pre-commit"), write(".claude/settings.json"), link(".vscode", "src")] {
         assert_eq!(denied(&workspace, call).rule, "path.protected");

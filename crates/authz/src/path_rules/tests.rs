@@ -171,8 +171,8 @@ fn names_in_git_and_build_directories_are_not_guessed_about() {
 
 #[test]
 fn every_refusal_has_a_reason() {
-    let rule = PathRules::default().explain(Path::new("a/.env")).unwrap();
-    assert_eq!((rule.pattern, rule.verdict), (".env*", Hidden));
+    let rule = built_in::explain(Path::new("a/.env")).unwrap();
+    assert_eq!((rule.name, rule.pattern, rule.verdict), ("path.environment", ".env*", Hidden));
 }
 
 #[test]
@@ -193,7 +193,7 @@ proptest! {
     fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
         let path = Path::new(OsStr::from_bytes(&bytes));
         let rules = PathRules::default();
-        prop_assert_eq!(rules.judge(path) == Open, rules.explain(path).is_none());
+        prop_assert_eq!(rules.judge(path) == Open, built_in::explain(path).is_none());
     }
 
     #[test]
