@@ -22,6 +22,7 @@ mod decide;
 mod docs;
 pub mod env;
 mod facts;
+pub mod git_keys;
 pub mod hosts;
 mod judgement;
 mod path_rules;
