@@ -31,6 +31,22 @@ pub struct RuleSource {
     pub reason: Option<String>,
 }
 
+impl RuleSource {
+    /// What would change a rule's mind, for a [`Part`] that it decided.
+    pub(crate) fn fix(&self) -> String {
+        match (&self.origin, self.layer) {
+            (Some(origin), _) => format!("change the rule at {origin}"),
+            (None, Layer::Flags) => "leave the startup flag out".to_owned(),
+            (None, _) => "change the rule".to_owned(),
+        }
+    }
+
+    /// Whether the rule may open something: only what the operator wrote or started with can (C-10).
+    pub(crate) fn has_authority(&self) -> bool {
+        self.layer <= Layer::Operator
+    }
+}
+
 /// What kind of thing a part is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -137,6 +153,16 @@ impl Part {
         self
     }
 
+    /// `approval = never`: what would be asked is refused (S001-26).
+    #[must_use]
+    pub(crate) fn without_question(mut self) -> Self {
+        if self.decision == Decision::Ask {
+            self.decision = Decision::Deny;
+            self.reason = Cow::Owned(format!("{}; questions are off (`approval = \"never\"`)", self.reason));
+        }
+        self
+    }
+
     /// The same no, as the answer to a call.
     pub fn refusal(&self) -> Refusal {
         let origin = self.origin.as_ref().map(|origin| format!(" ({origin})")).unwrap_or_default();
@@ -183,10 +209,7 @@ impl Judgement {
     /// `approval = never`: what would be asked is refused (S001-26).
     #[must_use]
     pub(crate) fn without_questions(mut self) -> Self {
-        for part in self.parts.iter_mut().filter(|part| part.decision == Decision::Ask) {
-            part.decision = Decision::Deny;
-            part.reason = Cow::Owned(format!("{}; questions are off (`approval = \"never\"`)", part.reason));
-        }
+        self.parts = self.parts.into_iter().map(Part::without_question).collect();
         self
     }
 
