@@ -99,8 +99,9 @@ impl Question {
                 );
             }
         };
-        let Self { action, permissions, .. } = self;
-        Ok(Grant { action, permissions, rule: rule.to_owned(), layer: Layer::Call })
+        let Self { action, permissions, judgement } = self;
+        let opened = judgement.asked_paths();
+        Ok(Grant { action, permissions, rule: rule.to_owned(), layer: Layer::Call, opened })
     }
 
     fn refused(&self, rule: &str, why: &str) -> Refusal {
@@ -124,6 +125,7 @@ pub struct Grant {
     permissions: Permissions,
     rule: String,
     layer: Layer,
+    opened: Vec<Bytes>,
 }
 
 impl Grant {
@@ -142,6 +144,11 @@ impl Grant {
 
     pub fn permissions(&self) -> &Permissions {
         &self.permissions
+    }
+
+    /// Absolute paths that a person was asked about and opened, for this one action.
+    pub fn opened(&self) -> &[Bytes] {
+        &self.opened
     }
 }
 
@@ -185,7 +192,7 @@ pub fn decide(policy: &Policy, action: Action, facts: &dyn Facts) -> Verdict {
         Decision::Allow => {
             let layer = if policy.profile == Profile::Danger { Layer::Flags } else { part.layer };
             let rule = part.rule.clone().into_owned();
-            Verdict::Allow(Box::new(Grant { action, permissions, rule, layer }))
+            Verdict::Allow(Box::new(Grant { action, permissions, rule, layer, opened: Vec::new() }))
         }
         Decision::Ask => Verdict::Ask(Box::new(Question { action, permissions, judgement })),
         Decision::Deny => Verdict::Deny(part.refusal()),

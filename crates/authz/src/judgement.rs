@@ -96,6 +96,8 @@ pub struct Part {
     pub risk: Risk,
     /// For a command: its arguments, where every one of them is known. Empty otherwise.
     pub argv: Vec<Bytes>,
+    /// For a path: its bytes, absolute.
+    pub path: Option<Bytes>,
     /// How deep it is wrapped: 0 for what was asked, 1 for what a wrapper or a script in it runs, and so on.
     pub depth: u8,
 }
@@ -114,6 +116,7 @@ impl Part {
             fix: None,
             risk: Risk::Low,
             argv: Vec::new(),
+            path: None,
             depth: 0,
         }
     }
@@ -211,6 +214,12 @@ impl Judgement {
     pub(crate) fn without_questions(mut self) -> Self {
         self.parts = self.parts.into_iter().map(Part::without_question).collect();
         self
+    }
+
+    /// The paths that are left to a person.
+    pub(crate) fn asked_paths(&self) -> Vec<Bytes> {
+        let asked = self.parts.iter().filter(|part| part.decision == Decision::Ask);
+        asked.filter_map(|part| part.path.clone()).collect()
     }
 
     pub fn risk(&self) -> Risk {

@@ -41,8 +41,8 @@ pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profi
 pub use decide::{
     Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, decide, judge,
 };
-pub use facts::{Facts, PathKind};
+pub use facts::{Facts, PathKind, Touch};
 pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource};
-pub use path_rules::{HiddenRule, Operation, PathRule, PathRuleError, PathRules};
+pub use path_rules::{BuiltInRule, Extent, Operation, PathRule, PathRuleError, PathRules, Steering};
 pub use policy::{Policy, Rules};
 pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};

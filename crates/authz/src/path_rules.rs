@@ -9,20 +9,25 @@
 mod built_in;
 mod index;
 mod pattern;
+mod steering;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_types::{Decision, Layer, PathVerdict};
+use ringfence_types::{Decision, Layer, PathVerdict, Profile};
 
 use crate::judgement::RuleSource;
+use crate::protected;
 use index::Index;
+use pattern::Pattern;
 
-pub use built_in::HiddenRule;
+pub use built_in::BuiltInRule;
 #[cfg(test)]
 pub(crate) use built_in::{
     DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named,
 };
+#[cfg(test)]
+pub(crate) use steering::GROUPS as STEERING;
 
 /// One rule of a policy file about files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,12 +75,39 @@ struct Files {
     layers: Vec<Index>,
 }
 
+/// How much of what may come to be in a directory is held against changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    Nothing,
+    Everything,
+    /// Rules with exceptions: each file that exists has to be asked about.
+    EverythingBut,
+}
+
+/// Whether writing what runs or steers something later is a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steering {
+    Asked,
+    /// It is reviewed like any other work.
+    Reviewed,
+}
+
+impl Steering {
+    /// Where anything may run inside the fence, a shell can write these files as well as any other.
+    pub fn of(profile: Profile) -> Self {
+        match profile {
+            Profile::Review | Profile::Guarded | Profile::Strict | Profile::AirGapped => Self::Asked,
+            Profile::Workspace | Profile::Danger => Self::Reviewed,
+        }
+    }
+}
+
 /// Who decided about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ruling<'a> {
     /// No rule speaks about it.
     Open,
-    BuiltIn(&'static HiddenRule),
+    BuiltIn(&'static BuiltInRule),
     File(&'a PathRule),
 }
 
@@ -84,6 +116,9 @@ impl PathRules {
     pub fn new(rules: Vec<PathRule>) -> Result<Self, PathRuleError> {
         if rules.is_empty() {
             return Ok(Self::default());
+        }
+        for (number, rule) in rules.iter().enumerate() {
+            check(rule).map_err(|message| PathRuleError { rule: number, message })?;
         }
         let mut layers = Vec::new();
         for layer in [Layer::Operator, Layer::Workspace, Layer::Session, Layer::Call] {
@@ -101,7 +136,7 @@ impl PathRules {
         self.files.as_ref().map_or(&[], |files| &files.rules)
     }
 
-    /// Whether a *file* at this path, relative to a root, is visible. A directory may have any name.
+    /// Whether a *file* at this path, relative to a root, is visible. For built-in rules a directory may have any name.
     pub fn judge(&self, relative: &Path) -> PathVerdict {
         match self.reading(relative) {
             Ruling::Open => PathVerdict::Open,
@@ -111,12 +146,77 @@ impl PathRules {
         }
     }
 
-    pub(crate) fn reading(&self, relative: &Path) -> Ruling<'_> {
-        self.ruling(relative, Operation::All)
+    /// Whether nothing in this directory is visible, whatever it will be called.
+    pub fn hides_all(&self, directory: &Path) -> bool {
+        self.files.as_ref().is_some_and(|files| files.covers(directory, Operation::All))
     }
 
-    fn ruling(&self, relative: &Path, operation: Operation) -> Ruling<'_> {
-        let built_in = || built_in::explain(relative).map_or(Ruling::Open, Ruling::BuiltIn);
+    /// Whether a rule of a file holds what is at this path against changes.
+    pub fn holds(&self, relative: &Path) -> bool {
+        let held = |files: &Files| files.strictest(relative, Operation::Write).is_some();
+        self.files.as_deref().is_some_and(held)
+    }
+
+    /// How much of what may come to be in this directory is held.
+    pub fn holds_in(&self, directory: &Path) -> Extent {
+        match self.files.as_deref() {
+            Some(files) if files.covers(directory, Operation::Write) => Extent::Everything,
+            Some(files) if files.covers_mostly(directory) => Extent::EverythingBut,
+            _ => Extent::Nothing,
+        }
+    }
+
+    /// Paths from a root that are held also while nothing is there: those that a rule names without a wildcard. A mere
+    /// name that is to be hidden is not among them, as none of the built-in names are: what is made inside has
+    /// no secret in it.
+    pub fn held_while_absent(&self) -> Vec<PathBuf> {
+        let closing = self.rules().iter().filter(|rule| rule.decision != Decision::Allow);
+        let named = closing.flat_map(|rule| rule.patterns.iter().map(|text| (rule.operation, text)));
+        let paths = named.filter_map(|(operation, text)| match (pattern::parse(text).ok()?, operation) {
+            (Pattern::Name(name), Operation::Write) => Some(PathBuf::from(name)),
+            (Pattern::Path(path) | Pattern::Tree(path), _) => Some(PathBuf::from(path)),
+            (Pattern::Name(_) | Pattern::Globs(_), _) => None,
+        });
+        let mut held: Vec<PathBuf> = paths
+            .filter(|path| !path.as_os_str().is_empty())
+            .filter(|path| self.holds(path) || self.holds_in(path) != Extent::Nothing)
+            .collect();
+        held.sort();
+        held.dedup();
+        held
+    }
+
+    /// Whether writing here is left to a person by a built-in rule.
+    pub fn steers(&self, relative: &Path) -> bool {
+        self.writing(relative, Steering::Asked) != self.writing(relative, Steering::Reviewed)
+    }
+
+    pub(crate) fn reading(&self, relative: &Path) -> Ruling<'_> {
+        self.ruling(relative, Operation::All, || built_in::explain(relative))
+    }
+
+    /// What cannot be read cannot be written either: a hidden file is not there.
+    pub(crate) fn writing(&self, relative: &Path, steering: Steering) -> Ruling<'_> {
+        let steers = || steering::explain(relative).filter(|_| steering == Steering::Asked);
+        self.reading(relative).stricter(self.ruling(relative, Operation::Write, steers))
+    }
+
+    /// What a listing of this directory would show.
+    pub(crate) fn listing(&self, directory: &Path) -> Ruling<'_> {
+        if !self.hides_all(directory) {
+            return Ruling::Open;
+        }
+        let found = self.files.as_ref().and_then(|files| files.strictest(&new_in(directory), Operation::All));
+        found.map_or(Ruling::Open, Ruling::File)
+    }
+
+    fn ruling(
+        &self,
+        relative: &Path,
+        operation: Operation,
+        built_in: impl FnOnce() -> Option<&'static BuiltInRule>,
+    ) -> Ruling<'_> {
+        let built_in = || built_in().map_or(Ruling::Open, Ruling::BuiltIn);
         let Some(files) = &self.files else { return built_in() };
         let mut spoken = files.layers.iter().map(|layer| files.first(layer, relative, operation));
         let operator = spoken.next().flatten().map_or_else(built_in, Ruling::File);
@@ -134,13 +234,48 @@ impl Eq for PathRules {}
 
 impl Files {
     fn first(&self, layer: &Index, relative: &Path, operation: Operation) -> Option<&PathRule> {
-        let speaks = |rule: &PathRule| operation == Operation::Write || rule.operation == Operation::All;
-        let found = layer.first(relative, |rule| self.rules.get(rule).is_some_and(speaks))?;
+        let found = layer.first(relative, |rule| self.speaks(rule, operation))?;
         self.rules.get(found)
+    }
+
+    /// The strictest rule that closes this path, if one does.
+    fn strictest(&self, relative: &Path, operation: Operation) -> Option<&PathRule> {
+        let spoken = self.layers.iter().filter_map(|layer| self.first(layer, relative, operation));
+        let closing = spoken.filter(|rule| rule.decision != Decision::Allow);
+        closing.reduce(|one, other| if other.decision > one.decision { other } else { one })
+    }
+
+    /// Whether one layer closes all that could ever be in a directory.
+    fn covers(&self, directory: &Path, operation: Operation) -> bool {
+        let opens = |rule: usize| self.speaks(rule, operation) && !self.closes(rule);
+        self.layers.iter().any(|layer| {
+            let rule = self.covering(layer, directory, operation);
+            rule.is_some_and(|rule| !layer.excepts_in(directory, rule, opens))
+        })
+    }
+
+    /// Whether what comes to be in a directory cannot be written, if it has no name that some rule singles out.
+    fn covers_mostly(&self, directory: &Path) -> bool {
+        self.layers.iter().any(|layer| self.covering(layer, directory, Operation::Write).is_some())
+            && self.strictest(&new_in(directory), Operation::Write).is_some()
+    }
+
+    fn covering(&self, layer: &Index, directory: &Path, operation: Operation) -> Option<usize> {
+        let closes = |rule: usize| self.speaks(rule, operation) && self.closes(rule);
+        layer.first_for_directory(&new_in(directory), closes)
+    }
+
+    fn closes(&self, rule: usize) -> bool {
+        self.rules.get(rule).is_some_and(|rule| rule.decision != Decision::Allow)
+    }
+
+    fn speaks(&self, rule: usize, operation: Operation) -> bool {
+        let own = self.rules.get(rule).map(|rule| rule.operation);
+        operation == Operation::Write || own == Some(Operation::All)
     }
 }
 
-impl Ruling<'_> {
+impl<'a> Ruling<'a> {
     pub(crate) fn decision(self) -> Decision {
         match self {
             Self::Open => Decision::Allow,
@@ -149,9 +284,41 @@ impl Ruling<'_> {
         }
     }
 
-    fn stricter(self, other: Self) -> Self {
-        if other.decision() > self.decision() { other } else { self }
+    pub(crate) fn stricter(self, other: Ruling<'a>) -> Ruling<'a> {
+        let silent = self == Self::Open;
+        if other.decision() > self.decision() || (silent && other.decision() == self.decision()) {
+            other
+        } else {
+            self
+        }
     }
+}
+
+/// What cannot be right whatever the other rules say.
+fn check(rule: &PathRule) -> Result<(), String> {
+    if rule.patterns.is_empty() {
+        return Err(
+            "a rule without a pattern speaks about nothing; name a path, or remove the rule".to_owned()
+        );
+    }
+    for text in &rule.patterns {
+        let named = match pattern::parse(text)? {
+            Pattern::Name(path) | Pattern::Path(path) | Pattern::Tree(path) => path,
+            Pattern::Globs(_) => continue,
+        };
+        let opens = rule.decision == Decision::Allow && rule.operation == Operation::Write;
+        if let Some(reason) = protected::is_protected(Path::new(&named)).filter(|_| opens) {
+            return Err(format!(
+                "`{text}` cannot be opened for writing by any rule: {reason}; remove the pattern"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A path that stands for whatever may come to be in a directory.
+fn new_in(directory: &Path) -> PathBuf {
+    directory.join("\u{1}unremarkable\u{1}")
 }
 
 #[cfg(test)]

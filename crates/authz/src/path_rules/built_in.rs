@@ -6,26 +6,31 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use ringfence_types::{Decision, PathVerdict};
+use ringfence_types::{Decision, PathVerdict, Risk};
 
-/// A rule that hides a file.
+/// A built-in rule about files.
 #[derive(Debug, PartialEq, Eq)]
-pub struct HiddenRule {
+pub struct BuiltInRule {
     /// As a person would look it up: `path.environment`.
     pub name: &'static str,
     /// The names it speaks about, for people.
     pub pattern: &'static str,
     pub reason: &'static str,
     pub decision: Decision,
+    pub risk: Risk,
     /// Whether it shows. One that a person may be asked about does not show until somebody has said yes.
     pub verdict: PathVerdict,
 }
 
 /// The rule that hides the file at `relative`, if one does. A directory may have any name.
-pub(super) fn explain(relative: &Path) -> Option<&'static HiddenRule> {
+pub(super) fn explain(relative: &Path) -> Option<&'static BuiltInRule> {
     let path = trimmed(relative.as_os_str().as_bytes());
     let (dir, name) = split_last(path, b'/');
-    let (rule, strength) = find(dir, strip_backup(name))?;
+    // Some file systems do not see dots and spaces at the end: neither spelling may uncover the other.
+    let (rule, strength) = find(dir, strip_backup(name)).or_else(|| {
+        let bare = Some(bare(name)).filter(|bare| bare.len() < name.len())?;
+        find(dir, strip_backup(bare))
+    })?;
     let exempt = match strength {
         // git names its own files after branches.
         Strength::Fact => in_git_dir(dir) && rule.pattern != IN_GIT_DIR_HIDDEN,
@@ -48,21 +53,25 @@ enum Reason {
     Service,
 }
 
-const KEY: HiddenRule = hidden("path.key-material", "key files", "a private key");
-const LOGIN: HiddenRule = hidden("path.logins", "login files", "it holds logins");
-const SERVICE: HiddenRule =
+const KEY: BuiltInRule = hidden("path.key-material", "key files", "a private key");
+const LOGIN: BuiltInRule = hidden("path.logins", "login files", "it holds logins");
+const SERVICE: BuiltInRule =
     hidden("path.service-credentials", "service credentials", "credentials of a service account");
-const KEY_EXTENSION: HiddenRule = hidden("path.key-material", "key extensions", "a private key or key store");
-const ENVIRONMENT: HiddenRule = hidden("path.environment", ".env*", "environment files hold secrets");
-const GUESS: HiddenRule = HiddenRule {
+const KEY_EXTENSION: BuiltInRule =
+    hidden("path.key-material", "key extensions", "a private key or key store");
+const ENVIRONMENT: BuiltInRule =
+    BuiltInRule { risk: Risk::High, ..hidden("path.environment", ".env*", "environment files hold secrets") };
+const GUESS: BuiltInRule = BuiltInRule {
     decision: Decision::Ask,
+    risk: Risk::Medium,
     ..hidden("path.named-secret", "*secret*, *password*", "its name says that it holds secrets")
 };
-const IN_SSH: HiddenRule = hidden("path.key-material", ".ssh/*, .gnupg/*", "a directory of private keys");
+const IN_SSH: BuiltInRule = hidden("path.key-material", ".ssh/*, .gnupg/*", "a directory of private keys");
 const IN_GIT_DIR_HIDDEN: &str = ".git/credentials";
-const GIT_STORE: HiddenRule = hidden("path.logins", IN_GIT_DIR_HIDDEN, "it holds logins");
-const MAYBE: HiddenRule = HiddenRule {
+const GIT_STORE: BuiltInRule = hidden("path.logins", IN_GIT_DIR_HIDDEN, "it holds logins");
+const MAYBE: BuiltInRule = BuiltInRule {
     verdict: PathVerdict::HiddenUnlessPublic,
+    risk: Risk::High,
     ..hidden(
         "path.certificate",
         "certificate extensions",
@@ -170,7 +179,7 @@ enum Strength {
     Guess,
 }
 
-fn find(dir: &[u8], name: &[u8]) -> Option<(&'static HiddenRule, Strength)> {
+fn find(dir: &[u8], name: &[u8]) -> Option<(&'static BuiltInRule, Strength)> {
     let (stem, extension) = split_last(name, b'.');
     let fact = |rule| Some((rule, Strength::Fact));
     if is_exception(stem, extension) {
@@ -205,8 +214,8 @@ fn is_exception(stem: &[u8], extension: &[u8]) -> bool {
     one_of(EXCEPTIONS, before) && one_of(DATA_EXTENSIONS, extension)
 }
 
-fn by_name(dir: &[u8], name: &[u8]) -> Option<&'static HiddenRule> {
-    let parent = split_last(dir, b'/').1;
+fn by_name(dir: &[u8], name: &[u8]) -> Option<&'static BuiltInRule> {
+    let parent = bare(split_last(trimmed(dir), b'/').1);
     if is(parent, ".ssh") || is(parent, ".gnupg") {
         let harmless = ["known_hosts", "config", "authorized_keys", "pubring.kbx"];
         return (!one_of(&harmless, name)).then_some(&IN_SSH);
@@ -267,6 +276,12 @@ fn trimmed(mut path: &[u8]) -> &[u8] {
     path
 }
 
+/// Without dots and spaces at the end.
+pub(super) fn bare(name: &[u8]) -> &[u8] {
+    let end = name.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |last| last + 1);
+    name.get(..end).unwrap_or_default()
+}
+
 /// What is before and after the last `separator`; everything is after where there is none.
 fn split_last(bytes: &[u8], separator: u8) -> (&[u8], &[u8]) {
     match bytes.iter().rposition(|byte| *byte == separator) {
@@ -283,7 +298,7 @@ fn one_of(words: &[&str], name: &[u8]) -> bool {
     words.iter().any(|word| is(name, word))
 }
 
-fn is(name: &[u8], word: &str) -> bool {
+pub(super) fn is(name: &[u8], word: &str) -> bool {
     name.eq_ignore_ascii_case(word.as_bytes())
 }
 
@@ -297,8 +312,15 @@ fn strip_suffix<'a>(name: &'a [u8], suffix: &str) -> Option<&'a [u8]> {
     (!start.is_empty() && is(rest, suffix)).then_some(start)
 }
 
-const fn hidden(name: &'static str, pattern: &'static str, reason: &'static str) -> HiddenRule {
-    HiddenRule { name, pattern, reason, decision: Decision::Deny, verdict: PathVerdict::Hidden }
+const fn hidden(name: &'static str, pattern: &'static str, reason: &'static str) -> BuiltInRule {
+    BuiltInRule {
+        name,
+        pattern,
+        reason,
+        decision: Decision::Deny,
+        risk: Risk::Critical,
+        verdict: PathVerdict::Hidden,
+    }
 }
 
 const fn named(name: &'static str, reason: Reason) -> Named {

@@ -8,6 +8,7 @@ use std::path::{Component, Path};
 use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use ringfence_types::Decision;
 
+use super::built_in::bare;
 use super::pattern::{self, Pattern};
 use super::{PathRule, PathRuleError};
 
@@ -17,6 +18,8 @@ pub(super) struct Index {
     folded: Table,
     /// What opens: exactly.
     exact: Table,
+    /// Every pattern, in the order of the rules.
+    patterns: Vec<(Entry, Pattern)>,
 }
 
 #[derive(Debug, Default)]
@@ -26,7 +29,14 @@ struct Table {
     paths: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
     globs: GlobSet,
     /// One for each glob.
-    entries: Vec<Entry>,
+    entries: Vec<(Entry, Reach)>,
+}
+
+/// Whether a match says something about everything else in the same directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Directory,
+    Path,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,26 +59,21 @@ enum Role {
 
 impl Index {
     pub(super) fn new<'a>(rules: impl Iterator<Item = (usize, &'a PathRule)>) -> Result<Self, PathRuleError> {
-        let mut folded = Draft::default();
-        let mut exact = Draft::default();
-        for (number, rule) in rules {
-            let opens = rule.decision == Decision::Allow;
-            let (patterns, exceptions) =
-                if opens { (&mut exact, &mut folded) } else { (&mut folded, &mut exact) };
-            let add = |draft: &mut Draft, list: &[String], role, fold| {
-                let entry = Entry { rule: number, role };
-                list.iter().try_for_each(|text| draft.add(text, entry, fold))
+        let mut draft = Draft::default();
+        for (rule, written) in rules {
+            let error = |message| PathRuleError { rule, message };
+            let (patterns, exceptions) = match written.decision {
+                Decision::Allow => (Case::Exact, Case::Folded),
+                Decision::Ask | Decision::Deny => (Case::Folded, Case::Exact),
             };
-            let error = |message| PathRuleError { rule: number, message };
-            if rule.patterns.is_empty() {
-                return Err(error(
-                    "a rule without a pattern speaks about nothing; name a path, or remove it".to_owned(),
-                ));
+            for text in &written.patterns {
+                draft.add(text, Entry { rule, role: Role::Pattern }, patterns).map_err(error)?;
             }
-            add(patterns, &rule.patterns, Role::Pattern, fold_unless(opens)).map_err(error)?;
-            add(exceptions, &rule.except, Role::Exception, fold_unless(!opens)).map_err(error)?;
+            for text in &written.except {
+                draft.add(text, Entry { rule, role: Role::Exception }, exceptions).map_err(error)?;
+            }
         }
-        Ok(Self { folded: folded.finish()?, exact: exact.finish()? })
+        Ok(Self { folded: draft.folded.finish()?, exact: draft.exact.finish()?, patterns: draft.patterns })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -77,6 +82,21 @@ impl Index {
 
     /// The first rule that speaks about `relative`, among those that `applies` says.
     pub(super) fn first(&self, relative: &Path, applies: impl Fn(usize) -> bool) -> Option<usize> {
+        self.hits(relative).first(applies)
+    }
+
+    /// The same, among rules that speak about all that is beside `relative`.
+    pub(super) fn first_for_directory(
+        &self,
+        relative: &Path,
+        applies: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let mut hits = self.hits(relative);
+        hits.spoken.retain(|(_, reach)| *reach == Reach::Directory);
+        hits.first(applies)
+    }
+
+    fn hits(&self, relative: &Path) -> Hits {
         let path = plain(relative);
         let mut hits = Hits::default();
         self.exact.find(&path, &mut hits);
@@ -85,22 +105,32 @@ impl Index {
         if let Some(bare) = without_trailing_dots(&folded) {
             self.folded.find(&bare, &mut hits);
         }
-        hits.first(applies)
+        hits
+    }
+
+    /// Whether something in `directory` could escape `rule`: by an exception of it, or by a rule before it that `opens`.
+    pub(super) fn excepts_in(&self, directory: &Path, rule: usize, opens: impl Fn(usize) -> bool) -> bool {
+        let before = self.patterns.iter().take_while(|(entry, _)| entry.rule <= rule);
+        let mut escapes = before.filter(|(entry, _)| match entry.role {
+            Role::Exception => entry.rule == rule,
+            Role::Pattern => entry.rule < rule && opens(entry.rule),
+        });
+        escapes.any(|(_, pattern)| pattern.may_match_in(directory))
     }
 }
 
 /// Rules that speak about a path, and rules that except it.
 #[derive(Default)]
 struct Hits {
-    spoken: Vec<usize>,
+    spoken: Vec<(usize, Reach)>,
     excepted: Vec<usize>,
     globs: Vec<usize>,
 }
 
 impl Hits {
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: Entry, reach: Reach) {
         match entry.role {
-            Role::Pattern => self.spoken.push(entry.rule),
+            Role::Pattern => self.spoken.push((entry.rule, reach)),
             Role::Exception => self.excepted.push(entry.rule),
         }
     }
@@ -108,7 +138,7 @@ impl Hits {
     fn first(mut self, applies: impl Fn(usize) -> bool) -> Option<usize> {
         self.excepted.sort_unstable();
         let counts = |rule: &usize| self.excepted.binary_search(rule).is_err() && applies(*rule);
-        self.spoken.iter().copied().filter(counts).min()
+        self.spoken.iter().map(|(rule, _)| *rule).filter(counts).min()
     }
 }
 
@@ -119,8 +149,7 @@ impl Table {
 
     fn find(&self, path: &[u8], hits: &mut Hits) {
         if !self.names.is_empty() {
-            let named = path.split(|byte| *byte == b'/').filter_map(|name| self.names.get(name));
-            named.flatten().for_each(|entry| hits.add(*entry));
+            self.find_names(path, hits);
         }
         if !self.paths.is_empty() {
             self.find_path(path, hits);
@@ -129,28 +158,48 @@ impl Table {
             let mut globs = std::mem::take(&mut hits.globs);
             self.globs.matches_candidate_into(&Candidate::from_bytes(path), &mut globs);
             let entries = globs.iter().filter_map(|glob| self.entries.get(*glob));
-            entries.for_each(|entry| hits.add(*entry));
+            entries.for_each(|(entry, reach)| hits.add(*entry, *reach));
             hits.globs = globs;
         }
+    }
+
+    fn find_names(&self, path: &[u8], hits: &mut Hits) {
+        let mut names = path.rsplit(|byte| *byte == b'/');
+        let found = |name: Option<&[u8]>| name.and_then(|name| self.names.get(name)).into_iter().flatten();
+        found(names.next()).for_each(|entry| hits.add(*entry, Reach::Path));
+        names.flat_map(|name| found(Some(name))).for_each(|entry| hits.add(*entry, Reach::Directory));
     }
 
     fn find_path(&self, path: &[u8], hits: &mut Hits) {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in std::iter::once(0).chain(ends) {
             let inside = path.get(..end).and_then(|above| self.paths.get(above)).into_iter().flatten();
-            inside.for_each(|(entry, _)| hits.add(*entry));
+            inside.for_each(|(entry, _)| hits.add(*entry, Reach::Directory));
         }
         let itself = self.paths.get(path).into_iter().flatten();
-        itself.filter(|(_, span)| *span == Span::ItselfAndInside).for_each(|(entry, _)| hits.add(*entry));
+        let itself = itself.filter(|(_, span)| *span == Span::ItselfAndInside);
+        itself.for_each(|(entry, _)| hits.add(*entry, Reach::Path));
     }
 }
 
 #[derive(Default)]
 struct Draft {
-    names: HashMap<Box<[u8]>, Vec<Entry>>,
-    paths: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
-    globs: Vec<Glob>,
-    entries: Vec<Entry>,
+    folded: TableDraft,
+    exact: TableDraft,
+    patterns: Vec<(Entry, Pattern)>,
+}
+
+impl Draft {
+    fn add(&mut self, text: &str, entry: Entry, case: Case) -> Result<(), String> {
+        let pattern = pattern::parse(text)?;
+        let table = match case {
+            Case::Folded => &mut self.folded,
+            Case::Exact => &mut self.exact,
+        };
+        table.add(&pattern, entry, case).map_err(|why| unreadable(text, why.kind()))?;
+        self.patterns.push((entry, pattern));
+        Ok(())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -159,15 +208,23 @@ enum Case {
     Exact,
 }
 
-fn fold_unless(opens: bool) -> Case {
-    if opens { Case::Exact } else { Case::Folded }
+impl Case {
+    fn of_text(self, text: &str) -> String {
+        if self == Self::Folded { text.to_lowercase() } else { text.to_owned() }
+    }
 }
 
-impl Draft {
-    fn add(&mut self, text: &str, entry: Entry, case: Case) -> Result<(), String> {
-        let pattern = pattern::parse(text)?;
-        let cased = |text: String| if case == Case::Folded { text.to_lowercase() } else { text };
-        let bytes = |text: String| cased(text).into_bytes().into_boxed_slice();
+#[derive(Default)]
+struct TableDraft {
+    names: HashMap<Box<[u8]>, Vec<Entry>>,
+    paths: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
+    globs: Vec<Glob>,
+    entries: Vec<(Entry, Reach)>,
+}
+
+impl TableDraft {
+    fn add(&mut self, pattern: &Pattern, entry: Entry, case: Case) -> Result<(), globset::Error> {
+        let bytes = |text: &str| case.of_text(text).into_bytes().into_boxed_slice();
         match pattern {
             Pattern::Name(name) => self.names.entry(bytes(name)).or_default().push(entry),
             Pattern::Path(path) => {
@@ -176,9 +233,9 @@ impl Draft {
             Pattern::Tree(path) => self.paths.entry(bytes(path)).or_default().push((entry, Span::Inside)),
             Pattern::Globs(globs) => {
                 for glob in globs {
-                    let glob = GlobBuilder::new(&cased(glob)).literal_separator(true).build();
-                    self.globs.push(glob.map_err(|error| unreadable(text, error.kind()))?);
-                    self.entries.push(entry);
+                    self.globs.push(GlobBuilder::new(&case.of_text(glob)).literal_separator(true).build()?);
+                    let reach = if glob.ends_with("/**") { Reach::Directory } else { Reach::Path };
+                    self.entries.push((entry, reach));
                 }
             }
         }
@@ -186,7 +243,7 @@ impl Draft {
     }
 
     fn finish(self) -> Result<Table, PathRuleError> {
-        let rule = self.entries.last().map_or(0, |entry| entry.rule);
+        let rule = self.entries.last().map_or(0, |(entry, _)| entry.rule);
         let mut set = GlobSetBuilder::new();
         for glob in self.globs {
             set.add(glob);
@@ -235,12 +292,9 @@ fn fold(path: &[u8]) -> Cow<'_, [u8]> {
 
 /// Some file systems do not see dots and spaces at the end of a name. `None` where there are none.
 fn without_trailing_dots(path: &[u8]) -> Option<Vec<u8>> {
-    let trimmed =
-        |name: &[u8]| name.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |last| last + 1);
     let mut names = path.split(|byte| *byte == b'/');
-    if names.all(|name| trimmed(name) == name.len()) {
+    if names.all(|name| bare(name).len() == name.len()) {
         return None;
     }
-    let bare = path.split(|byte| *byte == b'/').map(|name| name.get(..trimmed(name)).unwrap_or_default());
-    Some(bare.collect::<Vec<_>>().join(&b'/'))
+    Some(path.split(|byte| *byte == b'/').map(bare).collect::<Vec<_>>().join(&b'/'))
 }

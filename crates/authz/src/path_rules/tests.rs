@@ -7,6 +7,8 @@ use ringfence_types::PathVerdict::{Hidden, HiddenUnlessPublic, Open};
 
 use super::*;
 
+mod files;
+
 fn judge(path: &str) -> PathVerdict {
     PathRules::default().judge(Path::new(path))
 }
@@ -87,6 +89,25 @@ fn backups_and_letter_case_do_not_uncover() {
     ] {
         assert_eq!(judge(path), Hidden, "{path}");
     }
+}
+
+#[test]
+fn dots_and_spaces_at_the_end_do_not_uncover() {
+    for path in [
+        ".env.",
+        ".env ",
+        "id_rsa.",
+        "id_rsa. .",
+        "x.key.",
+        ".ssh./work",
+        "a/.ssh/./work",
+        ".ssh//work",
+        "a/./.env/.",
+    ] {
+        assert_eq!(judge(path), Hidden, "{path:?}");
+    }
+    assert_eq!(judge("ca.pem."), HiddenUnlessPublic);
+    assert_eq!(judge("main.rs."), Open);
 }
 
 #[test]
