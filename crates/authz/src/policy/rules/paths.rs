@@ -134,7 +134,10 @@ pub(super) fn examples<'t>(
 
 /// Why nothing opens what a pattern names.
 fn floor(pattern: &str) -> Option<String> {
-    if let Some(reason) = protected::is_protected(Path::new(pattern)) {
+    let path = Path::new(pattern);
+    let reason = protected::is_protected(path);
+    // What is hidden as well can be opened for reading.
+    if let Some(reason) = reason.filter(|_| PathRules::default().reading(path) == Ruling::Open) {
         return Some(format!("it is protected, because {reason}"));
     }
     let below_home = pattern.strip_prefix("~/")?;
