@@ -175,7 +175,7 @@ impl PathRules {
         let paths = named.filter_map(|(operation, text)| match (pattern::parse(text).ok()?, operation) {
             (Pattern::Name(name), Operation::Write) => Some(PathBuf::from(name)),
             (Pattern::Path(path) | Pattern::Tree(path), _) => Some(PathBuf::from(path)),
-            (Pattern::Name(_) | Pattern::Globs(_), _) => None,
+            (Pattern::Name(_) | Pattern::InName(_) | Pattern::Globs(_), _) => None,
         });
         let mut held: Vec<PathBuf> = paths
             .filter(|path| !path.as_os_str().is_empty())
@@ -303,7 +303,7 @@ fn check(rule: &PathRule) -> Result<(), String> {
     }
     for text in &rule.patterns {
         let named = match pattern::parse(text)? {
-            Pattern::Name(path) | Pattern::Path(path) | Pattern::Tree(path) => path,
+            Pattern::Name(path) | Pattern::InName(path) | Pattern::Path(path) | Pattern::Tree(path) => path,
             Pattern::Globs(_) => continue,
         };
         let opens = rule.decision == Decision::Allow && rule.operation == Operation::Write;

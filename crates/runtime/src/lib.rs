@@ -3,15 +3,20 @@
 //! Start reading at [`pipeline`]. This is the only crate that knows the order in which policy, ledger and sandbox
 //! are asked; each of them knows nothing of the others.
 
+mod approval;
 pub mod attack;
+mod consider;
 pub mod doctor;
 mod environment;
 mod facts;
 pub mod pipeline;
+pub mod policy_files;
 mod rules;
 mod session;
 mod workspace;
 
+pub use approval::{Approver, Nobody};
+pub use consider::{Subject, consider};
 pub use pipeline::{Ended, Settled, Touched};
 pub use session::{AgentSession, Asked, OpenSessionError, Runtime, Setup, Toolchain};
 pub use workspace::Workspace;

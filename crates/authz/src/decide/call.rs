@@ -80,6 +80,7 @@ pub(super) fn judge_file(scene: &Scene<'_>, file: &FileCall) -> Result<Vec<Part>
     }
     let path = absolute(scene.permissions, file.path())?;
     let mut parts = vec![judge_path(scene, &path, intent)];
+    // By name and by where it leads; whoever opens it follows links once more, in the kernel.
     let real = led_to(scene, file, &path);
     if real != path {
         parts.push(judge_path(scene, &real, intent));

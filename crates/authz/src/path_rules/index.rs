@@ -24,8 +24,8 @@ pub(super) struct Index {
 
 #[derive(Debug, Default)]
 struct Table {
-    names: HashMap<Box<[u8]>, Vec<Entry>>,
-    /// By path; an entry speaks about everything in it, and about the path itself unless it is a tree.
+    /// By name and by path; an entry speaks about everything in it, and about the thing itself unless it says otherwise.
+    names: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
     paths: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
     globs: GlobSet,
     /// One for each glob.
@@ -135,6 +135,14 @@ impl Hits {
         }
     }
 
+    /// `reach` is `Path` for what is found by the path itself, `Directory` for what is found by something above it.
+    fn add_all(&mut self, found: Option<&Vec<(Entry, Span)>>, reach: Reach) {
+        let speaking = found.into_iter().flatten();
+        let speaking =
+            speaking.filter(|(_, span)| reach == Reach::Directory || *span == Span::ItselfAndInside);
+        speaking.for_each(|(entry, _)| self.add(*entry, reach));
+    }
+
     fn first(mut self, applies: impl Fn(usize) -> bool) -> Option<usize> {
         self.excepted.sort_unstable();
         let counts = |rule: &usize| self.excepted.binary_search(rule).is_err() && applies(*rule);
@@ -165,20 +173,16 @@ impl Table {
 
     fn find_names(&self, path: &[u8], hits: &mut Hits) {
         let mut names = path.rsplit(|byte| *byte == b'/');
-        let found = |name: Option<&[u8]>| name.and_then(|name| self.names.get(name)).into_iter().flatten();
-        found(names.next()).for_each(|entry| hits.add(*entry, Reach::Path));
-        names.flat_map(|name| found(Some(name))).for_each(|entry| hits.add(*entry, Reach::Directory));
+        hits.add_all(names.next().and_then(|name| self.names.get(name)), Reach::Path);
+        names.for_each(|name| hits.add_all(self.names.get(name), Reach::Directory));
     }
 
     fn find_path(&self, path: &[u8], hits: &mut Hits) {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in std::iter::once(0).chain(ends) {
-            let inside = path.get(..end).and_then(|above| self.paths.get(above)).into_iter().flatten();
-            inside.for_each(|(entry, _)| hits.add(*entry, Reach::Directory));
+            hits.add_all(path.get(..end).and_then(|above| self.paths.get(above)), Reach::Directory);
         }
-        let itself = self.paths.get(path).into_iter().flatten();
-        let itself = itself.filter(|(_, span)| *span == Span::ItselfAndInside);
-        itself.for_each(|(entry, _)| hits.add(*entry, Reach::Path));
+        hits.add_all(self.paths.get(path), Reach::Path);
     }
 }
 
@@ -216,7 +220,7 @@ impl Case {
 
 #[derive(Default)]
 struct TableDraft {
-    names: HashMap<Box<[u8]>, Vec<Entry>>,
+    names: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
     paths: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
     globs: Vec<Glob>,
     entries: Vec<(Entry, Reach)>,
@@ -224,21 +228,22 @@ struct TableDraft {
 
 impl TableDraft {
     fn add(&mut self, pattern: &Pattern, entry: Entry, case: Case) -> Result<(), globset::Error> {
-        let bytes = |text: &str| case.of_text(text).into_bytes().into_boxed_slice();
-        match pattern {
-            Pattern::Name(name) => self.names.entry(bytes(name)).or_default().push(entry),
-            Pattern::Path(path) => {
-                self.paths.entry(bytes(path)).or_default().push((entry, Span::ItselfAndInside));
-            }
-            Pattern::Tree(path) => self.paths.entry(bytes(path)).or_default().push((entry, Span::Inside)),
+        let (map, text, span) = match pattern {
+            Pattern::Name(name) => (&mut self.names, name, Span::ItselfAndInside),
+            Pattern::InName(name) => (&mut self.names, name, Span::Inside),
+            Pattern::Path(path) => (&mut self.paths, path, Span::ItselfAndInside),
+            Pattern::Tree(path) => (&mut self.paths, path, Span::Inside),
             Pattern::Globs(globs) => {
                 for glob in globs {
                     self.globs.push(GlobBuilder::new(&case.of_text(glob)).literal_separator(true).build()?);
                     let reach = if glob.ends_with("/**") { Reach::Directory } else { Reach::Path };
                     self.entries.push((entry, reach));
                 }
+                return Ok(());
             }
-        }
+        };
+        let key = case.of_text(text).into_bytes().into_boxed_slice();
+        map.entry(key).or_default().push((entry, span));
         Ok(())
     }
 

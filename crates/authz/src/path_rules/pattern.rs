@@ -9,6 +9,8 @@ use ringfence_types::Bytes;
 pub(super) enum Pattern {
     /// A file or directory of this name at any depth, and everything in it.
     Name(String),
+    /// Everything in a directory of this name at any depth.
+    InName(String),
     /// One path from the root, and everything in it.
     Path(String),
     /// Everything in a directory.
@@ -29,8 +31,14 @@ pub(super) fn parse(text: &str) -> Result<Pattern, String> {
     let path = || parts.join("/");
     let wild_above = above.iter().any(is_wild);
     Ok(match *last {
+        "**" if let ["**", name] = above
+            && !is_wild(name) =>
+        {
+            Pattern::InName((*name).to_owned())
+        }
         "**" if wild_above => Pattern::Globs(vec![path()]),
         "**" => Pattern::Tree(above.join("/")),
+        name if text.ends_with('/') && above == ["**"] && !is_wild(last) => Pattern::InName(name.to_owned()),
         _ if text.ends_with('/') && (wild_above || is_wild(last)) => Pattern::Globs(vec![path() + "/**"]),
         _ if text.ends_with('/') => Pattern::Tree(path()),
         _ if !text.contains('/') && is_wild(last) => Pattern::Globs(vec![format!("**/{last}")]),
@@ -56,7 +64,7 @@ impl Pattern {
     /// Whether it could match something inside `directory`. It may say yes too often, never no.
     pub(super) fn may_match_in(&self, directory: &Path) -> bool {
         match self {
-            Self::Name(_) => true,
+            Self::Name(_) | Self::InName(_) => true,
             Self::Path(path) | Self::Tree(path) => agree(path.split('/'), directory),
             Self::Globs(globs) => {
                 globs.iter().any(|glob| agree(glob.split('/').take_while(|part| !is_wild(part)), directory))

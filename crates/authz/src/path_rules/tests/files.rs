@@ -54,6 +54,8 @@ fn what_patterns_mean() {
             &["notes2", "a/xnotes", "note/s"][..],
         ),
         ("**/notes", &["notes", "a/b/notes", "notes/x"], &["notess"]),
+        ("**/notes/", &["notes/x", "a/notes/b/c"], &["notes", "a/notes"]),
+        ("**/notes/**", &["notes/x", "a/NOTES/b/c"], &["notes", "a/notes"]),
         ("./notes", &["notes", "notes/x/y"], &["a/notes"]),
         ("a/b", &["a/b", "a/b/c", "A/B", "a//b", "a/./b"], &["x/a/b", "a/bc", "a"]),
         ("a/", &["a/b", "a/b/c"], &["a", "x/a/b"]),
@@ -292,16 +294,18 @@ mod naive {
 
     fn speaks(rule: &PathRule, path: &str) -> bool {
         let opens = rule.decision == Decision::Allow;
-        let any = |list: &[String], exact| list.iter().any(|pattern| matches(pattern, path, exact));
-        any(&rule.patterns, opens) && !any(&rule.except, !opens)
+        let exact = |list: &[String]| list.iter().any(|pattern| matches(pattern, path));
+        let folded = |list: &[String]| {
+            list.iter().any(|pattern| matches(&pattern.to_lowercase(), &path.to_lowercase()))
+        };
+        if opens {
+            exact(&rule.patterns) && !folded(&rule.except)
+        } else {
+            folded(&rule.patterns) && !exact(&rule.except)
+        }
     }
 
-    fn matches(pattern: &str, path: &str, exact: bool) -> bool {
-        let (pattern, path) = if exact {
-            (pattern.to_owned(), path.to_owned())
-        } else {
-            (pattern.to_lowercase(), path.to_lowercase())
-        };
+    fn matches(pattern: &str, path: &str) -> bool {
         let mut parts: Vec<&str> =
             pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if !pattern.contains('/') {
