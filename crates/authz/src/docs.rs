@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::env::{FAMILIES, FIXED, INHERITED, UNATTENDED};
+use crate::env::{FAMILIES, FIXED, INHERITED, Opening, UNATTENDED};
 use crate::path_rules::{
     DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named, STEERING,
 };
@@ -67,10 +67,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
 ];
 
 fn refused() -> String {
-    let mut table = header(["family", "refused, because …", "names"]);
+    let mut table = header(["family", "refused, because …", "an operator may open", "names"]);
     for family in FAMILIES {
         let names: Vec<String> = family.names.iter().map(|name| format!("`{name}`")).collect();
-        writeln!(table, "| {} | {} | {} |", family.name, family.reason, names.join(" ")).unwrap();
+        let opening = match family.opening {
+            Opening::Never => "nothing",
+            Opening::ByName => "whole names",
+        };
+        writeln!(table, "| {} | {} | {opening} | {} |", family.name, family.reason, names.join(" ")).unwrap();
     }
     table
 }

@@ -15,6 +15,8 @@
 //! WHY NOT `core.hooksPath=/dev/null`: it would silently skip the hooks of a `git commit` that a person approved, such as
 //! one that looks for secrets. Without optional locks no listed command writes an index, and so none runs a hook.
 
+use ringfence_types::Bytes;
+
 /// Set for every command in `listed` mode.
 pub const VARIABLES: &[(&str, &str)] = &[
     // No index is written as a side effect, and no `post-index-change` hook runs.
@@ -51,6 +53,19 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("safe.bareRepository", "explicit"),
     ("help.format", "man"),
 ];
+
+/// [`VARIABLES`] and [`SETTINGS`] as variables.
+pub fn environment() -> Vec<(Bytes, Bytes)> {
+    let set = |name: String, value: &str| (Bytes::from(name.as_str()), Bytes::from(value));
+    let mut variables: Vec<_> =
+        VARIABLES.iter().map(|(name, value)| set((*name).to_owned(), value)).collect();
+    for (index, (key, value)) in SETTINGS.iter().enumerate() {
+        variables.push(set(format!("GIT_CONFIG_KEY_{index}"), key));
+        variables.push(set(format!("GIT_CONFIG_VALUE_{index}"), value));
+    }
+    variables.push(set("GIT_CONFIG_COUNT".to_owned(), &SETTINGS.len().to_string()));
+    variables
+}
 
 /// Whether a setting makes a *listed* git command run a program although [`VARIABLES`] and [`SETTINGS`] are in force.
 /// `key` is written as by `git config --list`: `core.pager`, `diff.x.textconv`. Letter case does not matter, and a
@@ -173,6 +188,16 @@ mod tests {
             assert!(runs_a_program("filter.lfs.clean", value), "{value}");
         }
         assert!(runs_a_program("diff.lfs.textconv", "git-lfs clean -- %f"));
+    }
+
+    /// Otherwise a call could take back what is set here.
+    #[test]
+    fn no_caller_may_set_what_is_set_here() {
+        let rules = crate::env::EnvRules::default();
+        for (name, value) in environment() {
+            assert!(crate::env::check_addition(&name, &value, &rules).is_err(), "{}", name.display());
+        }
+        assert_eq!(environment().len(), VARIABLES.len() + 2 * SETTINGS.len() + 1);
     }
 
     #[test]

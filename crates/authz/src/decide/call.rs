@@ -25,7 +25,7 @@ pub(super) fn check_exec(policy: &Policy, exec: &Exec, permissions: &Permissions
     check_argv(&exec.argv)?;
     check_asked_net(policy, exec.net)?;
     check_cwd(permissions, &exec.cwd)?;
-    env::check_additions(&exec.env)
+    env::check_additions(&exec.env, &policy.rules.env)
 }
 
 /// The command, with everything it would run in turn.
