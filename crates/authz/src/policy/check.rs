@@ -50,7 +50,7 @@ fn body(role: Role, body: &Body, problems: &mut Problems<'_>) {
         only_for_operators(role, body, problems);
     }
     roots(body, problems);
-    if let (Some(net), Some(host)) = (&body.net, body.hosts.iter().flatten().next())
+    if let (Some(net), Some(host)) = (&body.net, body.host.iter().flatten().next())
         && net.value == NetMode::Full
     {
         let message = "with `net = \"full\"` nothing holds this rule";
@@ -133,7 +133,7 @@ impl From<OwnAccess> for Access {
 
 fn roots(body: &Body, problems: &mut Problems<'_>) {
     let mut seen: Vec<(&str, Span)> = Vec::new();
-    for root in body.roots.iter().flatten() {
+    for root in body.root.iter().flatten() {
         let Some(path) = &root.path else {
             problems.add(root.span, "a root without a `path`", "write `path = \"/absolute/path\"`");
             continue;

@@ -163,7 +163,10 @@ impl Loading<'_> {
             section: self.section(top.body, rules::Place::Whole, problems),
             agents: agents
                 .into_iter()
-                .map(|(name, body)| (name, self.section(body, rules::Place::Agent, problems)))
+                .map(|(name, body)| {
+                    let section = self.section(body, rules::Place::Agent(&name.value), problems);
+                    (name, section)
+                })
                 .collect(),
             workspaces: workspaces
                 .into_iter()
@@ -172,7 +175,7 @@ impl Loading<'_> {
         }
     }
 
-    fn section(&mut self, body: Body, place: rules::Place, problems: &mut Problems<'_>) -> Section {
+    fn section(&mut self, body: Body, place: rules::Place<'_>, problems: &mut Problems<'_>) -> Section {
         let mut converting = rules::Converting {
             role: self.role,
             place,

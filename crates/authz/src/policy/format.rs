@@ -95,17 +95,17 @@ table! {
         /// The most a session may use.
         "limits" limits: LimitsTable,
         /// Directories besides the workspace, or parts of it with less access.
-        "root" roots: Vec<RootTable>,
+        "root" root: Vec<RootTable>,
         /// Rules about files. In one file the first that speaks about a path decides; of several files the strictest.
-        "path" paths: Vec<PathTable>,
+        "path" path: Vec<PathTable>,
         /// Rules about commands. Their order means nothing: deny counts before ask, ask before allow.
-        "command" commands_rules: Vec<CommandTable>,
+        "command" command: Vec<CommandTable>,
         /// Rules about an agent's tools.
-        "tool" tools: Vec<ToolTable>,
+        "tool" tool: Vec<ToolTable>,
         /// Rules about variables.
         "env" env: Vec<EnvTable>,
         /// Rules about hosts, for `net = "filtered"`.
-        "host" hosts: Vec<HostTable>,
+        "host" host: Vec<HostTable>,
     }
 }
 
@@ -252,7 +252,7 @@ table! {
 }
 
 macro_rules! vocabulary {
-    ($($(#[$doc:meta])* $name:ident: $expected:literal { $($variant:ident = $word:literal),+ })+) => { $(
+    ($($(#[$doc:meta])* $name:ident: $article:literal $what:literal { $($variant:ident = $word:literal),+ })+) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum $name { $($variant),+ }
@@ -262,15 +262,15 @@ macro_rules! vocabulary {
             const ALL: &'static [Self] = &[$(Self::$variant),+];
         }
 
-        word! { $name: $expected }
+        word! { $name: $article $what }
     )+ };
 }
 
 vocabulary! {
     /// A workspace that gives nothing would be none.
-    OwnAccess: "an access" { Read = "read", Write = "write" }
-    OperationWord: "an operation" { All = "all", Write = "write" }
-    SchemeWord: "a scheme" { Http = "http", Https = "https" }
+    OwnAccess: "an" "access" { Read = "read", Write = "write" }
+    OperationWord: "an" "operation" { All = "all", Write = "write" }
+    SchemeWord: "a" "scheme" { Http = "http", Https = "https" }
 }
 
 /// `sha256:` and 64 hexadecimal digits.

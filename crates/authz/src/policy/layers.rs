@@ -97,19 +97,18 @@ pub fn effective(
     state.hold_profile();
     state.apply_flags();
     below.iter().for_each(|step| state.apply(step));
-    state.finish(&stack)
+    state.finish(&stack, files)
 }
 
 /// Whether `file` has authority over the workspace of `flags`.
 pub fn trust(flags: &Flags, files: &[PolicyFile], file: &PolicyFile) -> Trust {
-    let operators = || files.iter().filter(|file| file.role() == Role::Operator);
-    let mut sections = operators().flat_map(PolicyFile::documents).flat_map(|document| &document.workspaces);
-    let approved = |digest: &String| {
-        sections.clone().any(|(path, part)| flags.is_workspace(&path.value) && part.approved.contains(digest))
-    };
+    let operators = files.iter().filter(|file| file.role() == Role::Operator);
+    let sections = operators.flat_map(PolicyFile::documents).flat_map(|document| &document.workspaces);
+    let own = sections.filter(|(path, _)| flags.is_workspace(&path.value));
+    let approved: Vec<&String> = own.flat_map(|(_, part)| &part.approved).collect();
     match file.role() {
         Role::Operator => Trust::Operator,
-        Role::Workspace if sections.next().is_some() && file.digests().iter().all(approved) => Trust::Approved,
+        Role::Workspace if file.digests().iter().all(|digest| approved.contains(&digest)) => Trust::Approved,
         Role::Workspace | Role::Session => Trust::Unapproved,
     }
 }
@@ -137,6 +136,13 @@ struct Step<'a> {
     minimum_profile: Option<&'a At<Profile>>,
     layer: Layer,
     standing: Standing,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Whole,
+    Agent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +179,7 @@ fn whole(file: &PolicyFile, standing: Standing) -> impl Iterator<Item = Step<'_>
         minimum_profile: document.minimum_profile.as_ref(),
         layer: file.role().layer(),
         standing,
+        place: Place::Whole,
     })
 }
 
@@ -187,6 +194,7 @@ fn own_workspace<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item 
         minimum_profile: part.minimum_profile.as_ref(),
         layer: Layer::Operator,
         standing: Standing::Authority,
+        place: Place::Whole,
     })
 }
 
@@ -201,5 +209,6 @@ fn own_agent<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = St
         minimum_profile: None,
         layer: Layer::Session,
         standing: Standing::Narrows,
+        place: Place::Agent,
     })
 }

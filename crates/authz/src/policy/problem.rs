@@ -38,6 +38,13 @@ impl PolicyError {
         self.omitted
     }
 
+    /// Several as one.
+    pub(crate) fn all(errors: Vec<Self>) -> Option<Self> {
+        let omitted: usize = errors.iter().map(|error| error.omitted).sum();
+        let all = Self::new(errors.into_iter().flat_map(|error| error.problems).collect())?;
+        Some(Self { omitted: all.omitted + omitted, ..all })
+    }
+
     fn new(mut problems: Vec<Problem>) -> Option<Self> {
         if problems.is_empty() {
             return None;

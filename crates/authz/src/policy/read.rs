@@ -48,7 +48,7 @@ impl Wrong {
         Self::Value { message: message.to_owned(), fix: fix.to_owned() }
     }
 
-    fn word(unknown: &UnknownWord) -> Self {
+    pub(super) fn word(unknown: &UnknownWord) -> Self {
         let message = format!("unknown {} `{}`", unknown.what, shorten(&unknown.word));
         Self::Value { message, fix: suggestion(unknown) }
     }
@@ -206,14 +206,14 @@ pub(super) fn check_text(key: &str, text: &str, span: Span, problems: &mut Probl
 }
 
 macro_rules! word {
-    ($($type:ty: $expected:literal),+ $(,)?) => { $(
+    ($($type:ty: $article:literal $what:literal),+ $(,)?) => { $(
         impl Scalar for $type {
-            const EXPECTED: &'static str = $expected;
+            const EXPECTED: &'static str = concat!($article, " ", $what);
 
             fn parse(value: &DeValue<'_>) -> Result<Self, Wrong> {
                 let word = value.as_str().ok_or(Wrong::Type)?;
                 Self::WORDS.iter().zip(Self::ALL).find(|(known, _)| **known == word).map(|(_, found)| *found)
-                    .ok_or_else(|| Wrong::word(&unknown($expected.trim_start_matches("a ").trim_start_matches("an "), word, Self::WORDS)))
+                    .ok_or_else(|| Wrong::word(&unknown($what, word, Self::WORDS)))
             }
 
             #[cfg(test)]
@@ -226,13 +226,13 @@ macro_rules! word {
 pub(super) use word;
 
 word! {
-    Profile: "a profile",
-    CommandMode: "a command mode",
-    ApprovalMode: "an approval mode",
-    Access: "an access",
-    NetMode: "a network mode",
-    Backend: "a backend",
-    Control: "a control",
+    Profile: "a" "profile",
+    CommandMode: "a" "command mode",
+    ApprovalMode: "an" "approval mode",
+    Access: "an" "access",
+    NetMode: "a" "network mode",
+    Backend: "a" "backend",
+    Control: "a" "control",
 }
 
 /// Text that is not empty and can be seen.

@@ -28,7 +28,7 @@ impl<'a> Roots<'a> {
 
     /// `workspace` is what the workspace itself gives before this part is heard.
     pub(super) fn apply(&mut self, step: &Step<'_>, workspace: &Slot<Access>, report: &mut Report) {
-        let entries = step.section.body.roots.iter().flatten();
+        let entries = step.section.body.root.iter().flatten();
         let offered: Vec<Held> = entries.filter_map(|entry| self.offered(step, entry, report)).collect();
         let mut granted = Vec::new();
         for offer in offered {

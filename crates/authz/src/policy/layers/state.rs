@@ -6,6 +6,7 @@ use ringfence_types::{
     Access, ApprovalMode, Backend, CommandMode, Control, Limits, NetMode, Profile,
 };
 
+use super::super::file::PolicyFile;
 use super::super::format::Body;
 use super::super::limits::{Amount, Limit};
 use super::super::problem::{PolicyError, Problem};
@@ -191,10 +192,10 @@ impl<'a> State<'a> {
         }
     }
 
-    pub(super) fn finish(mut self, stack: &[Step<'_>]) -> Result<Effective, PolicyError> {
+    pub(super) fn finish(mut self, stack: &[Step<'_>], files: &[PolicyFile]) -> Result<Effective, PolicyError> {
         self.hold(self.profile.value);
         let (floor, floor_settings) = self.floor();
-        let merged = merge::rules(stack, self.flags, self.net.value, &mut self.report);
+        let merged = merge::rules(stack, files, (self.flags, self.net.value), &mut self.report);
         let mut settings = self.settings();
         settings.extend(floor_settings);
         settings.extend(self.roots.settings());

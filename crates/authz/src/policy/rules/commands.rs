@@ -241,3 +241,25 @@ impl Converting<'_, '_> {
         }
     }
 }
+
+/// Whether the rules of one entry match (deny, ask, allow) or let run (program, manifest) a command.
+fn speaks(rules: &[CommandRule], words: &[String]) -> bool {
+    let restricted = rules.iter().any(|rule| matches!(rule.pattern, CommandPattern::Unlisted { .. }));
+    let mixed = rules.iter().any(|rule| rule.decision != Decision::Allow) && rules.iter().any(|rule| rule.decision == Decision::Allow);
+    let found = rules.iter().filter(|rule| matches(&rule.pattern, words)).map(|rule| rule.decision).max();
+    if restricted || mixed { found == Some(Decision::Allow) } else { found.is_some() }
+}
+
+fn matches(pattern: &CommandPattern, words: &[String]) -> bool {
+    match pattern {
+        CommandPattern::Exact(exact) => exact == words,
+        CommandPattern::Words(pattern) => {
+            let option = |word: &&String| word.starts_with('-');
+            let operands = |list: &[String]| list.iter().filter(|word| !word.starts_with('-')).cloned().collect::<Vec<_>>();
+            operands(words).starts_with(&operands(pattern)) && pattern.iter().filter(option).all(|word| words.contains(word))
+        }
+        CommandPattern::Unlisted { program, listed } => {
+            words.first() == Some(program) && !listed.iter().any(|pattern| matches(pattern, words))
+        }
+    }
+}
