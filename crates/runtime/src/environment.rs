@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use ringfence_authz::{View, env};
+use ringfence_authz::{Grant, Policy, View, env, git_keys};
 use ringfence_sandbox::HOME_INSIDE;
-use ringfence_types::{Backend, Bytes, SessionId};
+use ringfence_types::{Backend, Bytes, CommandMode, SessionId};
 
 use crate::session::Setup;
 use crate::workspace::Workspace;
@@ -29,11 +29,12 @@ impl Ground {
 
 pub(crate) fn of_command(
     setup: &Setup,
+    policy: &Policy,
     workspace: &Workspace,
     session: &SessionId,
     ground: Ground,
 ) -> Vec<(Bytes, Bytes)> {
-    let mut variables = env::base(&setup.host_env, setup.attendance);
+    let mut variables = env::base(&setup.host_env, setup.attendance, &policy.rules.env);
     let (home, temporary) = match ground {
         Ground::Constructed => (Path::new(HOME_INSIDE), Path::new("/tmp")),
         Ground::Host => (workspace.home.as_path(), workspace.home.as_path()),
@@ -45,10 +46,22 @@ pub(crate) fn of_command(
         variables.push((Bytes::from("GIT_CONFIG_SYSTEM"), Bytes::from("/etc/gitconfig")));
     }
     for toolchain in &setup.toolchains {
-        variables.extend(toolchain.env.iter().cloned());
+        variables = env::merge(variables, &toolchain.env);
     }
     prepend_path(&mut variables, setup);
     env::merge(variables, &env::injected(session, &workspace.id, &workspace.path))
+}
+
+/// What runs without a question runs no program that a repository names. What a person approved is their decision.
+pub(crate) fn without_surprises(
+    variables: Vec<(Bytes, Bytes)>,
+    policy: &Policy,
+    grant: &Grant,
+) -> Vec<(Bytes, Bytes)> {
+    if policy.commands == CommandMode::Contained || grant.is_approved() {
+        return variables;
+    }
+    env::merge(variables, &git_keys::environment())
 }
 
 fn prepend_path(variables: &mut [(Bytes, Bytes)], setup: &Setup) {

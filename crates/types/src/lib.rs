@@ -3,22 +3,27 @@
 //! INVARIANT: nothing here knows a mechanism. No file, process, socket, clock or policy is touched from this
 //! crate, so that any layer may depend on it.
 
+mod address;
 mod bytes;
 mod call;
 mod consent;
+mod host;
 mod id;
 mod limits;
 mod outcome;
 mod path_verdict;
 mod posture;
+mod visible;
 mod workspace;
 
+pub use address::{Special, special_address, special_name};
 pub use bytes::Bytes;
 pub use call::{Call, Decision, Exec, FileCall, Fingerprint, Layer, Refusal, RefusalCode};
 pub use consent::{ApprovalMode, CommandMode, Risk};
+pub use host::{Host, HostRule, HostRuleError};
 pub use id::{CallId, SessionId, TransactionId, WorkspaceId};
 pub use limits::{LimitName, Limits};
 pub use outcome::{Exit, Outcome, Stream, StreamSummary};
-pub use path_verdict::PathVerdict;
+pub use path_verdict::{Extent, PathVerdict};
 pub use posture::{Backend, Control, Level, Posture};
 pub use workspace::{Access, NetMode, Profile, Root, UnknownWord};
