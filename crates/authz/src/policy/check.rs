@@ -8,7 +8,7 @@ use super::file::Role;
 use super::format::{Body, OwnAccess, Top, WorkspaceTable};
 use super::limits::Limit;
 use super::problem::Problems;
-use super::read::shorten;
+use super::read::{Reading, shorten};
 use super::text::{At, Span};
 use super::{access, approval, commands, limits, net_ceiling};
 
@@ -54,7 +54,7 @@ fn body(role: Role, body: &Body, problems: &mut Problems<'_>) {
         && net.value == NetMode::Full
     {
         let message = "with `net = \"full\"` nothing holds this rule";
-        problems.add(host.span, message, "write `net = \"filtered\"`, or leave the rule out");
+        problems.add(host.head.span, message, "write `net = \"filtered\"`, or leave the rule out");
     }
 }
 
@@ -134,12 +134,15 @@ impl From<OwnAccess> for Access {
 fn roots(body: &Body, problems: &mut Problems<'_>) {
     let mut seen: Vec<(&str, Span)> = Vec::new();
     for root in body.root.iter().flatten() {
+        let whole = root.head.reading == Reading::Whole;
         let Some(path) = &root.path else {
-            problems.add(root.span, "a root without a `path`", "write `path = \"/absolute/path\"`");
+            if whole {
+                problems.add(root.head.span, "a root without a `path`", "write `path = \"/absolute/path\"`");
+            }
             continue;
         };
-        if root.access.is_none() {
-            problems.add(root.span, "a root without an `access`", "write `access = \"read\"`, `\"write\"` or `\"none\"`");
+        if root.access.is_none() && whole {
+            problems.add(root.head.span, "a root without an `access`", "write `access = \"read\"`, `\"write\"` or `\"none\"`");
         }
         root_path(path, problems);
         let plain = path.value.trim_end_matches('/');

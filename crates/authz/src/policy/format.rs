@@ -7,7 +7,7 @@ use toml::de::DeValue;
 
 use super::problem::Problems;
 use super::read::{
-    Fields, Many, Memory, Named, OpenFiles, Processes, Read, Scalar, Table, Value, Version, Wrong, check_text,
+    Fields, Head, Many, Memory, Named, OpenFiles, Processes, Read, Scalar, Table, Value, Version, Wrong, check_text,
     empty_list, kind_of, unknown, word,
 };
 use super::text::{At, Span};
@@ -21,7 +21,7 @@ macro_rules! table {
         #[cfg_attr(test, derive(schemars::JsonSchema), schemars(deny_unknown_fields))]
         pub(super) struct $name {
             #[cfg_attr(test, schemars(skip))]
-            pub(super) span: Span,
+            pub(super) head: Head,
             $(#[cfg_attr(test, schemars(flatten))] pub(super) $part: $base,)?
             $(
                 $(#[$field_doc])*
@@ -36,7 +36,8 @@ macro_rules! table {
             }
 
             fn take(fields: &mut Fields<'_, '_, '_>) -> Self {
-                Self { span: fields.span(), $($part: <$base as Table>::take(fields),)? $($field: fields.take($key)),+ }
+                // In the order of the text: the head knows what became of the rest.
+                Self { $($part: <$base as Table>::take(fields),)? $($field: fields.take($key),)+ head: fields.head() }
             }
         }
     };

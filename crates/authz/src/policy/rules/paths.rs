@@ -27,7 +27,7 @@ impl Converting<'_, '_> {
     /// One rule for each pattern, so that each knows its own place.
     fn path(&mut self, table: &PathTable, seen: &mut Seen) -> Option<Vec<(Span, PathRule)>> {
         let keys = [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
-        let (key, patterns) = self.one("rule about files", table.span, keys)?;
+        let (key, patterns) = self.one("rule about files", table.head, keys)?;
         if key == "allow" && !self.may_open(key, patterns.span) {
             return None;
         }
@@ -117,7 +117,7 @@ impl Converting<'_, '_> {
             wrong.push((together.rule, together.message));
         }
         for (at, message) in wrong {
-            let (message, fix) = message.split_once("; ").unwrap_or((&message, "write another pattern"));
+            let (message, fix) = message.rsplit_once("; ").unwrap_or((&message, "write another pattern"));
             self.problems.add(spans.get(at).copied().unwrap_or_default(), message, fix);
         }
         Vec::new()
