@@ -33,6 +33,7 @@ mod refuse;
 mod scene;
 pub mod sensitive;
 pub mod shell;
+mod suggest;
 pub mod tools;
 mod workspace;
 
@@ -45,4 +46,5 @@ pub use facts::{Facts, PathKind, Touch};
 pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource};
 pub use path_rules::{BuiltInRule, Extent, Operation, PathRule, PathRuleError, PathRules, Steering};
 pub use policy::{Policy, Rules};
+pub use suggest::{Candidate, Place, Scope, candidates};
 pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};

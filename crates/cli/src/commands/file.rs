@@ -11,6 +11,7 @@ use ringfence_runtime::{Ended, Io, Source, Target, Touched};
 use ringfence_types::{Bytes, Call, FileCall};
 use sha2::{Digest as _, Sha256};
 
+use crate::approval::Terminal;
 use crate::args::{FAILED, FileCommand, Place};
 use crate::asked;
 use crate::commands::run;
@@ -53,6 +54,7 @@ fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
         Ok(Err(refusal)) => return error::refused(&refusal),
         Err(error) => return error::failed(&error, None),
     };
+    session.set_approver(Terminal::new(&environment));
     let io = Io {
         stdin: Source::Bytes(content),
         stdout: Target::Discard,

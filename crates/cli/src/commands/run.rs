@@ -13,6 +13,7 @@ use ringfence_types::{
 };
 use serde::Serialize;
 
+use crate::approval::Terminal;
 use crate::args::{FAILED, Run};
 use crate::asked;
 use crate::environment::Environment;
@@ -62,6 +63,9 @@ fn call(run: &Run, runtime: &Runtime, environment: &Environment, cwd: &Path) -> 
         Ok(session) => session,
         Err(refusal) => return Ok(refused(run, &refusal)),
     };
+    if !run.json {
+        session.set_approver(Terminal::new(environment));
+    }
     let workspace = session.workspace().path.clone();
     let call = Call::Exec(Exec {
         argv: run.argv.iter().map(|argument| Bytes::from(argument.as_os_str())).collect(),
