@@ -117,7 +117,8 @@ fn judgement_tree(judgement: &Judgement, style: Style) -> String {
     let decisive = judgement.decisive();
     let parts = judgement.parts();
     for (part, place) in parts.iter().zip(places(parts)).take(LISTED) {
-        let decides = decisive.is_some_and(|decisive| std::ptr::eq(decisive, part));
+        // Of one part there is nothing to tell apart.
+        let decides = parts.len() > 1 && decisive.is_some_and(|decisive| std::ptr::eq(decisive, part));
         push_part(&mut out, part, place, decides.then_some(style.pick("← decides", "<- decides")), style);
     }
     push_rest(&mut out, parts, decisive);
@@ -437,7 +438,7 @@ mod tests {
         assert_eq!(
             text,
             "allow: no question is asked\n\
-             └─ ✓ command  ls -la  ← decides\n\
+             └─ ✓ command  ls -la\n\
              \x20      guarded.listed (floor): on the list\n"
         );
     }

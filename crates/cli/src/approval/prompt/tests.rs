@@ -66,7 +66,7 @@ fn npm_test() -> World {
 fn a_question_says_what_where_why_and_what_each_answer_means() {
     let world = npm_test();
     let page = world.page(100);
-    let id = &world.action.fingerprint().as_str()[..12];
+    let id = world.prompt().id();
     let expected = format!(
         "\
 ringfence asks
