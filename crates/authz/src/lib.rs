@@ -27,7 +27,7 @@ pub mod hosts;
 mod judgement;
 mod path_rules;
 mod paths;
-mod policy;
+pub mod policy;
 pub mod protected;
 mod refuse;
 mod scene;
