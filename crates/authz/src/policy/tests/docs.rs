@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-use super::super::format::Top;
+use super::super::format::*;
+use super::super::read::Table as _;
 use super::*;
 
 fn repository() -> PathBuf {
@@ -27,7 +28,8 @@ fn the_published_schema_is_up_to_date() {
 #[test]
 fn policy_md_is_up_to_date() {
     let schema = schema();
-    let tables: Vec<(&str, String)> = TABLES.iter().map(|(mark, name)| (*mark, table(&schema, name))).collect();
+    let tables: Vec<(&str, String)> =
+        tables().into_iter().map(|(mark, name, keys)| (mark, table(&schema, name, &keys))).collect();
     crate::docs::check("policy.md", &tables);
 }
 
@@ -113,30 +115,30 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// The tables of `docs/policy.md`: mark, and the part of the schema.
-const TABLES: &[(&str, &str)] = &[
-    ("file", ""),
-    ("everywhere", "Body"),
-    ("limits", "LimitsTable"),
-    ("root", "RootTable"),
-    ("path", "PathTable"),
-    ("command", "CommandTable"),
-    ("tool", "ToolTable"),
-    ("env", "EnvTable"),
-    ("host", "HostTable"),
-    ("workspaces", "WorkspaceTable"),
-];
+/// The tables of `docs/policy.md`: mark, part of the schema, and keys in their order.
+fn tables() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
+    let own = |keys: Vec<&'static str>| keys.into_iter().filter(|key| !Body::keys().contains(key)).collect();
+    vec![
+        ("file", "", own(Top::keys())),
+        ("everywhere", "Body", Body::keys()),
+        ("limits", "LimitsTable", LimitsTable::keys()),
+        ("root", "RootTable", RootTable::keys()),
+        ("path", "PathTable", PathTable::keys()),
+        ("command", "CommandTable", CommandTable::keys()),
+        ("tool", "ToolTable", ToolTable::keys()),
+        ("env", "EnvTable", EnvTable::keys()),
+        ("host", "HostTable", HostTable::keys()),
+        ("workspaces", "WorkspaceTable", own(WorkspaceTable::keys())),
+    ]
+}
 
-fn table(schema: &Value, name: &str) -> String {
-    let everywhere = &schema["$defs"]["Body"]["properties"];
+fn table(schema: &Value, name: &str, keys: &[&str]) -> String {
     let part = if name.is_empty() { schema } else { &schema["$defs"][name] };
     let mut table = "| key | value | meaning |\n|---|---|---|\n".to_owned();
-    for (key, value) in part["properties"].as_object().unwrap() {
-        let repeated = matches!(name, "" | "WorkspaceTable") && !everywhere[key].is_null();
-        if !repeated {
-            let meaning = value["description"].as_str().unwrap_or_else(|| panic!("`{key}` has no meaning"));
-            writeln!(table, "| `{key}` | {} | {meaning} |", shape(value)).unwrap();
-        }
+    for key in keys {
+        let value = &part["properties"][*key];
+        let meaning = value["description"].as_str().unwrap_or_else(|| panic!("`{key}` has no meaning"));
+        writeln!(table, "| `{key}` | {} | {meaning} |", shape(value)).unwrap();
     }
     table
 }
