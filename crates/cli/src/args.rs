@@ -21,7 +21,7 @@ pub(crate) const FAILED: u8 = 125;
     name = "ringfence",
     version,
     about = "Runs what an agent wants to do inside a kernel-enforced fence, and records everything.",
-    after_help = "Start with:\n  ringfence run -- git status     run a command inside the fence\n  ringfence doctor                what this machine enforces\n  ringfence ledger tail           what happened so far",
+    after_help = "Start with:\n  ringfence run -- git status     run a command inside the fence\n  ringfence check -- rm -rf /     what policy says about an action, without doing it\n  ringfence doctor                what this machine enforces\n  ringfence ledger tail           what happened so far",
     max_term_width = 100
 )]
 struct Cli {
@@ -33,6 +33,8 @@ struct Cli {
 pub(crate) enum Command {
     /// Run a command inside the fence
     Run(Box<Run>),
+    /// Would this be allowed, asked or denied? Judges without doing anything
+    Check(Box<Check>),
     /// Read, write, list or link files of the workspace as an agent's file tool would
     #[command(subcommand)]
     File(FileCommand),
@@ -64,12 +66,8 @@ Examples:
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Network inside: none, filtered (not available yet) or full
-    #[arg(long, value_name = "MODE", default_value = "none")]
-    pub(crate) net: NetMode,
-    /// Host that `--net filtered` lets through
-    #[arg(long = "allow-host", value_name = "HOST[:PORT]")]
-    pub(crate) allow_hosts: Vec<String>,
+    #[command(flatten)]
+    pub(crate) network: Network,
     /// How the sandbox is made; without it the strongest that this machine has
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<Backend>,
@@ -131,12 +129,78 @@ pub(crate) struct Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Place {
-    /// What may happen: review, guarded, workspace, strict, air-gapped or danger
-    #[arg(long, value_name = "PROFILE", default_value = "workspace")]
-    pub(crate) profile: Profile,
+    /// What may happen: review, guarded, workspace (the default), strict, air-gapped or danger
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) profile: Option<Profile>,
     /// The directory to work in; without it the git repository around the current directory, or that directory
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
+    /// Policy file of the operator instead of `$XDG_CONFIG_HOME/ringfence/config.toml`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// The agent that asks: its section of the policy narrows what it may do
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code: 0 allow, 10 ask, 11 deny; 125 Ringfence failed. Nothing is executed and nothing is written.
+
+Examples:
+  ringfence check --profile guarded -- git status
+  ringfence check --profile guarded --shell 'cd src && cat main.rs | head'
+  ringfence check --read .env
+  ringfence check --write .github/workflows/ci.yml --profile guarded
+  ringfence check --allow-host api.example.com --url https://api.example.com/v1 --method POST
+  ringfence check --tool write_file --profile review")]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) network: Network,
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) subject: SubjectArgs,
+    /// Method of the request
+    #[arg(long, requires = "url", value_name = "METHOD")]
+    pub(crate) method: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Network {
+    /// Network inside: none, filtered (not available yet) or full
+    #[arg(long, value_name = "MODE")]
+    pub(crate) net: Option<NetMode>,
+    /// Host that may be reached
+    #[arg(long = "allow-host", value_name = "HOST[:PORT]")]
+    pub(crate) allow_hosts: Vec<String>,
+}
+
+/// What is judged: exactly one of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct SubjectArgs {
+    /// Text for a shell
+    #[arg(long, value_name = "SCRIPT")]
+    pub(crate) shell: Option<OsString>,
+    /// Reading this file, as the file tools would
+    #[arg(long, value_name = "PATH")]
+    pub(crate) read: Option<PathBuf>,
+    /// Writing this file, as the file tools would
+    #[arg(long, value_name = "PATH")]
+    pub(crate) write: Option<PathBuf>,
+    /// Reaching this address
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<OsString>,
+    /// Using this tool
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tool: Option<OsString>,
+    /// A command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) argv: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]

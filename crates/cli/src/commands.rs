@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+mod check;
 mod doctor;
 mod file;
 mod ledger;
@@ -13,6 +14,7 @@ use crate::output::say;
 pub(crate) fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Run(run) => run::run(*run),
+        Command::Check(check) => check::run(*check),
         Command::File(file) => file::run(file),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(&ledger),

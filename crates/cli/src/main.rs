@@ -1,9 +1,11 @@
 //! The command line: argv, environment, terminal, exit codes. Nothing below this crate reads any of them.
 
 mod args;
+mod asked;
 mod commands;
 mod environment;
 mod error;
+mod explain;
 mod host;
 mod output;
 mod terminal;

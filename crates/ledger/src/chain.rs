@@ -122,6 +122,14 @@ pub enum Flaw {
     SettledTwice { transaction: String },
     #[error("intends `{transaction}` a second time")]
     IntendedTwice { transaction: String },
+    #[error("asks about `{transaction}` a second time")]
+    AskedTwice { transaction: String },
+    #[error("answers about `{transaction}`, which nobody asked about")]
+    AnsweredWithoutQuestion { transaction: String },
+    #[error("answers about `{transaction}` a second time")]
+    AnsweredTwice { transaction: String },
+    #[error("intends `{transaction}`, which was asked about and not permitted")]
+    IntendedUnpermitted { transaction: String },
 }
 
 #[cfg(test)]

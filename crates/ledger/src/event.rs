@@ -1,6 +1,6 @@
 use ringfence_types::{
     Backend, Bytes, Call, CallId, Decision, Fingerprint, Layer, Limits, Outcome, Posture, Profile, Refusal,
-    Root, SessionId, TransactionId, WorkspaceId,
+    Risk, Root, SessionId, TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,32 @@ pub enum Event {
         backend_wanted: Option<Backend>,
         /// Of the program that wrote this.
         version: String,
+    },
+    /// A person is asked. On disk before the question is shown (S001-27).
+    ApprovalRequested {
+        transaction: TransactionId,
+        session: SessionId,
+        call: Call,
+        fingerprint: Fingerprint,
+        rule: String,
+        layer: Layer,
+        reason: String,
+        risk: Risk,
+    },
+    /// The answer, on disk before anything follows from it (S001-28).
+    ApprovalDecided {
+        transaction: TransactionId,
+        session: SessionId,
+        fingerprint: Fingerprint,
+        answer: ApprovalAnswer,
+    },
+    /// What is allowed from now on was changed: a rule was stored, a policy file was approved.
+    PolicyChanged {
+        session: Option<SessionId>,
+        file: Bytes,
+        /// Of the file after the change.
+        sha256: String,
+        change: String,
     },
     /// Something is about to be done. On disk before it happens.
     Intent {
@@ -62,6 +88,26 @@ pub enum Event {
     },
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApprovalAnswer {
+    Once,
+    Session,
+    AlwaysHere,
+    Denied,
+    /// Nobody could be asked.
+    Unreachable,
+}
+
+impl ApprovalAnswer {
+    pub fn permits(self) -> bool {
+        match self {
+            Self::Once | Self::Session | Self::AlwaysHere => true,
+            Self::Denied | Self::Unreachable => false,
+        }
+    }
+}
+
 /// One attempt of the escape battery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatteryEntry {
@@ -84,6 +130,9 @@ impl Event {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::SessionStarted { .. } => "session-started",
+            Self::ApprovalRequested { .. } => "approval-requested",
+            Self::ApprovalDecided { .. } => "approval-decided",
+            Self::PolicyChanged { .. } => "policy-changed",
             Self::Intent { .. } => "intent",
             Self::Refused { .. } => "refused",
             Self::Settled { .. } => "settled",
@@ -94,18 +143,26 @@ impl Event {
 
     pub fn transaction(&self) -> Option<&TransactionId> {
         match self {
-            Self::Intent { transaction, .. } | Self::Settled { transaction, .. } => Some(transaction),
+            Self::ApprovalRequested { transaction, .. }
+            | Self::ApprovalDecided { transaction, .. }
+            | Self::Intent { transaction, .. }
+            | Self::Settled { transaction, .. } => Some(transaction),
             Self::Refused { transaction, .. } => transaction.as_ref(),
-            Self::SessionStarted { .. } | Self::SessionEnded { .. } | Self::Battery { .. } => None,
+            Self::SessionStarted { .. }
+            | Self::SessionEnded { .. }
+            | Self::PolicyChanged { .. }
+            | Self::Battery { .. } => None,
         }
     }
 
     pub fn session(&self) -> Option<&SessionId> {
         match self {
             Self::SessionStarted { session, .. }
+            | Self::ApprovalRequested { session, .. }
+            | Self::ApprovalDecided { session, .. }
             | Self::Intent { session, .. }
             | Self::SessionEnded { session } => Some(session),
-            Self::Refused { session, .. } => session.as_ref(),
+            Self::Refused { session, .. } | Self::PolicyChanged { session, .. } => session.as_ref(),
             Self::Settled { .. } | Self::Battery { .. } => None,
         }
     }

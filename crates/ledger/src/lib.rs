@@ -20,7 +20,7 @@ mod store;
 mod verify;
 
 pub use chain::{Break, Flaw, Head, HeadSyntax};
-pub use event::{BatteryEntry, Event, Verdict};
+pub use event::{ApprovalAnswer, BatteryEntry, Event, Verdict};
 pub use jiff::Timestamp;
 pub use ledger::{AppendError, Ledger, Receipt};
 pub use reader::{LedgerReader, ReadError};

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::chain::{Break, Flaw, Head};
 use crate::record::closes;
 use crate::store::{self, OpenError};
-use crate::{Event, Record};
+use crate::{ApprovalAnswer, Event, Record};
 
 /// A chain that holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,6 +48,8 @@ struct Walk<'a> {
     open: HashMap<TransactionId, u64>,
     closed: HashSet<TransactionId>,
     settled: HashSet<TransactionId>,
+    /// Questions by transaction, with the answer.
+    asked: HashMap<TransactionId, Option<ApprovalAnswer>>,
 }
 
 impl Walk<'_> {
@@ -78,11 +80,23 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The life of a transaction: intended once, then settled at most once.
+    /// The life of a transaction: where it is asked about, answered once; intended once, then settled at most once.
     fn follow(&mut self, record: &Record) -> Result<(), Flaw> {
         let Some(id) = record.event.transaction() else { return Ok(()) };
         let transaction = id.to_string();
         match record.event {
+            Event::ApprovalRequested { .. } if self.asked.contains_key(id) => {
+                return Err(Flaw::AskedTwice { transaction });
+            }
+            Event::ApprovalRequested { .. } => drop(self.asked.insert(id.clone(), None)),
+            Event::ApprovalDecided { answer, .. } => match self.asked.insert(id.clone(), Some(answer)) {
+                None => return Err(Flaw::AnsweredWithoutQuestion { transaction }),
+                Some(Some(_)) => return Err(Flaw::AnsweredTwice { transaction }),
+                Some(None) => {}
+            },
+            Event::Intent { .. } if !self.may_follow(id) => {
+                return Err(Flaw::IntendedUnpermitted { transaction });
+            }
             Event::Intent { .. } if self.open.contains_key(id) || self.closed.contains(id) => {
                 return Err(Flaw::IntendedTwice { transaction });
             }
@@ -99,6 +113,11 @@ impl Walk<'_> {
             self.close(record, id);
         }
         Ok(())
+    }
+
+    /// An effect follows no question, or one that was answered with yes.
+    fn may_follow(&self, id: &TransactionId) -> bool {
+        self.asked.get(id).is_none_or(|answer| answer.is_some_and(ApprovalAnswer::permits))
     }
 
     fn close(&mut self, record: &Record, id: &TransactionId) {

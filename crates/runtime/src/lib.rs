@@ -3,21 +3,25 @@
 //! Start reading at [`pipeline`]. This is the only crate that knows the order in which policy, ledger and sandbox
 //! are asked; each of them knows nothing of the others.
 
+mod approval;
 pub mod attack;
+mod consider;
 pub mod doctor;
 mod environment;
 mod facts;
 pub mod pipeline;
+pub mod policy_files;
 mod rules;
 mod session;
 mod workspace;
 
+pub use approval::{Approver, Nobody};
+pub use consider::{Subject, consider};
 pub use pipeline::{Ended, Settled, Touched};
 pub use session::{AgentSession, Asked, OpenSessionError, Runtime, Setup, Toolchain};
 pub use workspace::Workspace;
 
 /// What a caller of this crate needs from the layers below.
 pub use ringfence_authz as authz;
-pub use ringfence_egress as egress;
 pub use ringfence_ledger as ledger;
 pub use ringfence_sandbox::{Finished, Interrupt, Io, SkeletonFile, Source, Target};

@@ -1,9 +1,9 @@
 //! One call, from what was asked to the ledger. Each state is a struct in its own file; a transition consumes it.
 //!
 //! ```text
-//!  Received → Authenticated → Decided → Admitted → Running → Settled
-//!             local owner     authz     ledger     sandbox   ledger
-//!                             Grant     Receipt    posture
+//!  Received → Authenticated ─────────→ Decided → Admitted → Running → Settled
+//!             local owner  └→ Asked ─┘ authz     ledger     sandbox   ledger
+//!                             approver Grant     Receipt    posture
 //! ```
 //!
 //! INVARIANT: only [`Admitted`](admitted::Admitted) can launch, and only a `Grant` (which `authz` alone makes) and a
@@ -23,6 +23,7 @@
 //! ```
 
 mod admitted;
+mod asked;
 mod authenticated;
 mod decided;
 mod file;

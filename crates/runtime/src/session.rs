@@ -8,6 +8,7 @@ use ringfence_ledger::{AppendError, Event, Ledger, OpenError};
 use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Bytes, Call, Refusal, Root, SessionId};
 
+use crate::approval::{Approver, Nobody, Remembered};
 use crate::pipeline::{self, Received, Settled};
 use crate::workspace::{Workspace, judge_extra_root};
 
@@ -104,6 +105,8 @@ impl Runtime {
             workspace,
             policy: asked.policy,
             roots: asked.roots,
+            approver: Box::new(Nobody),
+            remembered: Remembered::default(),
             sandbox: None,
         }))
     }
@@ -117,10 +120,17 @@ pub struct AgentSession<'r> {
     pub(crate) workspace: Workspace,
     pub(crate) policy: Policy,
     pub(crate) roots: Vec<Root>,
+    pub(crate) approver: Box<dyn Approver + 'r>,
+    pub(crate) remembered: Remembered,
     pub(crate) sandbox: Option<Sandbox>,
 }
 
-impl AgentSession<'_> {
+impl<'r> AgentSession<'r> {
+    /// Who is asked from now on. Without this, nobody is, and every question is refused.
+    pub fn set_approver(&mut self, approver: impl Approver + 'r) {
+        self.approver = Box::new(approver);
+    }
+
     pub fn id(&self) -> &SessionId {
         &self.id
     }

@@ -21,13 +21,19 @@ pub struct Workspace {
 }
 
 impl Workspace {
+    /// Judges `requested` and changes nothing. The path is canonical.
+    pub(crate) fn look(setup: &Setup, requested: &Path) -> Result<PathBuf, Refusal> {
+        let facts = facts(setup, requested);
+        judge_workspace(&facts)?;
+        Ok(facts.canonical.as_path().to_owned())
+    }
+
     /// Judges `requested` and prepares its home.
     pub(crate) fn open(setup: &Setup, requested: &Path) -> Result<Result<Self, Refusal>, io::Error> {
-        let facts = facts(setup, requested);
-        if let Err(refusal) = judge_workspace(&facts) {
-            return Ok(Err(refusal));
-        }
-        let path = facts.canonical.as_path().to_owned();
+        let path = match Self::look(setup, requested) {
+            Ok(path) => path,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let id = WorkspaceId::of_canonical_path(&path);
         let home = setup.state_dir.join("homes").join(id.as_str());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&home)?;

@@ -6,6 +6,7 @@
 mod bytes;
 mod call;
 mod consent;
+mod host;
 mod id;
 mod limits;
 mod outcome;
@@ -16,6 +17,7 @@ mod workspace;
 pub use bytes::Bytes;
 pub use call::{Call, Decision, Exec, FileCall, Fingerprint, Layer, Refusal, RefusalCode};
 pub use consent::{ApprovalMode, CommandMode, Risk};
+pub use host::{Host, HostRule, HostRuleError};
 pub use id::{CallId, SessionId, TransactionId, WorkspaceId};
 pub use limits::{LimitName, Limits};
 pub use outcome::{Exit, Outcome, Stream, StreamSummary};

@@ -77,6 +77,11 @@ pub(super) fn judge_file(scene: &Scene<'_>, file: &FileCall) -> Result<Vec<Part>
     }
     let path = absolute(scene.permissions, file.path())?;
     let mut parts = vec![judge_path(scene, &path, intent)];
+    // By name and by where it leads; whoever opens it follows links once more, in the kernel.
+    let real = scene.facts.real_path(&path);
+    if real != path {
+        parts.push(judge_path(scene, &real, intent));
+    }
     if let FileCall::Symlink { target, .. } = file {
         parts.push(judge_link_target(scene, &path, target)?);
     }

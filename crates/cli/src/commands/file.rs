@@ -6,16 +6,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::{Policy, env::Attendance};
-use ringfence_runtime::{Asked, Ended, Io, Source, Target, Touched};
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::{Ended, Io, Source, Target, Touched};
 use ringfence_types::{Bytes, Call, FileCall};
 use sha2::{Digest as _, Sha256};
 
 use crate::args::{FAILED, FileCommand, Place};
+use crate::asked;
 use crate::commands::run;
 use crate::environment::Environment;
 use crate::error;
-use crate::host;
 
 pub(crate) fn run(command: FileCommand) -> ExitCode {
     let bytes = |path: &Path| Bytes::from(path);
@@ -43,17 +43,12 @@ fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
-    let cwd = match std::env::current_dir() {
+    let cwd = match asked::current_dir() {
         Ok(cwd) => cwd,
-        Err(error) => {
-            return error::failed_text(&format!("cannot tell the current directory: {error}"), None);
-        }
+        Err(code) => return code,
     };
-    let workspace =
-        place.workspace.clone().unwrap_or_else(|| host::default_workspace(&cwd, environment.home.as_deref()));
-    let mut policy = Policy::new(place.profile);
-    policy.home = environment.home.as_deref().map(Bytes::from);
-    let mut session = match runtime.session(Asked { workspace, policy, roots: Vec::new() }) {
+    let asked = asked::plain(place, &environment, &cwd);
+    let mut session = match runtime.session(asked) {
         Ok(Ok(session)) => session,
         Ok(Err(refusal)) => return error::refused(&refusal),
         Err(error) => return error::failed(&error, None),

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ringfence_runtime::ledger::{Event, Head, Ledger, LedgerReader, Record, VerifyError, verify};
+use ringfence_runtime::ledger::{
+    ApprovalAnswer, Event, Head, Ledger, LedgerReader, Record, VerifyError, verify,
+};
 use ringfence_types::{Bytes, Call, Exit, FileCall};
 use serde::Serialize;
 
@@ -90,6 +92,15 @@ fn summary(event: &Event) -> String {
     match event {
         Event::SessionStarted { session, profile, .. } => format!("session   {session} {profile}"),
         Event::SessionEnded { session } => format!("ended     {session}"),
+        Event::ApprovalRequested { transaction, call, rule, risk, .. } => {
+            format!("asked     {transaction} {} [{rule}] risk {risk}", of_call(call))
+        }
+        Event::ApprovalDecided { transaction, answer, .. } => {
+            format!("answered  {transaction} {}", of_answer(*answer))
+        }
+        Event::PolicyChanged { file, change, .. } => {
+            format!("policy    {}: {}", file.display(), Bytes::from(change.as_str()).display())
+        }
         Event::Intent { transaction, call, rule, .. } => {
             format!("intent    {transaction} {} [{rule}]", of_call(call))
         }
@@ -108,6 +119,16 @@ fn summary(event: &Event) -> String {
         Event::Battery { passed, total, backend, .. } => {
             format!("battery   {backend}: {passed} of {total} held")
         }
+    }
+}
+
+fn of_answer(answer: ApprovalAnswer) -> &'static str {
+    match answer {
+        ApprovalAnswer::Once => "yes, once",
+        ApprovalAnswer::Session => "yes, for the session",
+        ApprovalAnswer::AlwaysHere => "yes, always here",
+        ApprovalAnswer::Denied => "no",
+        ApprovalAnswer::Unreachable => "no, nobody could be asked",
     }
 }
 

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use base64::Engine as _;
-use ringfence_runtime::authz::{DangerFlags, Policy, env::Attendance};
-use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Setup, Source, Target, egress::HostRule};
+use ringfence_runtime::authz::{DangerFlags, env::Attendance};
+use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
-    Access, Bytes, Call, Exec, Exit, LimitName, Limits, NetMode, Outcome, Posture, Refusal, Root,
+    Access, Bytes, Call, Exec, Exit, HostRule, LimitName, Limits, NetMode, Outcome, Posture, Refusal, Root,
 };
 use serde::Serialize;
 
 use crate::args::{FAILED, Run};
+use crate::asked;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
@@ -34,13 +35,7 @@ pub(crate) fn run(run: Run) -> ExitCode {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
-    let cwd = match std::env::current_dir() {
-        Ok(cwd) => cwd,
-        Err(error) => {
-            return error::failed_text(&format!("cannot tell the current directory: {error}"), None);
-        }
-    };
-    call(&run, &runtime, &environment, &cwd).unwrap_or_else(|code| code)
+    asked::current_dir().and_then(|cwd| call(&run, &runtime, &environment, &cwd)).unwrap_or_else(|code| code)
 }
 
 pub(crate) fn runtime(environment: &Environment, attendance: Attendance) -> Result<Runtime, ExitCode> {
@@ -56,7 +51,7 @@ pub(crate) fn runtime(environment: &Environment, attendance: Attendance) -> Resu
 
 /// Host rules are checked for what they say even though nothing can let them through yet.
 fn wrong_hosts(run: &Run) -> Option<ExitCode> {
-    let wrong = run.allow_hosts.iter().find_map(|host| HostRule::parse(host).err())?;
+    let wrong = run.network.allow_hosts.iter().find_map(|host| HostRule::parse(host).err())?;
     Some(error::failed(&wrong, None))
 }
 
@@ -72,7 +67,7 @@ fn call(run: &Run, runtime: &Runtime, environment: &Environment, cwd: &Path) -> 
         argv: run.argv.iter().map(|argument| Bytes::from(argument.as_os_str())).collect(),
         cwd: Bytes::from(inside(&workspace, cwd)),
         env: run.env.iter().map(|variable| (variable.0.clone(), variable.1.clone())).collect(),
-        net: run.net,
+        net: net(run),
     });
     let signals = Signals::catch()
         .map_err(|error| error::failed_text(&format!("cannot catch signals: {error}"), None))?;
@@ -118,24 +113,18 @@ fn target(fd: BorrowedFd<'_>) -> Target<'_> {
 }
 
 fn asked(run: &Run, environment: &Environment, cwd: &Path) -> Result<Asked, ExitCode> {
-    let workspace = run
-        .place
-        .workspace
-        .clone()
-        .unwrap_or_else(|| host::default_workspace(cwd, environment.home.as_deref()));
-    let mut policy = Policy::new(run.place.profile);
+    let Asked { workspace, mut policy, .. } = asked::plain(&run.place, environment, cwd);
     policy.danger = DangerFlags {
         danger: run.danger,
         allow_sensitive_roots: run.allow_sensitive_roots,
         allow_denylisted_commands: run.allow_denylisted_commands,
     };
-    policy.net = if run.allow_hosts.is_empty() { run.net } else { NetMode::Filtered };
+    policy.net = if run.network.allow_hosts.is_empty() { net(run) } else { NetMode::Filtered };
     policy.backend = run.backend;
     policy.limits = limits(run);
     if let Some(floor) = &run.danger_floor {
         policy.floor.clone_from(floor);
     }
-    policy.home = environment.home.as_deref().map(Bytes::from);
     let mut roots = Vec::new();
     for (paths, access) in [(&run.read, Access::Read), (&run.write, Access::Write)] {
         for path in paths {
@@ -143,6 +132,10 @@ fn asked(run: &Run, environment: &Environment, cwd: &Path) -> Result<Asked, Exit
         }
     }
     Ok(Asked { workspace, policy, roots })
+}
+
+fn net(run: &Run) -> NetMode {
+    run.network.net.unwrap_or(NetMode::None)
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, ExitCode> {

@@ -1,6 +1,9 @@
-use ringfence_ledger::{AppendError, Event, Flaw, Head, Ledger, Timestamp, incomplete, verify};
+use ringfence_ledger::{
+    AppendError, ApprovalAnswer, Event, Flaw, Head, Ledger, Timestamp, incomplete, verify,
+};
+use ringfence_types::Bytes;
 
-use crate::support::{Home, append_many, battery, ids, intent, refused, settled, started};
+use crate::support::{Home, answered, append_many, asked, battery, ids, intent, refused, settled, started};
 
 #[test]
 fn every_event_comes_back_as_it_was() {
@@ -10,16 +13,24 @@ fn every_event_comes_back_as_it_was() {
         started(&ids.session),
         intent(&ids),
         settled(&ids.transaction),
+        asked(&ids),
+        answered(&ids, ApprovalAnswer::Once),
         refused(None),
         Event::SessionEnded { session: ids.session.clone() },
         battery(59),
+        Event::PolicyChanged {
+            session: None,
+            file: Bytes::from("/c/config.toml"),
+            sha256: "00".to_owned(),
+            change: "allow `npm test`".to_owned(),
+        },
     ];
     let ledger = home.open();
     let hashes: Vec<_> = events.iter().map(|event| ledger.append(event).unwrap().hash().to_owned()).collect();
     let records = Ledger::open_read(&home.path).unwrap().tail(100).unwrap();
     assert_eq!(records.iter().map(|record| record.event.clone()).collect::<Vec<_>>(), events);
     assert_eq!(records.iter().map(|record| record.hash.clone()).collect::<Vec<_>>(), hashes);
-    assert_eq!(records.iter().map(|record| record.seq).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(records.iter().map(|record| record.seq).collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
     for record in &records {
         let json = serde_json::to_value(&record.event).unwrap();
         assert_eq!(json["kind"], record.event.kind());
@@ -103,6 +114,35 @@ fn a_transaction_is_intended_first_and_settled_once() {
         let broken = home.broken();
         assert_eq!((broken.seq, broken.what), (seq, what));
     }
+}
+
+#[test]
+fn an_effect_follows_a_question_only_after_one_permitting_answer() {
+    let ids = ids();
+    let (asked, intent, settled) = (asked(&ids), intent(&ids), settled(&ids.transaction));
+    let answers = [ApprovalAnswer::Once, ApprovalAnswer::Denied, ApprovalAnswer::Unreachable];
+    let [once, denied, unreachable] = answers.map(|answer| answered(&ids, answer));
+    let transaction = ids.transaction.to_string();
+    let unpermitted = || Flaw::IntendedUnpermitted { transaction: transaction.clone() };
+    let lives = [
+        (vec![&asked, &asked], 2, Flaw::AskedTwice { transaction: transaction.clone() }),
+        (vec![&once], 1, Flaw::AnsweredWithoutQuestion { transaction: transaction.clone() }),
+        (vec![&asked, &denied, &once], 3, Flaw::AnsweredTwice { transaction: transaction.clone() }),
+        (vec![&asked, &intent], 2, unpermitted()),
+        (vec![&asked, &denied, &intent], 3, unpermitted()),
+        (vec![&asked, &unreachable, &intent], 3, unpermitted()),
+    ];
+    for (events, seq, what) in lives {
+        let home = Home::new();
+        let ledger = home.open();
+        events.iter().for_each(|event| drop(ledger.append(event).unwrap()));
+        let broken = home.broken();
+        assert_eq!((broken.seq, broken.what), (seq, what));
+    }
+    let home = Home::new();
+    let ledger = home.open();
+    [&asked, &once, &intent, &settled].into_iter().for_each(|event| drop(ledger.append(event).unwrap()));
+    assert_eq!(verify(&home.path, None).unwrap().records, 4);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 use std::path::{Path, PathBuf};
 
-use ringfence_ledger::{BatteryEntry, Break, Event, Ledger, Timestamp, Verdict, VerifyError, verify};
+use ringfence_ledger::{
+    ApprovalAnswer, BatteryEntry, Break, Event, Ledger, Timestamp, Verdict, VerifyError, verify,
+};
 use ringfence_types::{
     Access, Backend, Bytes, Call, CallId, Control, Decision, Exec, Exit, Fingerprint, Layer, Level, Limits,
-    NetMode, Outcome, Posture, Profile, Refusal, RefusalCode, Root, SessionId, StreamSummary, TransactionId,
-    WorkspaceId,
+    NetMode, Outcome, Posture, Profile, Refusal, RefusalCode, Risk, Root, SessionId, StreamSummary,
+    TransactionId, WorkspaceId,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -112,6 +114,28 @@ pub(crate) fn intent(ids: &Ids) -> Event {
         roots,
         limits: Limits::default(),
         findings: vec!["aws-key".to_owned()],
+    }
+}
+
+pub(crate) fn asked(ids: &Ids) -> Event {
+    Event::ApprovalRequested {
+        transaction: ids.transaction.clone(),
+        session: ids.session.clone(),
+        call: call(),
+        fingerprint: Fingerprint::of(&call(), &[]),
+        rule: "guarded.unlisted".to_owned(),
+        layer: Layer::Floor,
+        reason: "it is not on the list".to_owned(),
+        risk: Risk::Medium,
+    }
+}
+
+pub(crate) fn answered(ids: &Ids, answer: ApprovalAnswer) -> Event {
+    Event::ApprovalDecided {
+        transaction: ids.transaction.clone(),
+        session: ids.session.clone(),
+        fingerprint: Fingerprint::of(&call(), &[]),
+        answer,
     }
 }
 

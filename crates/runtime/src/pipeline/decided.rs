@@ -10,20 +10,22 @@ use crate::session::AgentSession;
 #[derive(Debug)]
 pub(super) struct Decided {
     pub(super) grant: Grant,
+    pub(super) transaction: TransactionId,
+    /// What policy said before anybody was asked.
+    pub(super) decision: Decision,
 }
 
 impl Decided {
     /// Writes the intent. No record, no effect.
     pub(super) fn admit(self, session: &AgentSession<'_>) -> Result<Admitted, Refused> {
-        let ids = TransactionId::random().and_then(|transaction| Ok((transaction, CallId::random()?)));
-        let (transaction, call_id) = match ids {
-            Ok(ids) => ids,
+        let call_id = match CallId::random() {
+            Ok(call_id) => call_id,
             Err(error) => return Err(self.unwritable(error.to_string(), None)),
         };
-        let event = self.intent(session, transaction.clone(), call_id);
+        let event = self.intent(session, call_id);
         match session.runtime.ledger.append(&event) {
-            Ok(receipt) if receipt.intent() == Some(&transaction) => {
-                Ok(Admitted::new(self.grant, receipt, transaction))
+            Ok(receipt) if receipt.intent() == Some(&self.transaction) => {
+                Ok(Admitted::new(self.grant, receipt, self.transaction))
             }
             Ok(_) => Err(self.unwritable("the receipt is for another transaction".to_owned(), None)),
             Err(error) => {
@@ -33,16 +35,16 @@ impl Decided {
         }
     }
 
-    fn intent(&self, session: &AgentSession<'_>, transaction: TransactionId, call_id: CallId) -> Event {
+    fn intent(&self, session: &AgentSession<'_>, call_id: CallId) -> Event {
         let action = self.grant.action();
         let (call, findings) = for_the_record(action.call());
         Event::Intent {
-            transaction,
+            transaction: self.transaction.clone(),
             session: session.id.clone(),
             call_id,
             call,
             fingerprint: action.fingerprint().clone(),
-            decision: Decision::Allow,
+            decision: self.decision,
             layer: self.grant.layer(),
             rule: self.grant.rule().to_owned(),
             profile: session.policy.profile,

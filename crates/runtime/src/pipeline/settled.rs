@@ -31,26 +31,28 @@ pub enum Ended {
 /// A call that was refused before anything happened.
 #[derive(Debug)]
 pub(super) struct Refused {
-    call: Call,
-    refusal: Refusal,
+    pub(super) call: Call,
+    pub(super) refusal: Refusal,
+    /// Where a transaction was begun before the answer was no.
+    pub(super) transaction: Option<TransactionId>,
 }
 
 impl Refused {
     pub(super) fn early(call: Call, refusal: Refusal) -> Self {
-        Self { call, refusal }
+        Self { call, refusal, transaction: None }
     }
 
     pub(super) fn settle(self, session: &AgentSession<'_>) -> Settled {
         let (call, _) = for_the_record(&self.call);
         let event = Event::Refused {
-            transaction: None,
+            transaction: self.transaction.clone(),
             session: Some(session.id.clone()),
             call: Some(call),
             refusal: self.refusal.clone(),
         };
         let written = session.runtime.ledger.append(&event);
         Settled {
-            transaction: None,
+            transaction: self.transaction,
             ended: Ended::Refused(self.refusal),
             posture: None,
             unrecorded: written.err().map(|error| describe(&error)),

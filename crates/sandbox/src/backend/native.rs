@@ -64,11 +64,21 @@ impl Surroundings {
             survey = survey::survey_all(&roots, rules)?;
         }
         for root in &mut survey.roots {
+            if !is_writable(spec, &root.path) {
+                root.absent.clear();
+            }
             placeholders.fill(root)?;
         }
         let remembered = Remembered::of(&survey.roots);
         Ok(Self { survey, placeholders: Some(placeholders), remembered })
     }
+}
+
+/// In a root that is only read nothing can come to be, so no name has to be held. A git directory elsewhere is as
+/// writable as the workspace that it belongs to.
+fn is_writable(spec: &Spec, root: &Path) -> bool {
+    let named = spec.roots.iter().find(|known| known.path.as_path() == root);
+    named.or(spec.roots.first()).is_some_and(|root| root.access == Access::Write)
 }
 
 /// Directories whose content is not the system's: hidden files are hidden in all of them.

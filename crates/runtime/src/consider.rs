@@ -1,0 +1,44 @@
+//! What would be decided, without doing or recording anything: the same judge on the same policy and the same machine.
+
+use std::path::PathBuf;
+
+use ringfence_authz::{Action, Judgement, judge};
+use ringfence_types::{Bytes, Call, Exec, FileCall, NetMode, Refusal, Root};
+
+use crate::facts::Machine;
+use crate::session::{Asked, Setup};
+use crate::workspace::{Workspace, judge_extra_root};
+
+/// What is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Argv(Vec<Bytes>),
+    /// Text for a shell.
+    Shell(Bytes),
+    Read(Bytes),
+    Write(Bytes),
+}
+
+/// Judges `subject` as if it came from `cwd` in a session like `asked`. A refusal is a no to the call as a whole.
+pub fn consider(
+    setup: &Setup,
+    asked: &Asked,
+    cwd: Option<PathBuf>,
+    subject: Subject,
+) -> Result<Judgement, Refusal> {
+    let workspace = Workspace::look(setup, &asked.workspace)?;
+    if !asked.policy.danger.allow_sensitive_roots {
+        asked.roots.iter().try_for_each(|root| judge_extra_root(setup, root.path.as_path()))?;
+    }
+    let cwd = cwd.filter(|cwd| cwd.starts_with(&workspace)).unwrap_or_else(|| workspace.clone());
+    let mut roots = vec![Root { path: Bytes::from(workspace), access: asked.policy.access }];
+    roots.extend(asked.roots.iter().cloned());
+    let exec = |argv| Call::Exec(Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net: NetMode::None });
+    let call = match subject {
+        Subject::Argv(argv) => exec(argv),
+        Subject::Shell(text) => exec(vec![Bytes::from("sh"), Bytes::from("-c"), text]),
+        Subject::Read(path) => Call::File(FileCall::Read { path }),
+        Subject::Write(path) => Call::File(FileCall::Write { path, sha256: String::new(), bytes: 0 }),
+    };
+    judge(&asked.policy, &Action::new(call, roots), &Machine::new(setup))
+}

@@ -1,0 +1,266 @@
+//! Reading policy files: only those that nobody but their owner can have written.
+//!
+//! A policy that an agent can edit is no policy. So a file is refused when somebody else could write it or a directory
+//! above it, and when it lies in a place that is writable from inside. It is opened once; what was checked is what is
+//! read.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use ringfence_types::Bytes;
+use sha2::{Digest as _, Sha256};
+
+/// Where a workspace keeps its own policy.
+pub const IN_WORKSPACE: &str = ".ringfence/policy.toml";
+
+/// The most a policy file may have.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// A policy file as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyText {
+    pub path: PathBuf,
+    pub text: String,
+    /// Of the bytes that were read, in hexadecimal.
+    pub sha256: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyFileError {
+    #[error("policy file `{}` cannot be read", shown(path))]
+    Io { path: PathBuf, source: io::Error },
+    #[error("policy file `{}` is not a regular file", shown(path))]
+    NotAFile { path: PathBuf },
+    #[error("policy file `{}` has more than 1 MiB", shown(path))]
+    TooLarge { path: PathBuf },
+    #[error("policy file `{}` is not UTF-8", shown(path))]
+    NotText { path: PathBuf },
+    #[error("policy file `{}` belongs to user {owner}, not to you or root", shown(path))]
+    Owner { path: PathBuf, owner: u32 },
+    #[error("`{}` can be written by others, so the policy in it cannot be trusted", shown(path))]
+    Writable { path: PathBuf },
+    #[error(
+        "policy file `{}` is inside `{}`, which is writable from inside the fence",
+        shown(path),
+        shown(root)
+    )]
+    Inside { path: PathBuf, root: PathBuf },
+}
+
+impl PolicyFileError {
+    /// The one thing that would change the answer.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "name a file that exists, or leave `--policy` out".to_owned()
+            }
+            Self::Io { .. } => "check the permissions of the file and of the directories above it".to_owned(),
+            Self::NotAFile { .. } => "name a file".to_owned(),
+            Self::TooLarge { .. } => "split it, or remove what is not needed".to_owned(),
+            Self::NotText { .. } => "save it as UTF-8".to_owned(),
+            Self::Owner { path, .. } => format!("make a copy of your own: cp {0} {0}.mine", shown(path)),
+            Self::Writable { path } => format!("chmod go-w {}", shown(path)),
+            Self::Inside { .. } => {
+                format!("move it out of the workspace; the workspace's own file is `{IN_WORKSPACE}`")
+            }
+        }
+    }
+}
+
+/// Reads a file of the operator. `closed_to` are the roots that commands may write.
+pub fn read_operator(path: &Path, closed_to: &[PathBuf]) -> Result<PolicyText, PolicyFileError> {
+    let real =
+        fs::canonicalize(path).map_err(|source| PolicyFileError::Io { path: path.to_owned(), source })?;
+    if let Some(root) = closed_to.iter().find(|root| real.starts_with(root)) {
+        return Err(PolicyFileError::Inside { path: real, root: root.clone() });
+    }
+    check_directories(&real)?;
+    read(&real)
+}
+
+/// Reads the policy file of a workspace, if it has one. Links are not followed: they would make a file of the operator's
+/// choosing one of the agent's.
+pub fn read_workspace(workspace: &Path) -> Result<Option<PolicyText>, PolicyFileError> {
+    let path = workspace.join(IN_WORKSPACE);
+    let directory = path.parent().unwrap_or(workspace);
+    match fs::symlink_metadata(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(PolicyFileError::Io { path, source }),
+        Ok(metadata) if !metadata.is_dir() => {
+            return Err(PolicyFileError::NotAFile { path: directory.to_owned() });
+        }
+        Ok(metadata) => check_mode(directory, &metadata)?,
+    }
+    match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(PolicyFileError::Io { path, source }),
+        Ok(_) => read(&path).map(Some),
+    }
+}
+
+fn read(path: &Path) -> Result<PolicyText, PolicyFileError> {
+    let io = |source| PolicyFileError::Io { path: path.to_owned(), source };
+    // A FIFO in its place must not make us wait.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(io)?;
+    let metadata = file.metadata().map_err(io)?;
+    if !metadata.is_file() {
+        return Err(PolicyFileError::NotAFile { path: path.to_owned() });
+    }
+    check_mode(path, &metadata)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(PolicyFileError::TooLarge { path: path.to_owned() });
+    }
+    let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let text =
+        String::from_utf8(bytes).ok().ok_or_else(|| PolicyFileError::NotText { path: path.to_owned() })?;
+    Ok(PolicyText { path: path.to_owned(), text, sha256 })
+}
+
+/// Whoever can write a directory above a file can replace the file.
+fn check_directories(path: &Path) -> Result<(), PolicyFileError> {
+    for directory in path.ancestors().skip(1) {
+        let metadata = fs::metadata(directory)
+            .map_err(|source| PolicyFileError::Io { path: directory.to_owned(), source })?;
+        check_mode(directory, &metadata)?;
+    }
+    Ok(())
+}
+
+fn check_mode(path: &Path, metadata: &fs::Metadata) -> Result<(), PolicyFileError> {
+    const GROUP_WRITES: u32 = 0o020;
+    const OTHERS_WRITE: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    let owner = metadata.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(PolicyFileError::Owner { path: path.to_owned(), owner });
+    }
+    let mode = metadata.mode();
+    // In a sticky directory others cannot replace what is ours.
+    let sticky = metadata.is_dir() && mode & STICKY != 0;
+    let group = mode & GROUP_WRITES != 0 && !is_own_group(metadata.gid(), owner);
+    if (group || mode & OTHERS_WRITE != 0) && !sticky {
+        return Err(PolicyFileError::Writable { path: path.to_owned() });
+    }
+    Ok(())
+}
+
+/// Many systems give each user a group of their own and let it write. Only such a group is nobody else; where it cannot
+/// be told, it is somebody.
+fn is_own_group(gid: u32, uid: u32) -> bool {
+    let (Ok(users), Ok(groups)) = (fs::read_to_string("/etc/passwd"), fs::read_to_string("/etc/group"))
+    else {
+        return false;
+    };
+    is_private_group(&users, &groups, (gid, uid))
+}
+
+fn is_private_group(users: &str, groups: &str, (gid, uid): (u32, u32)) -> bool {
+    let field = |line: &str, index: usize| line.split(':').nth(index).map(str::to_owned).unwrap_or_default();
+    let members: Vec<&str> = users.lines().filter(|line| field(line, 3) == gid.to_string()).collect();
+    let [only] = members.as_slice() else { return false };
+    let listed = groups.lines().filter(|line| field(line, 2) == gid.to_string()).map(|line| field(line, 3));
+    let name = field(only, 0);
+    field(only, 2) == uid.to_string()
+        && listed
+            .flat_map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>())
+            .all(|member| member.trim().is_empty() || member.trim() == name)
+}
+
+fn shown(path: &Path) -> String {
+    Bytes::from(path).display()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn file(mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap().join("config.toml");
+        fs::write(&path, "profile = \"guarded\"\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        (directory, path)
+    }
+
+    #[test]
+    fn a_file_of_ones_own_is_read_whole() {
+        let (_directory, path) = file(0o600);
+        let read = read_operator(&path, &[]).unwrap();
+        assert_eq!(read.text, "profile = \"guarded\"\n");
+        assert_eq!(read.sha256.len(), 64);
+    }
+
+    #[test]
+    fn c12_a_file_that_others_can_write_is_refused() {
+        let (_directory, path) = file(0o602);
+        let error = read_operator(&path, &[]).unwrap_err();
+        assert!(matches!(error, PolicyFileError::Writable { .. }), "{error}");
+        let (directory, path) = file(0o600);
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(read_operator(&path, &[]).unwrap_err(), PolicyFileError::Writable { .. }));
+    }
+
+    #[test]
+    fn c12_a_file_inside_a_writable_root_is_refused_also_through_a_link() {
+        let (directory, path) = file(0o600);
+        let root = directory.path().canonicalize().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let link = outside.path().join("link.toml");
+        symlink(&path, &link).unwrap();
+        for path in [&path, &link] {
+            let error = read_operator(path, std::slice::from_ref(&root)).unwrap_err();
+            assert!(matches!(error, PolicyFileError::Inside { .. }), "{error}");
+        }
+        assert!(read_operator(&link, &[]).is_ok(), "a link of the operator's own is followed");
+    }
+
+    #[test]
+    fn what_is_no_text_file_is_refused_without_waiting_for_it() {
+        let (directory, path) = file(0o600);
+        fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert!(matches!(read_operator(&path, &[]).unwrap_err(), PolicyFileError::NotText { .. }));
+        fs::write(&path, vec![b'#'; 1 << 21]).unwrap();
+        assert!(matches!(read_operator(&path, &[]).unwrap_err(), PolicyFileError::TooLarge { .. }));
+        let fifo = directory.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(matches!(read_operator(&fifo, &[]).unwrap_err(), PolicyFileError::NotAFile { .. }));
+        assert!(matches!(
+            read_operator(directory.path(), &[]).unwrap_err(),
+            PolicyFileError::NotAFile { .. }
+        ));
+    }
+
+    #[test]
+    fn a_workspace_file_is_optional_and_never_a_link() {
+        let workspace = tempfile::tempdir().unwrap();
+        assert_eq!(read_workspace(workspace.path()).unwrap(), None);
+        fs::create_dir(workspace.path().join(".ringfence")).unwrap();
+        assert_eq!(read_workspace(workspace.path()).unwrap(), None);
+        let path = workspace.path().join(IN_WORKSPACE);
+        symlink("/etc/hostname", &path).unwrap();
+        assert!(read_workspace(workspace.path()).is_err());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        assert!(read_workspace(workspace.path()).unwrap().is_some());
+    }
+
+    #[test]
+    fn only_a_group_of_one_is_nobody_else() {
+        let users = "root:x:0:0::/:\nann:x:1000:1000::/:\nbob:x:1001:100::/:\neve:x:1002:100::/:\n";
+        let groups = "root:x:0:\nann:x:1000:\nusers:x:100:\nteam:x:50:ann,bob\n";
+        assert!(is_private_group(users, groups, (1000, 1000)));
+        assert!(!is_private_group(users, groups, (100, 1001)), "two users have it");
+        assert!(!is_private_group(users, groups, (50, 1000)), "nobody's own");
+        assert!(!is_private_group(users, "ann:x:1000:bob\n", (1000, 1000)), "somebody was added");
+        assert!(!is_private_group(users, groups, (1000, 1001)));
+    }
+}
