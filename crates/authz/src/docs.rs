@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::env::{FAMILIES, FIXED, INHERITED, UNATTENDED};
+use crate::env::{FAMILIES, FIXED, INHERITED, Opening, UNATTENDED};
 use crate::path_rules::{
-    DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named,
+    DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named, STEERING,
 };
 use crate::protected::{ANYWHERE, AT_ROOT, IN_GIT_DIR, IN_WORKTREE_DIR, Protected};
 
@@ -16,7 +16,7 @@ fn environment_md_is_up_to_date() {
 
 #[test]
 fn files_md_is_up_to_date() {
-    check("files.md", &[("hidden", hidden()), ("protected", protected())]);
+    check("files.md", &[("hidden", hidden()), ("protected", protected()), ("steering", steering())]);
 }
 
 fn check(file: &str, tables: &[(&str, String)]) {
@@ -67,10 +67,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
 ];
 
 fn refused() -> String {
-    let mut table = header(["family", "refused, because …", "names"]);
+    let mut table = header(["family", "refused, because …", "an operator may open", "names"]);
     for family in FAMILIES {
         let names: Vec<String> = family.names.iter().map(|name| format!("`{name}`")).collect();
-        writeln!(table, "| {} | {} | {} |", family.name, family.reason, names.join(" ")).unwrap();
+        let opening = match family.opening {
+            Opening::Never => "nothing",
+            Opening::ByName => "whole names",
+        };
+        writeln!(table, "| {} | {} | {opening} | {} |", family.name, family.reason, names.join(" ")).unwrap();
     }
     table
 }
@@ -85,15 +89,15 @@ fn hidden() -> String {
     let data: Vec<String> = DATA_EXTENSIONS.iter().map(|word| format!("`{word}`")).collect();
     let before: Vec<String> =
         EXCEPTIONS.iter().filter(|word| **word != "pub").map(|word| format!("`*.{word}.json`")).collect();
-    header(["files", "verdict", "because"])
+    header(["files", "verdict", "rule", "because"])
         + &format!(
-            "| {} {} and before any other data format | visible | they are there to be read |\n\
-         | {} `.ssh/*` `.gnupg/*` | hidden | keys, logins and service credentials |\n\
-         | {} | hidden | private keys and key stores |\n\
-         | `.env` `.env.*` `.env-*` `.env_*` `.envrc` `*.env` | hidden | environment files hold secrets |\n\
-         | {} | hidden, unless they hold only certificates or public keys | they may hold a private key |\n\
-         | `*secret*` `*password*` without an extension or with one of {}; not below {} | hidden | the name says that it holds secrets |\n\
-         | everything else | visible | |\n",
+            "| {} {} and before any other data format | visible | | they are there to be read |\n\
+         | {} `.ssh/*` `.gnupg/*` | hidden, denied | `path.key-material` `path.logins` `path.service-credentials` | keys, logins and service credentials |\n\
+         | {} | hidden, denied | `path.key-material` | private keys and key stores |\n\
+         | `.env` `.env.*` `.env-*` `.env_*` `.envrc` `*.env` | hidden, denied | `path.environment` | environment files hold secrets |\n\
+         | {} | hidden and denied, unless they hold only certificates or public keys | `path.certificate` | they may hold a private key |\n\
+         | `*secret*` `*password*` without an extension or with one of {}; not below {} | hidden, asked about | `path.named-secret` | the name says that it holds secrets |\n\
+         | everything else | visible | | |\n",
             dotted(EXCEPTIONS),
             before.join(" "),
             names.join(" "),
@@ -113,6 +117,19 @@ fn protected() -> String {
         ("every linked worktree, also when absent", ".git/worktrees/*/", IN_WORKTREE_DIR),
     ] {
         rows(&mut table, place, prefix, list);
+    }
+    table
+}
+
+fn steering() -> String {
+    let mut table = header(["files", "rule", "because"]);
+    for group in STEERING {
+        let names = group.names.iter().map(|name| format!("`{name}`"));
+        let directories = group.directories.iter().map(|name| format!("`{name}/`"));
+        let prefixes = group.prefixes.iter().map(|prefix| format!("`{prefix}*`"));
+        let suffixes = group.suffixes.iter().map(|suffix| format!("`*{suffix}`"));
+        let all: Vec<String> = names.chain(directories).chain(prefixes).chain(suffixes).collect();
+        writeln!(table, "| {} | `{}` | {} |", all.join(" "), group.rule.name, group.rule.reason).unwrap();
     }
     table
 }

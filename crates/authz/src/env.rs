@@ -5,13 +5,15 @@
 //! The same rules hold in every backend, `none` included.
 
 mod names;
+mod rules;
 
 use std::path::Path;
 
 use ringfence_types::{Bytes, Refusal, RefusalCode, SessionId, WorkspaceId};
 
 use crate::refuse::{Refuse as _, refuse};
-pub use names::{FAMILIES, Family, Name};
+pub use names::{FAMILIES, Family, Name, Opening};
+pub use rules::{EnvEffect, EnvPattern, EnvPatternError, EnvRule, EnvRuleError, EnvRules};
 
 /// Passed on from the host where it is set (S000-28). `LC_*` as well.
 pub const INHERITED: &[&str] =
@@ -39,12 +41,6 @@ pub const UNATTENDED: &[(&str, &str)] = &[
     ("PIP_NO_INPUT", "1"),
 ];
 
-/// What policy files say about variables, on top of the built-in families.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EnvRules {
-    _none: (),
-}
-
 /// The most a value may have, in bytes.
 pub const MAX_VALUE: usize = 32_768;
 
@@ -60,9 +56,9 @@ pub enum Attendance {
 type Variables = Vec<(Bytes, Bytes)>;
 
 /// What every command starts from. `host` is the environment of whoever started Ringfence.
-pub fn base(host: &[(Bytes, Bytes)], attendance: Attendance) -> Variables {
+pub fn base(host: &[(Bytes, Bytes)], attendance: Attendance, rules: &EnvRules) -> Variables {
     let mut variables: Variables =
-        host.iter().filter(|(name, value)| is_inherited(name) && is_sane(value)).cloned().collect();
+        host.iter().filter(|(name, value)| is_passed_on(name, value, rules)).cloned().collect();
     set(&mut variables, FIXED);
     if attendance == Attendance::Unattended {
         set(&mut variables, UNATTENDED);
@@ -92,11 +88,11 @@ pub fn merge(mut variables: Variables, additions: &[(Bytes, Bytes)]) -> Variable
 }
 
 /// Judges what a caller asks for on top of [`base`].
-pub fn check_additions(additions: &[(Bytes, Bytes)]) -> Result<(), Refusal> {
-    additions.iter().try_for_each(|(name, value)| check_addition(name, value))
+pub fn check_additions(additions: &[(Bytes, Bytes)], rules: &EnvRules) -> Result<(), Refusal> {
+    additions.iter().try_for_each(|(name, value)| check_addition(name, value, rules))
 }
 
-pub fn check_addition(name: &Bytes, value: &Bytes) -> Result<(), Refusal> {
+pub fn check_addition(name: &Bytes, value: &Bytes, rules: &EnvRules) -> Result<(), Refusal> {
     if !is_name(name.as_slice()) {
         let message = format!("`{}` is not a variable name", name.display());
         return Err(
@@ -106,11 +102,24 @@ pub fn check_addition(name: &Bytes, value: &Bytes) -> Result<(), Refusal> {
     if starts_with(name.as_slice(), RESERVED_PREFIX) {
         return Err(environment("env.reserved", format!("`{}` is reserved for Ringfence", name.display())));
     }
-    if let Some(family) = family_of(name) {
-        let message = format!("variable `{}` may not be set: {}", name.display(), family.reason);
-        return Err(environment(&format!("env.{}", family.name), message));
+    if let Some(rule) = rules.denying(name.as_slice()) {
+        return Err(rule.refusal(name));
+    }
+    if let Some(family) = family_of(name)
+        && !rules.allows(name.as_slice(), family)
+    {
+        return Err(steering(name, family));
     }
     check_value(name, value)
+}
+
+fn steering(name: &Bytes, family: &Family) -> Refusal {
+    let message = format!("variable `{}` may not be set: {}", name.display(), family.reason);
+    let refusal = environment(&format!("env.{}", family.name), message);
+    match family.opening {
+        Opening::Never => refusal.hint("leave it out; nothing allows it"),
+        Opening::ByName => refusal.hint("leave it out, or let the operator's policy allow exactly this name"),
+    }
 }
 
 /// The family of steering variables that a name belongs to.
@@ -140,13 +149,23 @@ fn is_inherited(name: &Bytes) -> bool {
     name.starts_with(b"LC_") && is_name(name) || INHERITED.iter().any(|known| known.as_bytes() == name)
 }
 
+fn is_passed_on(name: &Bytes, value: &Bytes, rules: &EnvRules) -> bool {
+    if rules.denying(name.as_slice()).is_some() {
+        return false;
+    }
+    is_inherited(name) && is_sane(value) || rules.passes(name) && value.as_slice().len() <= MAX_VALUE
+}
+
 /// A value of the host that a terminal or a log could not show is not passed on.
 fn is_sane(value: &Bytes) -> bool {
     value.as_slice().len() <= 256 && !value.as_slice().iter().any(u8::is_ascii_control)
 }
 
 fn set(variables: &mut Variables, fixed: &[(&str, &str)]) {
-    variables.extend(fixed.iter().map(|(name, value)| (Bytes::from(*name), Bytes::from(*value))));
+    for (name, value) in fixed {
+        variables.retain(|(known, _)| known.as_slice() != name.as_bytes());
+        variables.push((Bytes::from(*name), Bytes::from(*value)));
+    }
 }
 
 fn starts_with(name: &[u8], prefix: &str) -> bool {

@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use ringfence_types::{Access, Refusal, Root};
+
+use crate::path_rules::PathRules;
+
 /// Answers about the machine as a command *inside the fence* would find it. The caller looks; this crate only asks.
 /// An answer is a fact of the moment: where it matters that it stays true, the kernel holds it.
 pub trait Facts {
@@ -18,6 +22,27 @@ pub trait Facts {
     /// Settings of the repository that git would find from `dir` which make git run a program, such as
     /// `diff.z.command`: from its `config`, `config.worktree` and what they include. Empty where there is no repository.
     fn git_programs(&self, dir: &Path) -> Vec<String>;
+
+    /// Whether the file at an absolute path holds certificates and public keys and nothing else.
+    fn is_public(&self, _path: &Path) -> bool {
+        false
+    }
+
+    /// Why the fence refuses this although no rule about its name does: another name of the same file is hidden, a hidden
+    /// name links to it, git's configuration makes it matter … `None`: it does not.
+    fn obstacle(&self, _touch: &Touch<'_>) -> Option<Refusal> {
+        None
+    }
+}
+
+/// A file operation that is about to be allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Touch<'a> {
+    pub roots: &'a [Root],
+    pub rules: &'a PathRules,
+    /// Absolute.
+    pub path: &'a Path,
+    pub access: Access,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +61,8 @@ pub(crate) struct Table {
     pub(crate) links: Vec<(&'static str, &'static str)>,
     pub(crate) directories: Vec<&'static str>,
     pub(crate) git_programs: Vec<String>,
+    pub(crate) public: Vec<&'static str>,
+    pub(crate) obstacles: Vec<&'static str>,
 }
 
 #[cfg(test)]
@@ -61,5 +88,14 @@ impl Facts for Table {
 
     fn git_programs(&self, _dir: &Path) -> Vec<String> {
         self.git_programs.clone()
+    }
+
+    fn is_public(&self, path: &Path) -> bool {
+        self.public.iter().any(|known| Path::new(known) == path)
+    }
+
+    fn obstacle(&self, touch: &Touch<'_>) -> Option<Refusal> {
+        let known = self.obstacles.iter().any(|known| Path::new(known) == touch.path);
+        known.then(|| crate::refuse::refuse(ringfence_types::RefusalCode::Path, "path.hidden", "in the way"))
     }
 }

@@ -31,6 +31,22 @@ pub struct RuleSource {
     pub reason: Option<String>,
 }
 
+impl RuleSource {
+    /// What would change a rule's mind, for a [`Part`] that it decided.
+    pub(crate) fn fix(&self) -> String {
+        match (&self.origin, self.layer) {
+            (Some(origin), _) => format!("change the rule at {origin}"),
+            (None, Layer::Flags) => "leave the startup flag out".to_owned(),
+            (None, _) => "change the rule".to_owned(),
+        }
+    }
+
+    /// Whether the rule may open something: only what the operator wrote or started with can (C-10).
+    pub(crate) fn has_authority(&self) -> bool {
+        self.layer <= Layer::Operator
+    }
+}
+
 /// What kind of thing a part is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -80,6 +96,8 @@ pub struct Part {
     pub risk: Risk,
     /// For a command: its arguments, where every one of them is known. Empty otherwise.
     pub argv: Vec<Bytes>,
+    /// For a path: its bytes, absolute.
+    pub path: Option<Bytes>,
     /// How deep it is wrapped: 0 for what was asked, 1 for what a wrapper or a script in it runs, and so on.
     pub depth: u8,
 }
@@ -98,6 +116,7 @@ impl Part {
             fix: None,
             risk: Risk::Low,
             argv: Vec::new(),
+            path: None,
             depth: 0,
         }
     }
@@ -137,6 +156,16 @@ impl Part {
         self
     }
 
+    /// `approval = never`: what would be asked is refused (S001-26).
+    #[must_use]
+    pub(crate) fn without_question(mut self) -> Self {
+        if self.decision == Decision::Ask {
+            self.decision = Decision::Deny;
+            self.reason = Cow::Owned(format!("{}; questions are off (`approval = \"never\"`)", self.reason));
+        }
+        self
+    }
+
     /// The same no, as the answer to a call.
     pub fn refusal(&self) -> Refusal {
         let origin = self.origin.as_ref().map(|origin| format!(" ({origin})")).unwrap_or_default();
@@ -172,6 +201,11 @@ impl Judgement {
         Self { parts: if parts.is_empty() { vec![otherwise] } else { parts } }
     }
 
+    /// About something that has one part.
+    pub fn one(part: Part) -> Self {
+        Self { parts: vec![part] }
+    }
+
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -183,11 +217,14 @@ impl Judgement {
     /// `approval = never`: what would be asked is refused (S001-26).
     #[must_use]
     pub(crate) fn without_questions(mut self) -> Self {
-        for part in self.parts.iter_mut().filter(|part| part.decision == Decision::Ask) {
-            part.decision = Decision::Deny;
-            part.reason = Cow::Owned(format!("{}; questions are off (`approval = \"never\"`)", part.reason));
-        }
+        self.parts = self.parts.into_iter().map(Part::without_question).collect();
         self
+    }
+
+    /// The paths that are left to a person.
+    pub(crate) fn asked_paths(&self) -> Vec<Bytes> {
+        let asked = self.parts.iter().filter(|part| part.decision == Decision::Ask);
+        asked.filter_map(|part| part.path.clone()).collect()
     }
 
     pub fn risk(&self) -> Risk {

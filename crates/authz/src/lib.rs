@@ -23,6 +23,7 @@ mod decide;
 mod docs;
 pub mod env;
 mod facts;
+pub mod git_keys;
 pub mod hosts;
 mod judgement;
 mod path_rules;
@@ -33,6 +34,7 @@ mod refuse;
 mod scene;
 pub mod sensitive;
 pub mod shell;
+mod suggest;
 pub mod tools;
 mod workspace;
 
@@ -41,8 +43,9 @@ pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profi
 pub use decide::{
     Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, decide, judge,
 };
-pub use facts::{Facts, PathKind};
+pub use facts::{Facts, PathKind, Touch};
 pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource};
-pub use path_rules::{HiddenRule, PathRules};
+pub use path_rules::{BuiltInRule, Extent, Operation, PathRule, PathRuleError, PathRules, Steering};
 pub use policy::{Policy, Rules};
+pub use suggest::{Candidate, Place, Scope, candidates};
 pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};

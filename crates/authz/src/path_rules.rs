@@ -1,315 +1,324 @@
-//! Which files of a workspace a command may see (S000-17, S000-19, C-12).
+//! Which files of a workspace a command may see and change: the built-in rules and those of policy files.
 //!
-//! Rules are ordered: exceptions, exact names, extensions, `.env` files, name heuristics; the first that speaks decides.
-//! They look at names only and are asked for every file of a walk, so the common answer costs a few comparisons and
-//! allocates nothing. Names are compared without letter case and need not be UTF-8.
+//! INVARIANT: only the operator's files can open what the built-in rules close. Every layer below can only add: the
+//! first rule of each layer that speaks decides for that layer, and the strictest of all layers counts.
+//!
+//! Without rules of files (the common case of a walk over every file of a workspace) an answer costs a few comparisons
+//! and allocates nothing.
 
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+mod built_in;
+mod index;
+mod pattern;
+mod steering;
 
-use ringfence_types::PathVerdict;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// The built-in rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PathRules {
-    _built_in: (),
-}
+use ringfence_types::{Decision, Layer, PathVerdict, Profile};
 
-/// A rule that hides a file.
-#[derive(Debug, PartialEq, Eq)]
-pub struct HiddenRule {
-    /// The names it speaks about, for people.
-    pub pattern: &'static str,
-    pub reason: &'static str,
-    pub verdict: PathVerdict,
-}
+use crate::judgement::RuleSource;
+use crate::protected;
+use index::Index;
+use pattern::Pattern;
 
-impl PathRules {
-    /// What the rules say about a *file*, by its path relative to a root. A directory may have any name.
-    pub fn judge(&self, relative: &Path) -> PathVerdict {
-        self.explain(relative).map_or(PathVerdict::Open, |rule| rule.verdict)
-    }
-
-    /// The rule that hides the file, if one does.
-    pub fn explain(&self, relative: &Path) -> Option<&'static HiddenRule> {
-        let path = trimmed(relative.as_os_str().as_bytes());
-        let (dir, name) = split_last(path, b'/');
-        let (rule, strength) = find(dir, strip_backup(name))?;
-        let exempt = match strength {
-            // git names its own files after branches.
-            Strength::Fact => in_git_dir(dir) && rule.pattern != IN_GIT_DIR_HIDDEN,
-            Strength::Guess => in_git_dir(dir) || in_generated_dir(dir),
-        };
-        (!exempt).then_some(rule)
-    }
-}
-
-/// A whole name, optionally only below a directory of a certain name.
-pub(crate) struct Named {
-    pub(crate) dir: Option<&'static str>,
-    pub(crate) name: &'static str,
-    reason: Reason,
-}
-
-#[derive(Clone, Copy)]
-enum Reason {
-    Key,
-    Login,
-    Service,
-}
-
-const KEY: HiddenRule = hidden("key files", "a private key");
-const LOGIN: HiddenRule = hidden("login files", "it holds logins");
-const SERVICE: HiddenRule = hidden("service credentials", "credentials of a service account");
-const KEY_EXTENSION: HiddenRule = hidden("key extensions", "a private key or key store");
-const ENVIRONMENT: HiddenRule = hidden(".env*", "environment files hold secrets");
-const GUESS: HiddenRule = hidden("*secret*, *password*", "its name says that it holds secrets");
-const IN_SSH: HiddenRule = hidden(".ssh/*, .gnupg/*", "a directory of private keys");
-const IN_GIT_DIR_HIDDEN: &str = ".git/credentials";
-const GIT_STORE: HiddenRule = hidden(IN_GIT_DIR_HIDDEN, "it holds logins");
-const MAYBE: HiddenRule = HiddenRule {
-    pattern: "certificate extensions",
-    reason: "it may hold a private key; it is visible when it holds only certificates or public keys",
-    verdict: PathVerdict::HiddenUnlessPublic,
+pub use built_in::BuiltInRule;
+#[cfg(test)]
+pub(crate) use built_in::{
+    DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named,
 };
+#[cfg(test)]
+pub(crate) use steering::GROUPS as STEERING;
 
-pub(crate) const NAMES: &[Named] = &[
-    named("id_rsa", Reason::Key),
-    named("id_dsa", Reason::Key),
-    named("id_ecdsa", Reason::Key),
-    named("id_ecdsa_sk", Reason::Key),
-    named("id_ed25519", Reason::Key),
-    named("id_ed25519_sk", Reason::Key),
-    named("secring.gpg", Reason::Key),
-    named("wallet.dat", Reason::Key),
-    named(".netrc", Reason::Login),
-    named("_netrc", Reason::Login),
-    named(".pgpass", Reason::Login),
-    named(".my.cnf", Reason::Login),
-    named(".git-credentials", Reason::Login),
-    named(".pypirc", Reason::Login),
-    named(".htpasswd", Reason::Login),
-    named(".dockercfg", Reason::Login),
-    named(".s3cfg", Reason::Login),
-    named(".boto", Reason::Login),
-    named(".vault-token", Reason::Login),
-    named(".databrickscfg", Reason::Login),
-    named("credentials.json", Reason::Service),
-    named("application_default_credentials.json", Reason::Service),
-    named("service-account.json", Reason::Service),
-    named("service_account.json", Reason::Service),
-    named("serviceaccount.json", Reason::Service),
-    named("kubeconfig", Reason::Service),
-    named(".kubeconfig", Reason::Service),
-    below(".aws", "credentials", Reason::Service),
-    below(".kube", "config", Reason::Service),
-    below(".docker", "config.json", Reason::Login),
-    below("gh", "hosts.yml", Reason::Login),
-    below(".cargo", "credentials", Reason::Login),
-    below(".cargo", "credentials.toml", Reason::Login),
-    below(".gem", "credentials", Reason::Login),
-];
-
-pub(crate) const KEY_EXTENSIONS: &[&str] =
-    &["key", "p12", "pfx", "p8", "pk8", "ppk", "jks", "jceks", "keystore", "kdb", "kdbx", "keytab", "agekey"];
-
-pub(crate) const MAYBE_EXTENSIONS: &[&str] = &["pem", "crt", "cer", "cert", "der"];
-
-/// `X.example` is there to be read. Also before an extension that is a data format: `credentials.sample.json`.
-pub(crate) const EXCEPTIONS: &[&str] = &["example", "sample", "template", "dist", "pub"];
-
-/// Formats that hold data: a name heuristic hides these and names without an extension.
-pub(crate) const DATA_EXTENSIONS: &[&str] = &[
-    "bak",
-    "bin",
-    "cfg",
-    "cnf",
-    "conf",
-    "config",
-    "csv",
-    "dat",
-    "data",
-    "db",
-    "enc",
-    "env",
-    "gpg",
-    "hcl",
-    "ini",
-    "json",
-    "json5",
-    "jsonc",
-    "kv",
-    "list",
-    "log",
-    "lst",
-    "ndjson",
-    "plist",
-    "prefs",
-    "properties",
-    "sqlite",
-    "sqlite3",
-    "tfstate",
-    "tfvars",
-    "toml",
-    "tsv",
-    "txt",
-    "vault",
-    "xls",
-    "xlsx",
-    "xml",
-    "yaml",
-    "yml",
-];
-
-/// Written by tools, named after packages: guesses by name would hide a library called `libsecret`.
-pub(crate) const GENERATED_DIRS: &[&str] =
-    &["target", "node_modules", "__pycache__", "site-packages", "dist-packages"];
-
-const BACKUPS: &[&str] = &["~", ".bak", ".backup", ".old", ".orig", ".save", ".swp", ".swo", ".copy"];
-
-#[derive(Clone, Copy)]
-enum Strength {
-    Fact,
-    Guess,
+/// One rule of a policy file about files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathRule {
+    pub decision: Decision,
+    /// Relative to a root. Without a slash it is a name at any depth; with one it is a path from the root (`./name` for
+    /// the top alone). `dir/` and `dir/**` are everything in a directory. A pattern whose last part has no wildcard
+    /// names a directory with everything in it, too. `*` and `?` do not match a slash, `**` matches any depth.
+    pub patterns: Vec<String>,
+    /// What the rule does not speak about, in the same form.
+    pub except: Vec<String>,
+    pub operation: Operation,
+    pub source: RuleSource,
 }
 
-fn find(dir: &[u8], name: &[u8]) -> Option<(&'static HiddenRule, Strength)> {
-    let (stem, extension) = split_last(name, b'.');
-    let fact = |rule| Some((rule, Strength::Fact));
-    if is_exception(stem, extension) {
-        return None;
-    }
-    if let Some(rule) = by_name(dir, name) {
-        return fact(rule);
-    }
-    let dotted = extension.len() < name.len();
-    if dotted && one_of(KEY_EXTENSIONS, extension) {
-        return fact(&KEY_EXTENSION);
-    }
-    if dotted && is_environment(name, extension) {
-        return fact(&ENVIRONMENT);
-    }
-    if dotted && one_of(MAYBE_EXTENSIONS, extension) {
-        return fact(&MAYBE);
-    }
-    let data = stem.is_empty() || one_of(DATA_EXTENSIONS, extension);
-    (data && (contains(name, b"secret") || contains(name, b"password"))).then_some((&GUESS, Strength::Guess))
+/// What a rule about files speaks about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operation {
+    /// Reading and writing.
+    #[default]
+    All,
+    /// Writing, creating and removing; reading is left as it is.
+    Write,
 }
 
-/// `stem` is empty for a name without a dot or with only a leading one: such a name has no extension.
-fn is_exception(stem: &[u8], extension: &[u8]) -> bool {
-    if stem.is_empty() {
-        return false;
-    }
-    if one_of(EXCEPTIONS, extension) {
-        return true;
-    }
-    let (_, before) = split_last(stem, b'.');
-    one_of(EXCEPTIONS, before) && one_of(DATA_EXTENSIONS, extension)
+/// A rule that cannot be used, with the fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct PathRuleError {
+    /// Which of the rules, from 0.
+    pub rule: usize,
+    pub message: String,
 }
 
-fn by_name(dir: &[u8], name: &[u8]) -> Option<&'static HiddenRule> {
-    let parent = split_last(dir, b'/').1;
-    if is(parent, ".ssh") || is(parent, ".gnupg") {
-        let harmless = ["known_hosts", "config", "authorized_keys", "pubring.kbx"];
-        return (!one_of(&harmless, name)).then_some(&IN_SSH);
-    }
-    if is(name, "credentials") && is(parent, ".git") {
-        return Some(&GIT_STORE);
-    }
-    let found =
-        NAMES.iter().find(|rule| is(name, rule.name) && rule.dir.is_none_or(|dir| is(parent, dir)))?;
-    Some(match found.reason {
-        Reason::Key => &KEY,
-        Reason::Login => &LOGIN,
-        Reason::Service => &SERVICE,
-    })
+/// The built-in rules and those of all policy files.
+#[derive(Clone, Debug, Default)]
+pub struct PathRules {
+    files: Option<Arc<Files>>,
 }
 
-/// `.env`, `.envrc`, `.env.local`, `.env-prod`, `production.env`; not `.environment`, not `.env-example`.
-fn is_environment(name: &[u8], extension: &[u8]) -> bool {
-    let Some(rest) = strip_prefix(name, ".env") else { return is(extension, "env") };
-    match rest.first() {
-        None => true,
-        Some(byte) if byte.is_ascii_alphanumeric() => is(rest, "rc"),
-        Some(_) => {
-            let last = rest.rsplit(|byte| matches!(byte, b'.' | b'-' | b'_')).next();
-            !last.is_some_and(|last| one_of(EXCEPTIONS, last))
+#[derive(Debug)]
+struct Files {
+    rules: Vec<PathRule>,
+    /// The operator's first, then each layer below that has rules.
+    layers: Vec<Index>,
+}
+
+/// How much of what may come to be in a directory is held against changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    Nothing,
+    Everything,
+    /// Rules with exceptions: each file that exists has to be asked about.
+    EverythingBut,
+}
+
+/// Whether writing what runs or steers something later is a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steering {
+    Asked,
+    /// It is reviewed like any other work.
+    Reviewed,
+}
+
+impl Steering {
+    /// Where anything may run inside the fence, a shell can write these files as well as any other.
+    pub fn of(profile: Profile) -> Self {
+        match profile {
+            Profile::Review | Profile::Guarded | Profile::Strict | Profile::AirGapped => Self::Asked,
+            Profile::Workspace | Profile::Danger => Self::Reviewed,
         }
     }
 }
 
-/// Where git names files after branches and objects. Anything else below a `.git` is judged by its name: a directory
-/// that somebody moved there is not git's.
-fn in_git_dir(dir: &[u8]) -> bool {
-    const NAMED_BY_GIT: &[&[u8]] =
-        &[b"refs", b"logs", b"objects", b"worktrees", b"modules", b"rebase-merge", b"lfs"];
-    let mut below = dir.split(|byte| *byte == b'/').skip_while(|component| !is(component, ".git")).skip(1);
-    below.next().is_some_and(|first| NAMED_BY_GIT.contains(&first))
+/// Who decided about a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ruling<'a> {
+    /// No rule speaks about it.
+    Open,
+    BuiltIn(&'static BuiltInRule),
+    File(&'a PathRule),
 }
 
-/// Bare repositories (`x.git`) among them: a reference called `fix-password` is no password there either.
-fn in_generated_dir(dir: &[u8]) -> bool {
-    let generated = |name: &[u8]| one_of(GENERATED_DIRS, name) || strip_suffix(name, ".git").is_some();
-    dir.split(|byte| *byte == b'/').any(generated)
-}
-
-/// A backup of a key is a key.
-fn strip_backup(mut name: &[u8]) -> &[u8] {
-    while let Some(shorter) = BACKUPS.iter().find_map(|suffix| strip_suffix(name, suffix)) {
-        name = shorter;
+impl PathRules {
+    /// The rules of all files, the order within a layer being the order here.
+    pub fn new(rules: Vec<PathRule>) -> Result<Self, PathRuleError> {
+        if rules.is_empty() {
+            return Ok(Self::default());
+        }
+        for (number, rule) in rules.iter().enumerate() {
+            check(rule).map_err(|message| PathRuleError { rule: number, message })?;
+        }
+        let mut layers = Vec::new();
+        for layer in [Layer::Operator, Layer::Workspace, Layer::Session, Layer::Call] {
+            let own = |(_, rule): &(usize, &PathRule)| rule.source.layer.max(Layer::Operator) == layer;
+            let index = Index::new(rules.iter().enumerate().filter(own))?;
+            if layer == Layer::Operator || !index.is_empty() {
+                layers.push(index);
+            }
+        }
+        Ok(Self { files: Some(Arc::new(Files { rules, layers })) })
     }
-    name
-}
 
-/// Without trailing slashes and `/.`, so that the last component is a name.
-fn trimmed(mut path: &[u8]) -> &[u8] {
-    while let Some(shorter) = path.strip_suffix(b"/").or_else(|| path.strip_suffix(b"/.")) {
-        path = shorter;
+    /// The rules of files, in the order given.
+    pub fn rules(&self) -> &[PathRule] {
+        self.files.as_ref().map_or(&[], |files| &files.rules)
     }
-    path
-}
 
-/// What is before and after the last `separator`; everything is after where there is none.
-fn split_last(bytes: &[u8], separator: u8) -> (&[u8], &[u8]) {
-    match bytes.iter().rposition(|byte| *byte == separator) {
-        Some(at) => (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default()),
-        None => (&[], bytes),
+    /// Whether a *file* at this path, relative to a root, is visible. For built-in rules a directory may have any name.
+    pub fn judge(&self, relative: &Path) -> PathVerdict {
+        match self.reading(relative) {
+            Ruling::Open => PathVerdict::Open,
+            Ruling::BuiltIn(rule) => rule.verdict,
+            Ruling::File(rule) if rule.decision == Decision::Allow => PathVerdict::Open,
+            Ruling::File(_) => PathVerdict::Hidden,
+        }
+    }
+
+    /// Whether nothing in this directory is visible, whatever it will be called.
+    pub fn hides_all(&self, directory: &Path) -> bool {
+        self.files.as_ref().is_some_and(|files| files.covers(directory, Operation::All))
+    }
+
+    /// Whether a rule of a file holds what is at this path against changes.
+    pub fn holds(&self, relative: &Path) -> bool {
+        let held = |files: &Files| files.strictest(relative, Operation::Write).is_some();
+        self.files.as_deref().is_some_and(held)
+    }
+
+    /// How much of what may come to be in this directory is held.
+    pub fn holds_in(&self, directory: &Path) -> Extent {
+        match self.files.as_deref() {
+            Some(files) if files.covers(directory, Operation::Write) => Extent::Everything,
+            Some(files) if files.covers_mostly(directory) => Extent::EverythingBut,
+            _ => Extent::Nothing,
+        }
+    }
+
+    /// Paths from a root that are held also while nothing is there: those that a rule names without a wildcard. A mere
+    /// name that is to be hidden is not among them, as none of the built-in names are: what is made inside has
+    /// no secret in it.
+    pub fn held_while_absent(&self) -> Vec<PathBuf> {
+        let closing = self.rules().iter().filter(|rule| rule.decision != Decision::Allow);
+        let named = closing.flat_map(|rule| rule.patterns.iter().map(|text| (rule.operation, text)));
+        let paths = named.filter_map(|(operation, text)| match (pattern::parse(text).ok()?, operation) {
+            (Pattern::Name(name), Operation::Write) => Some(PathBuf::from(name)),
+            (Pattern::Path(path) | Pattern::Tree(path), _) => Some(PathBuf::from(path)),
+            (Pattern::Name(_) | Pattern::InName(_) | Pattern::Globs(_), _) => None,
+        });
+        let mut held: Vec<PathBuf> = paths
+            .filter(|path| !path.as_os_str().is_empty())
+            .filter(|path| self.holds(path) || self.holds_in(path) != Extent::Nothing)
+            .collect();
+        held.sort();
+        held.dedup();
+        held
+    }
+
+    /// Whether writing here is left to a person by a built-in rule.
+    pub fn steers(&self, relative: &Path) -> bool {
+        self.writing(relative, Steering::Asked) != self.writing(relative, Steering::Reviewed)
+    }
+
+    pub(crate) fn reading(&self, relative: &Path) -> Ruling<'_> {
+        self.ruling(relative, Operation::All, || built_in::explain(relative))
+    }
+
+    /// What cannot be read cannot be written either: a hidden file is not there.
+    pub(crate) fn writing(&self, relative: &Path, steering: Steering) -> Ruling<'_> {
+        let steers = || steering::explain(relative).filter(|_| steering == Steering::Asked);
+        self.reading(relative).stricter(self.ruling(relative, Operation::Write, steers))
+    }
+
+    /// What a listing of this directory would show.
+    pub(crate) fn listing(&self, directory: &Path) -> Ruling<'_> {
+        if !self.hides_all(directory) {
+            return Ruling::Open;
+        }
+        let found = self.files.as_ref().and_then(|files| files.strictest(&new_in(directory), Operation::All));
+        found.map_or(Ruling::Open, Ruling::File)
+    }
+
+    fn ruling(
+        &self,
+        relative: &Path,
+        operation: Operation,
+        built_in: impl FnOnce() -> Option<&'static BuiltInRule>,
+    ) -> Ruling<'_> {
+        let built_in = || built_in().map_or(Ruling::Open, Ruling::BuiltIn);
+        let Some(files) = &self.files else { return built_in() };
+        let mut spoken = files.layers.iter().map(|layer| files.first(layer, relative, operation));
+        let operator = spoken.next().flatten().map_or_else(built_in, Ruling::File);
+        spoken.flatten().map(Ruling::File).fold(operator, Ruling::stricter)
     }
 }
 
-fn contains(name: &[u8], word: &[u8]) -> bool {
-    name.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+impl PartialEq for PathRules {
+    fn eq(&self, other: &Self) -> bool {
+        self.rules() == other.rules()
+    }
 }
 
-fn one_of(words: &[&str], name: &[u8]) -> bool {
-    words.iter().any(|word| is(name, word))
+impl Eq for PathRules {}
+
+impl Files {
+    fn first(&self, layer: &Index, relative: &Path, operation: Operation) -> Option<&PathRule> {
+        let found = layer.first(relative, |rule| self.speaks(rule, operation))?;
+        self.rules.get(found)
+    }
+
+    /// The strictest rule that closes this path, if one does.
+    fn strictest(&self, relative: &Path, operation: Operation) -> Option<&PathRule> {
+        let spoken = self.layers.iter().filter_map(|layer| self.first(layer, relative, operation));
+        let closing = spoken.filter(|rule| rule.decision != Decision::Allow);
+        closing.reduce(|one, other| if other.decision > one.decision { other } else { one })
+    }
+
+    /// Whether one layer closes all that could ever be in a directory.
+    fn covers(&self, directory: &Path, operation: Operation) -> bool {
+        let opens = |rule: usize| self.speaks(rule, operation) && !self.closes(rule);
+        self.layers.iter().any(|layer| {
+            let rule = self.covering(layer, directory, operation);
+            rule.is_some_and(|rule| !layer.excepts_in(directory, rule, opens))
+        })
+    }
+
+    /// Whether what comes to be in a directory cannot be written, if it has no name that some rule singles out.
+    fn covers_mostly(&self, directory: &Path) -> bool {
+        self.layers.iter().any(|layer| self.covering(layer, directory, Operation::Write).is_some())
+            && self.strictest(&new_in(directory), Operation::Write).is_some()
+    }
+
+    fn covering(&self, layer: &Index, directory: &Path, operation: Operation) -> Option<usize> {
+        let closes = |rule: usize| self.speaks(rule, operation) && self.closes(rule);
+        layer.first_for_directory(&new_in(directory), closes)
+    }
+
+    fn closes(&self, rule: usize) -> bool {
+        self.rules.get(rule).is_some_and(|rule| rule.decision != Decision::Allow)
+    }
+
+    fn speaks(&self, rule: usize, operation: Operation) -> bool {
+        let own = self.rules.get(rule).map(|rule| rule.operation);
+        operation == Operation::Write || own == Some(Operation::All)
+    }
 }
 
-fn is(name: &[u8], word: &str) -> bool {
-    name.eq_ignore_ascii_case(word.as_bytes())
+impl<'a> Ruling<'a> {
+    pub(crate) fn decision(self) -> Decision {
+        match self {
+            Self::Open => Decision::Allow,
+            Self::BuiltIn(rule) => rule.decision,
+            Self::File(rule) => rule.decision,
+        }
+    }
+
+    pub(crate) fn stricter(self, other: Ruling<'a>) -> Ruling<'a> {
+        let silent = self == Self::Open;
+        if other.decision() > self.decision() || (silent && other.decision() == self.decision()) {
+            other
+        } else {
+            self
+        }
+    }
 }
 
-fn strip_prefix<'a>(name: &'a [u8], prefix: &str) -> Option<&'a [u8]> {
-    let (start, rest) = name.split_at_checked(prefix.len())?;
-    is(start, prefix).then_some(rest)
+/// What cannot be right whatever the other rules say.
+fn check(rule: &PathRule) -> Result<(), String> {
+    if rule.patterns.is_empty() {
+        return Err(
+            "a rule without a pattern speaks about nothing; name a path, or remove the rule".to_owned()
+        );
+    }
+    for text in &rule.patterns {
+        let named = match pattern::parse(text)? {
+            Pattern::Name(path) | Pattern::InName(path) | Pattern::Path(path) | Pattern::Tree(path) => path,
+            Pattern::Globs(_) => continue,
+        };
+        let opens = rule.decision == Decision::Allow && rule.operation == Operation::Write;
+        if let Some(reason) = protected::is_protected(Path::new(&named)).filter(|_| opens) {
+            return Err(format!(
+                "`{text}` cannot be opened for writing by any rule: {reason}; remove the pattern"
+            ));
+        }
+    }
+    Ok(())
 }
 
-fn strip_suffix<'a>(name: &'a [u8], suffix: &str) -> Option<&'a [u8]> {
-    let (start, rest) = name.split_at_checked(name.len().checked_sub(suffix.len())?)?;
-    (!start.is_empty() && is(rest, suffix)).then_some(start)
-}
-
-const fn hidden(pattern: &'static str, reason: &'static str) -> HiddenRule {
-    HiddenRule { pattern, reason, verdict: PathVerdict::Hidden }
-}
-
-const fn named(name: &'static str, reason: Reason) -> Named {
-    Named { dir: None, name, reason }
-}
-
-const fn below(dir: &'static str, name: &'static str, reason: Reason) -> Named {
-    Named { dir: Some(dir), name, reason }
+/// A path that stands for whatever may come to be in a directory.
+fn new_in(directory: &Path) -> PathBuf {
+    directory.join("\u{1}unremarkable\u{1}")
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 
 use std::path::{Component, Path};
 
-use ringfence_types::{Access, Bytes, FileCall, PathVerdict, Refusal, RefusalCode, Risk, Root};
+use ringfence_types::{Access, Bytes, Decision, FileCall, PathVerdict, Refusal, RefusalCode, Risk, Root};
 
 use crate::decide::{Permissions, View, WorkspaceRules, sensitive_refusal};
+use crate::facts::PathKind;
 use crate::judgement::{Aspect, Part};
+use crate::path_rules::{BuiltInRule, PathRule, Ruling, Steering};
 use crate::protected;
 use crate::refuse::{Refuse as _, refuse};
 use crate::scene::Scene;
@@ -30,9 +32,15 @@ impl Intent {
 /// Judges an absolute path by its name. Where it leads when links are followed is judged by the caller, or by whoever
 /// opens it.
 pub(crate) fn judge_path(scene: &Scene<'_>, path: &Path, intent: Intent) -> Part {
-    let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
+    Part { path: Some(Bytes::from(path)), ..judge_name(scene, path, intent) }
+}
+
+fn judge_name(scene: &Scene<'_>, path: &Path, intent: Intent) -> Part {
+    let (aspect, needed) = match intent {
+        Intent::Read | Intent::List => (Aspect::Read, Access::Read),
+        Intent::Write => (Aspect::Write, Access::Write),
+    };
     let subject = Bytes::from(path).display();
-    let needed = if intent == Intent::Write { Access::Write } else { Access::Read };
     let relative = match check_place(scene.permissions, path, needed) {
         Ok(relative) => relative,
         Err(refusal) => return Part::refused(aspect, subject, &refusal),
@@ -47,8 +55,14 @@ pub(crate) fn judge_path(scene: &Scene<'_>, path: &Path, intent: Intent) -> Part
     {
         return Part::refused(aspect, open.subject, &refusal);
     }
-    // A directory may have any name: rules are about files.
-    if intent == Intent::List { open } else { check_visible(scene, relative, open) }
+    match ruling(scene, path, relative, intent) {
+        Ruling::Open => open,
+        Ruling::BuiltIn(rule) if rule.verdict == PathVerdict::HiddenUnlessPublic && shows(scene, path) => {
+            open
+        }
+        Ruling::BuiltIn(rule) => by_built_in(open, rule),
+        Ruling::File(rule) => by_file(open, rule),
+    }
 }
 
 /// The path relative to its root, or `None` where the whole machine is open and no root holds it.
@@ -90,17 +104,58 @@ fn check_protected(relative: &Path) -> Result<(), Refusal> {
     Err(refuse(RefusalCode::Path, "path.protected", message).hint("edit it outside Ringfence"))
 }
 
-fn check_visible(scene: &Scene<'_>, relative: &Path, open: Part) -> Part {
-    let Some(rule) = scene.policy.rules.paths.explain(relative) else { return open };
-    match rule.verdict {
-        // Whether the content is public is for whoever opens the file to see.
-        PathVerdict::Open | PathVerdict::HiddenUnlessPublic => open,
-        PathVerdict::Hidden => {
-            let refusal = refuse(RefusalCode::Path, "path.hidden", format!("it is hidden: {}", rule.reason))
-                .hint("names that end in `.example`, `.sample` or `.template` are open");
-            Part { risk: Risk::High, ..Part::refused(open.aspect, open.subject, &refusal) }
-        }
+fn ruling<'s>(scene: &Scene<'s>, path: &Path, relative: &Path, intent: Intent) -> Ruling<'s> {
+    let rules = &scene.policy.rules.paths;
+    let by_name = match intent {
+        Intent::Read => rules.reading(relative),
+        // A directory may have any name: built-in rules are about files.
+        Intent::List => return rules.listing(relative),
+        Intent::Write => rules.writing(relative, Steering::of(scene.policy.profile)),
+    };
+    // A root that is itself called `.ssh` or `.kube` holds what such a directory holds.
+    let root = path.ancestors().nth(relative.components().count()).and_then(Path::file_name);
+    match root.filter(|name| name.as_encoded_bytes().starts_with(b".")) {
+        Some(name) => by_name.stricter(rules.reading(&Path::new(name).join(relative))),
+        None => by_name,
     }
+}
+
+/// Whether a file that may hold a private key holds none. What does not exist holds none yet.
+fn shows(scene: &Scene<'_>, path: &Path) -> bool {
+    scene.facts.kind(path) == PathKind::Missing || scene.facts.is_public(path)
+}
+
+fn by_built_in(open: Part, rule: &'static BuiltInRule) -> Part {
+    let part = Part { rule: rule.name.into(), ..open };
+    let part = match rule.verdict {
+        PathVerdict::Open => part.because(rule.reason),
+        PathVerdict::Hidden | PathVerdict::HiddenUnlessPublic => {
+            part.because(format!("it is hidden: {}", rule.reason))
+        }
+    };
+    match rule.decision {
+        Decision::Allow => part,
+        Decision::Ask => part.ask(rule.risk, APPROVE),
+        Decision::Deny => part.deny(rule.risk, OPEN),
+    }
+}
+
+const APPROVE: &str = "a person may approve it, or an `allow` rule for it in the operator's policy file";
+const OPEN: &str = "an `allow` rule for it in the operator's policy file opens it; names that end in `.example`, \
+                    `.sample` or `.template` are open";
+
+fn by_file(open: Part, rule: &PathRule) -> Part {
+    let part = Part { rule: "path.rule".into(), ..open };
+    match rule.decision {
+        Decision::Allow => part.because("a rule about files allows it"),
+        Decision::Ask => part
+            .because("a rule about files asks about it")
+            .ask(Risk::Medium, "a person may approve it, or change the rule"),
+        Decision::Deny => part
+            .because("a rule about files denies it")
+            .deny(Risk::High, "change the rule in that policy file"),
+    }
+    .by(&rule.source)
 }
 
 pub(crate) fn is_plain_absolute(path: &Path) -> bool {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use ringfence_authz::{View, env};
+use ringfence_authz::{Policy, View, env, git_keys};
 use ringfence_sandbox::HOME_INSIDE;
-use ringfence_types::{Backend, Bytes, SessionId};
+use ringfence_types::{Backend, Bytes, CommandMode, SessionId};
 
 use crate::session::Setup;
 use crate::workspace::Workspace;
@@ -29,11 +29,12 @@ impl Ground {
 
 pub(crate) fn of_command(
     setup: &Setup,
+    policy: &Policy,
     workspace: &Workspace,
     session: &SessionId,
     ground: Ground,
 ) -> Vec<(Bytes, Bytes)> {
-    let mut variables = env::base(&setup.host_env, setup.attendance);
+    let mut variables = env::base(&setup.host_env, setup.attendance, &policy.rules.env);
     let (home, temporary) = match ground {
         Ground::Constructed => (Path::new(HOME_INSIDE), Path::new("/tmp")),
         Ground::Host => (workspace.home.as_path(), workspace.home.as_path()),
@@ -45,9 +46,12 @@ pub(crate) fn of_command(
         variables.push((Bytes::from("GIT_CONFIG_SYSTEM"), Bytes::from("/etc/gitconfig")));
     }
     for toolchain in &setup.toolchains {
-        variables.extend(toolchain.env.iter().cloned());
+        variables = env::merge(variables, &toolchain.env);
     }
     prepend_path(&mut variables, setup);
+    if policy.commands == CommandMode::Listed {
+        variables = env::merge(variables, &git_keys::environment());
+    }
     env::merge(variables, &env::injected(session, &workspace.id, &workspace.path))
 }
 

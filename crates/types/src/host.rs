@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
 
+use crate::address::{Special, special_address, special_name};
+
 /// One `--allow-host`: a host in the one spelling that is compared, and the port if it is limited to one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostRule {
@@ -80,13 +82,31 @@ impl FromStr for HostRule {
 
 impl fmt::Display for HostRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.host {
-            Host::Name(name) => f.write_str(name)?,
-            Host::Below(name) => write!(f, "*.{name}")?,
-            Host::V4(address) => write!(f, "{address}")?,
-            Host::V6(address) => write!(f, "[{address}]")?,
-        }
+        self.host.fmt(f)?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl Host {
+    /// Whether it is this machine, its network or its cloud rather than a host on the internet.
+    pub fn special(&self) -> Option<Special> {
+        match self {
+            Self::Name(name) => special_name(name),
+            Self::Below(_) => None,
+            Self::V4(address) => special_address((*address).into()),
+            Self::V6(address) => special_address((*address).into()),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Below(name) => write!(f, "*.{name}"),
+            Self::V4(address) => write!(f, "{address}"),
+            Self::V6(address) => write!(f, "[{address}]"),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! INVARIANT: nothing here knows a mechanism. No file, process, socket, clock or policy is touched from this
 //! crate, so that any layer may depend on it.
 
+mod address;
 mod bytes;
 mod call;
 mod consent;
@@ -12,8 +13,10 @@ mod limits;
 mod outcome;
 mod path_verdict;
 mod posture;
+mod visible;
 mod workspace;
 
+pub use address::{Special, special_address, special_name};
 pub use bytes::Bytes;
 pub use call::{Call, Decision, Exec, FileCall, Fingerprint, Layer, Refusal, RefusalCode};
 pub use consent::{ApprovalMode, CommandMode, Risk};

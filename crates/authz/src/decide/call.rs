@@ -2,12 +2,15 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{Access, Bytes, CommandMode, Exec, FileCall, NetMode, Profile, Refusal, RefusalCode};
+use ringfence_types::{
+    Access, Bytes, CommandMode, Decision, Exec, FileCall, NetMode, Profile, Refusal, RefusalCode,
+};
 
-use super::{Permissions, Policy};
+use super::{Permissions, Policy, WorkspaceRules};
 use crate::command;
 use crate::danger::check_net;
 use crate::env;
+use crate::facts::Touch;
 use crate::judgement::{Aspect, Part};
 use crate::paths::{Intent, check_place, is_plain_absolute, judge_path};
 use crate::refuse::{Refuse as _, refuse};
@@ -22,7 +25,7 @@ pub(super) fn check_exec(policy: &Policy, exec: &Exec, permissions: &Permissions
     check_argv(&exec.argv)?;
     check_asked_net(policy, exec.net)?;
     check_cwd(permissions, &exec.cwd)?;
-    env::check_additions(&exec.env)
+    env::check_additions(&exec.env, &policy.rules.env)
 }
 
 /// The command, with everything it would run in turn.
@@ -78,14 +81,44 @@ pub(super) fn judge_file(scene: &Scene<'_>, file: &FileCall) -> Result<Vec<Part>
     let path = absolute(scene.permissions, file.path())?;
     let mut parts = vec![judge_path(scene, &path, intent)];
     // By name and by where it leads; whoever opens it follows links once more, in the kernel.
-    let real = scene.facts.real_path(&path);
+    let real = led_to(scene, file, &path);
     if real != path {
         parts.push(judge_path(scene, &real, intent));
     }
     if let FileCall::Symlink { target, .. } = file {
         parts.push(judge_link_target(scene, &path, target)?);
     }
+    if all_open(&parts) {
+        parts.extend(obstacle(scene, &path, intent));
+    }
     Ok(parts)
+}
+
+/// Where the path leads. A link that is about to be made does not lead anywhere yet; the directory it goes into does.
+fn led_to(scene: &Scene<'_>, file: &FileCall, path: &Path) -> PathBuf {
+    match (file, path.parent(), path.file_name()) {
+        (FileCall::Symlink { .. }, Some(parent), Some(name)) => scene.facts.real_path(parent).join(name),
+        _ => scene.facts.real_path(path),
+    }
+}
+
+fn all_open(parts: &[Part]) -> bool {
+    parts.iter().all(|part| part.decision == Decision::Allow)
+}
+
+/// What only the machine knows: asked last, because it costs a look at the whole workspace.
+fn obstacle(scene: &Scene<'_>, path: &Path, intent: Intent) -> Option<Part> {
+    let (aspect, access) = match intent {
+        Intent::Read | Intent::List => (Aspect::Read, Access::Read),
+        Intent::Write => (Aspect::Write, Access::Write),
+    };
+    if scene.permissions.rules == WorkspaceRules::Waived {
+        return None;
+    }
+    let (roots, rules) = (&scene.permissions.roots, &scene.policy.rules.paths);
+    let refusal = scene.facts.obstacle(&Touch { roots, rules, path, access })?;
+    let part = Part::refused(aspect, Bytes::from(path).display(), &refusal);
+    Some(Part { path: Some(Bytes::from(path)), ..part })
 }
 
 /// Relative paths are relative to the workspace (C-7). `..` is refused rather than resolved: what it means depends on

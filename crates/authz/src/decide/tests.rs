@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ringfence_types::{Exec, FileCall};
+use ringfence_types::{Exec, FileCall, Risk};
 
 use super::*;
 use crate::DangerFlags;
@@ -209,8 +209,13 @@ fn s000_42_no_path_leaves_the_roots() {
 #[test]
 fn s000_10_hidden_and_protected_files_are_refused() {
     let workspace = policy(Profile::Workspace);
-    for call in [read(".env"), read("/w/a/id_rsa"), write(".env"), read("/data/x.key")] {
-        assert_eq!(denied(&workspace, call).rule, "path.hidden");
+    for (call, rule) in [
+        (read(".env"), "path.environment"),
+        (read("/w/a/id_rsa"), "path.key-material"),
+        (write(".env"), "path.environment"),
+        (read("/data/x.key"), "path.key-material"),
+    ] {
+        assert_eq!(denied(&workspace, call).rule, rule);
     }
     for call in [write(".git/hooks/pre-commit"), write(".claude/settings.json"), link(".vscode", "src")] {
         assert_eq!(denied(&workspace, call).rule, "path.protected");
@@ -218,8 +223,108 @@ fn s000_10_hidden_and_protected_files_are_refused() {
     allowed(&workspace, read(".git/hooks/pre-commit"));
     allowed(&workspace, read(".env.example"));
     allowed(&workspace, list("secrets"));
-    allowed(&workspace, read("ca.pem"));
     allowed(&workspace, read("a.rs"));
+}
+
+fn verdict(policy: &Policy, call: Call, facts: &Table) -> (Decision, String) {
+    match super::decide(policy, Action::new(call, roots()), facts) {
+        Verdict::Allow(grant) => (Decision::Allow, grant.rule().to_owned()),
+        Verdict::Ask(question) => {
+            (Decision::Ask, question.judgement().decisive().unwrap().rule.clone().into_owned())
+        }
+        Verdict::Deny(refusal) => (Decision::Deny, refusal.rule),
+    }
+}
+
+#[test]
+fn a_certificate_is_open_and_a_private_key_is_not() {
+    let facts = Table { public: vec!["/w/ca.pem"], ..Table::default() };
+    let workspace = policy(Profile::Workspace);
+    assert_eq!(verdict(&workspace, read("ca.pem"), &facts).0, Decision::Allow);
+    let denied = (Decision::Deny, "path.certificate".to_owned());
+    assert_eq!(verdict(&workspace, read("private.pem"), &facts), denied);
+    assert_eq!(verdict(&workspace, write("private.pem"), &facts), denied);
+}
+
+#[test]
+fn a_path_is_judged_by_its_name_and_by_where_it_leads() {
+    let facts = Table {
+        links: vec![
+            ("/w/notes", "/w/.env"),
+            ("/w/door", "/etc"),
+            ("/w/way", "/w/.git/hooks"),
+            ("/w/ok", "/w/src"),
+        ],
+        obstacles: vec!["/w/alias"],
+        ..Table::default()
+    };
+    let workspace = policy(Profile::Workspace);
+    for (call, rule) in [
+        (read("notes"), "path.environment"),
+        (read("door/passwd"), "path.boundary"),
+        (write("way/pre-commit"), "path.protected"),
+        (link("way/post-commit", "src"), "path.protected"),
+        (read("alias"), "path.hidden"),
+    ] {
+        assert_eq!(verdict(&workspace, call, &facts), (Decision::Deny, rule.to_owned()));
+    }
+    assert_eq!(verdict(&workspace, read("way/pre-commit"), &facts).0, Decision::Allow);
+    assert_eq!(verdict(&workspace, write("ok/main.rs"), &facts).0, Decision::Allow);
+}
+
+#[test]
+fn c12_a_guess_by_name_is_a_question() {
+    for profile in [Profile::Workspace, Profile::Guarded, Profile::Review] {
+        let asked = (Decision::Ask, "path.named-secret".to_owned());
+        assert_eq!(verdict(&policy(profile), read("db_password.txt"), &Table::default()), asked);
+    }
+    assert_eq!(denied(&policy(Profile::Strict), read("db_password.txt")).rule, "path.named-secret");
+}
+
+#[test]
+fn what_a_person_opened_is_in_the_grant() {
+    let facts = Table { links: vec![("/w/current", "/w/v1")], ..Table::default() };
+    let action = Action::new(read("current/secret.txt"), roots());
+    let Verdict::Ask(question) = super::decide(&policy(Profile::Workspace), action, &facts) else { panic!() };
+    let grant = question.answered(Answer::Once).unwrap();
+    let opened: Vec<String> = grant.opened().iter().map(Bytes::display).collect();
+    assert_eq!(opened, ["/w/current/secret.txt", "/w/v1/secret.txt"]);
+    assert!(allowed(&policy(Profile::Workspace), read("a.rs")).opened().is_empty());
+}
+
+#[test]
+fn guarded_asks_before_it_writes_what_runs_later() {
+    let guarded = policy(Profile::Guarded);
+    for (path, rule) in [
+        (".github/workflows/ci.yml", "path.ci"),
+        ("AGENTS.md", "path.agent-instructions"),
+        ("soul.md", "path.identity"),
+        ("a/package.json", "path.build-script"),
+    ] {
+        let asked = (Decision::Ask, rule.to_owned());
+        assert_eq!(verdict(&guarded, write(path), &Table::default()), asked, "{path}");
+        allowed(&guarded, read(path));
+        allowed(&policy(Profile::Workspace), write(path));
+        assert_eq!(
+            denied(&Policy { access: Access::Write, ..policy(Profile::Strict) }, write(path)).rule,
+            rule
+        );
+    }
+    allowed(&guarded, write("src/main.rs"));
+}
+
+#[test]
+fn every_ask_and_deny_about_a_path_has_a_fix_and_a_risk() {
+    let guarded = policy(Profile::Guarded);
+    for call in
+        [read(".env"), read("my-secret"), write("Makefile"), write(".git/config"), read("/etc/passwd")]
+    {
+        let judged = judge(&guarded, &Action::new(call.clone(), roots()), &Table::default()).unwrap();
+        for part in judged.parts().iter().filter(|part| part.decision != Decision::Allow) {
+            assert!(part.fix.is_some() && part.risk > ringfence_types::Risk::Low, "{call:?}: {part:?}");
+            assert!(part.path.is_some() && !part.reason.is_empty(), "{call:?}: {part:?}");
+        }
+    }
 }
 
 #[test]
@@ -242,6 +347,30 @@ fn s000_15_links_lead_only_to_where_paths_may() {
     ] {
         assert_eq!(denied(&workspace, link(path, target)).code, RefusalCode::Path, "{target:?}");
     }
+}
+
+fn question(argv: &[&str]) -> Question {
+    let action = Action::new(Call::Exec(exec(argv)), roots());
+    let permissions = ceiling(&policy(Profile::Guarded), &action).unwrap();
+    let mut part = Part::new(Aspect::Command, argv.join(" "), "guarded.miss").ask(Risk::Medium, "a rule");
+    part.argv = argv.iter().map(|arg| Bytes::from(*arg)).collect();
+    let judgement = Judgement::new(vec![part.clone()], part);
+    Question { action, permissions, judgement }
+}
+
+#[test]
+fn an_answer_stores_only_what_the_question_offers() {
+    let offered = question(&["make", "test"]).candidates();
+    assert_eq!(offered.len(), 1);
+    let answer = Answer::AlwaysHere(offered[0].clone());
+    let grant = question(&["make", "test"]).answered(answer.clone()).unwrap();
+    assert_eq!(grant.rule(), "approval.always-here");
+    let refusal = question(&["make", "clean"]).answered(answer).unwrap_err();
+    assert_eq!(
+        (refusal.code, refusal.rule.as_str()),
+        (RefusalCode::Approval, "approval.not-offered: guarded.miss")
+    );
+    assert_eq!(question(&["bash", "-c", "make test"]).candidates(), []);
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {

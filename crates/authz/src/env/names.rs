@@ -8,7 +8,17 @@ pub struct Family {
     pub name: &'static str,
     /// Completes "variable `X` may not be set: …".
     pub reason: &'static str,
+    pub opening: Opening,
     pub names: &'static [Name],
+}
+
+/// Whether an operator's rule can open a name of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// Every program, every shell, the place of the sandbox, or what listed commands rely on.
+    Never,
+    /// By its whole name: whoever writes it down knows which program obeys it.
+    ByName,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +66,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "loader",
         reason: "it tells the dynamic loader or the C library what to load into every program",
+        opening: Opening::Never,
         names: &[
             Starts("LD_"),
             Starts("DYLD_"),
@@ -71,6 +82,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "shell",
         reason: "shells run it or read commands from where it points",
+        opening: Opening::Never,
         names: &[
             Is("BASH_ENV"),
             Is("ENV"),
@@ -92,6 +104,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "interpreter",
         reason: "it makes a language runtime load code before the program",
+        opening: Opening::ByName,
         names: &[
             Is("NODE_OPTIONS"),
             Is("NODE_PATH"),
@@ -155,6 +168,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "git",
         reason: "it sends git to another repository, configuration or program",
+        opening: Opening::Never,
         names: &[
             Is("GIT_DIR"),
             Is("GIT_WORK_TREE"),
@@ -178,6 +192,12 @@ pub const FAMILIES: &[Family] = &[
             Is("GIT_SHALLOW_FILE"),
             Starts("GIT_TRACE"),
             Is("GIT_TERMINAL_PROMPT"),
+            Is("GIT_OPTIONAL_LOCKS"),
+            Is("GIT_NO_LAZY_FETCH"),
+            Is("GIT_CEILING_DIRECTORIES"),
+            Is("GIT_DISCOVERY_ACROSS_FILESYSTEM"),
+            Is("GIT_MAN_VIEWER"),
+            Starts("GIT_REDIRECT_"),
             Is("HGRCPATH"),
             Is("HGEDITOR"),
             Is("SVN_SSH"),
@@ -187,6 +207,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "pager-editor",
         reason: "programs start what it names",
+        opening: Opening::Never,
         names: &[
             Is("PAGER"),
             Ends("_PAGER"),
@@ -207,6 +228,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "trust",
         reason: "it redirects traffic or changes which certificates are believed",
+        opening: Opening::ByName,
         names: &[
             Ends("_PROXY"),
             Is("NODE_TLS_REJECT_UNAUTHORIZED"),
@@ -230,6 +252,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "build",
         reason: "it replaces a compiler, linker or build step, or adds options to it",
+        opening: Opening::ByName,
         names: &[
             Is("CC"),
             Is("CXX"),
@@ -273,6 +296,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "packages",
         reason: "it changes where packages and toolchains come from",
+        opening: Opening::ByName,
         names: &[
             Is("PIP_INDEX_URL"),
             Is("PIP_PYPI_URL"),
@@ -314,6 +338,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "machine",
         reason: "it points at another container engine or cluster",
+        opening: Opening::ByName,
         names: &[
             Is("KUBECONFIG"),
             Starts("DOCKER_"),
@@ -325,6 +350,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "place",
         reason: "the sandbox sets it",
+        opening: Opening::Never,
         names: &[
             Is("HOME"),
             Is("PATH"),
@@ -341,6 +367,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "credential",
         reason: "its name says that it carries a credential, and every program in the sandbox could read it",
+        opening: Opening::ByName,
         names: &[
             Starts("AWS_"),
             Starts("GCP_"),

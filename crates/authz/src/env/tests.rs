@@ -1,6 +1,9 @@
 use proptest::prelude::*;
 
+use ringfence_types::Layer;
+
 use super::*;
+use crate::judgement::RuleSource;
 
 /// Verbatim from appendix C and S002-7. Kept apart from the table on purpose: the table may be rewritten, this may not.
 const ALWAYS_BLOCKED: &str = "NODE_OPTIONS NODE_PATH PYTHONHOME PYTHONPATH PERL5LIB PERL5OPT RUBYLIB RUBYOPT BASH_ENV ENV BROWSER GIT_EDITOR GIT_EXTERNAL_DIFF GIT_DIR GIT_WORK_TREE GIT_COMMON_DIR GIT_EXEC_PATH GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_NAMESPACE GIT_SEQUENCE_EDITOR GIT_TEMPLATE_DIR GIT_SSL_NO_VERIFY GIT_SSL_CAINFO GIT_SSL_CAPATH KUBECONFIG GOOGLE_APPLICATION_CREDENTIALS AWS_SHARED_CREDENTIALS_FILE AWS_WEB_IDENTITY_TOKEN_FILE AZURE_AUTH_LOCATION CC CXX CARGO_BUILD_RUSTC CARGO_BUILD_RUSTC_WRAPPER RUSTC_WRAPPER CARGO_HOME CMAKE_C_COMPILER CMAKE_CXX_COMPILER HELM_HOME DOCKER_HOST SHELL SHELLOPTS PS4 GCONV_PATH IFS SSLKEYLOGFILE JAVA_OPTS JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS PYTHONBREAKPOINT DOTNET_STARTUP_HOOKS DOTNET_ADDITIONAL_DEPS GLIBC_TUNABLES MAVEN_OPTS MAKEFLAGS MFLAGS SBT_OPTS GRADLE_OPTS ANT_OPTS HGRCPATH DYLD_X LD_X BASH_FUNC_X";
@@ -11,7 +14,7 @@ const S004_16: &str = "AWS_X API_KEY MY_APIKEY MY_TOKEN MY_SECRET MY_PASSWORD MY
 const SANDBOX_LIST: &str = "TELEGRAM_BOT_TOKEN SLACK_APP_TOKEN AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN GH_TOKEN MY_PRIVATE_KEY X_API_KEY_2";
 
 fn check(name: &str, value: &str) -> Result<(), Refusal> {
-    check_addition(&Bytes::from(name), &Bytes::from(value))
+    check_addition(&Bytes::from(name), &Bytes::from(value), &EnvRules::default())
 }
 
 #[test]
@@ -102,17 +105,20 @@ fn s000_28_only_the_allowlist_passes_from_the_host() {
     .to_vec();
     let names = |variables: &Variables| variables.iter().map(|(name, _)| name.display()).collect::<Vec<_>>();
     assert_eq!(
-        names(&base(&host, Attendance::Terminal)),
+        names(&base(&host, Attendance::Terminal, &EnvRules::default())),
         ["USER", "LANG", "LC_TIME", "TERM", "PATH", "SHELL", "GIT_TERMINAL_PROMPT"]
     );
-    let unattended = base(&host, Attendance::Unattended);
+    let unattended = base(&host, Attendance::Unattended, &EnvRules::default());
     assert!(unattended.contains(&(Bytes::from("CI"), Bytes::from("true"))));
     assert!(unattended.contains(&(Bytes::from("PATH"), Bytes::from(FIXED[0].1))));
 }
 
 #[test]
 fn an_empty_host_still_gives_a_locale() {
-    assert!(base(&[], Attendance::Terminal).contains(&(Bytes::from("LANG"), Bytes::from("C.UTF-8"))));
+    assert!(
+        base(&[], Attendance::Terminal, &EnvRules::default())
+            .contains(&(Bytes::from("LANG"), Bytes::from("C.UTF-8")))
+    );
 }
 
 #[test]
@@ -143,13 +149,178 @@ fn no_rule_is_shadowed_by_an_earlier_one() {
     }
 }
 
+fn rule(effect: EnvEffect, pattern: &str, layer: Layer) -> EnvRule {
+    EnvRule {
+        effect,
+        pattern: EnvPattern::parse(pattern).unwrap(),
+        source: RuleSource { layer, origin: None, reason: None },
+    }
+}
+
+fn operator(rules: &[(EnvEffect, &str)]) -> EnvRules {
+    EnvRules::new(rules.iter().map(|(effect, pattern)| rule(*effect, pattern, Layer::Operator)).collect())
+}
+
+fn accepted(rules: &EnvRules, name: &str) -> bool {
+    check_addition(&Bytes::from(name), &Bytes::from("x"), rules).is_ok()
+}
+
+fn inherited(rules: &EnvRules, name: &str) -> bool {
+    let host = [(Bytes::from(name), Bytes::from("from the host"))];
+    base(&host, Attendance::Unattended, rules).contains(&host[0])
+}
+
+#[test]
+fn c14_an_operator_opens_steering_names_one_by_one() {
+    let rules = operator(&[
+        (EnvEffect::Allow, "NODE_OPTIONS"),
+        (EnvEffect::Allow, "RUSTFLAGS"),
+        (EnvEffect::Allow, "GITHUB_TOKEN"),
+        (EnvEffect::Allow, "GO*"),
+        (EnvEffect::Allow, "*_PROXY"),
+    ]);
+    for name in ["NODE_OPTIONS", "RUSTFLAGS", "GITHUB_TOKEN", "FOO"] {
+        assert!(accepted(&rules, name), "{name}");
+    }
+    for name in ["node_options", "NODE_PATH", "GOFLAGS", "HTTPS_PROXY", "GITLAB_TOKEN", "RUSTDOCFLAGS"] {
+        assert!(!accepted(&rules, name), "{name}");
+    }
+}
+
+#[test]
+fn c14_the_floor_is_not_for_sale() {
+    for name in [
+        "LD_PRELOAD",
+        "BASH_ENV",
+        "ENV",
+        "IFS",
+        "GIT_CONFIG_COUNT",
+        "GIT_SSH_COMMAND",
+        "PATH",
+        "HOME",
+        "GIT_PAGER",
+        "PAGER",
+        "EDITOR",
+        "GCONV_PATH",
+        "BASH_FUNC_x",
+        "RINGFENCE_SESSION_ID",
+        "XDG_CONFIG_HOME",
+    ] {
+        let rules = operator(&[(EnvEffect::Allow, name), (EnvEffect::Pass, name)]);
+        assert!(!accepted(&rules, name), "{name}");
+        assert!(!inherited(&rules, name), "{name}");
+        let refused = rule(EnvEffect::Allow, name, Layer::Operator).check();
+        assert!(matches!(refused, Err(EnvRuleError::Floor(..))), "{name}: {refused:?}");
+    }
+}
+
+#[test]
+fn s004_16_denials_hold_for_what_the_host_the_operator_and_a_call_bring() {
+    let rules = operator(&[
+        (EnvEffect::Deny, "*_TOKENS"),
+        (EnvEffect::Deny, "ACME_*"),
+        (EnvEffect::Deny, "*internal*"),
+        (EnvEffect::Deny, "TZ"),
+        (EnvEffect::Pass, "ACME_URL"),
+        (EnvEffect::Allow, "ACME_API_KEY"),
+    ]);
+    for name in
+        ["MAX_TOKENS", "max_tokens", "ACME_X", "acme_x", "MY_INTERNAL_URL", "TZ", "ACME_API_KEY", "ACME_URL"]
+    {
+        assert!(!accepted(&rules, name), "{name}");
+        assert!(!inherited(&rules, name), "{name}");
+    }
+    assert!(accepted(&rules, "OTHER") && inherited(&rules, "TERM"));
+    let refusal = check_addition(&Bytes::from("ACME_X"), &Bytes::from("x"), &rules).unwrap_err();
+    assert_eq!((refusal.rule.as_str(), refusal.layer), ("env.ACME_*", Layer::Operator));
+    assert!(refusal.hint.is_some());
+}
+
+#[test]
+fn s000_32_the_host_passes_on_what_the_operator_names() {
+    let rules = operator(&[
+        (EnvEffect::Pass, "MYAPP_*"),
+        (EnvEffect::Pass, "GITHUB_TOKEN"),
+        (EnvEffect::Pass, "VIRTUAL_ENV"),
+    ]);
+    for name in ["MYAPP_MODE", "GITHUB_TOKEN", "VIRTUAL_ENV"] {
+        assert!(inherited(&rules, name), "{name}");
+        assert!(!inherited(&EnvRules::default(), name), "{name}");
+    }
+    for name in
+        ["MYAPP_SECRET", "MYAPP_API_KEY", "MYAPP_KEY", "github_token", "OTHER", "MYAPP_A=B", "GITLAB_TOKEN"]
+    {
+        assert!(!inherited(&rules, name), "{name}");
+    }
+    let fixed = [(Bytes::from("CI"), Bytes::from("no"))];
+    let ours = base(&fixed, Attendance::Unattended, &operator(&[(EnvEffect::Pass, "CI")]));
+    let values: Vec<_> =
+        ours.iter().filter(|(name, _)| name.as_slice() == b"CI").map(|(_, value)| value).collect();
+    assert_eq!(values, [&Bytes::from("true")], "what the fence sets stays");
+    let long = [(Bytes::from("MYAPP_MODE"), Bytes::from("x".repeat(MAX_VALUE + 1).as_str()))];
+    assert!(!base(&long, Attendance::Unattended, &rules).contains(&long[0]));
+}
+
+#[test]
+fn c10_layers_below_the_operator_only_narrow() {
+    for layer in [Layer::Workspace, Layer::Session, Layer::Call] {
+        let rules = EnvRules::new(vec![
+            rule(EnvEffect::Allow, "NODE_OPTIONS", layer),
+            rule(EnvEffect::Pass, "MYAPP_MODE", layer),
+            rule(EnvEffect::Deny, "FOO", layer),
+        ]);
+        assert!(!accepted(&rules, "NODE_OPTIONS") && !inherited(&rules, "MYAPP_MODE"));
+        assert!(!accepted(&rules, "FOO"));
+    }
+}
+
+#[test]
+fn rules_without_effect_are_mistakes() {
+    let check = |effect, pattern: &str| rule(effect, pattern, Layer::Operator).check();
+    for pattern in ["*_TOKEN", "AWS_*", "*_KEY", "*SECRET*", "GO*", "*FLAGS", "NODE_*", "LD_*", "GIT_*"] {
+        for effect in [EnvEffect::Allow, EnvEffect::Pass] {
+            let error = check(effect, pattern).expect_err(pattern);
+            assert!(matches!(error, EnvRuleError::Pattern(_)), "{pattern}: {error}");
+        }
+        assert_eq!(check(EnvEffect::Deny, pattern), Ok(()));
+    }
+    assert_eq!(check(EnvEffect::Pass, "MYAPP_*"), Ok(()));
+    assert_eq!(check(EnvEffect::Pass, "GITHUB_TOKEN"), Ok(()));
+    assert_eq!(check(EnvEffect::Allow, "RUSTFLAGS"), Ok(()));
+    assert_eq!(check(EnvEffect::Allow, "FOO"), Err(EnvRuleError::NoEffect("FOO".to_owned())));
+}
+
+#[test]
+fn patterns_are_names_with_a_star_at_either_end() {
+    for text in ["", "A*B", "A-B", "A B", "1A", "é", "A=B", "**", "*A*B*", "A\0"] {
+        assert!(EnvPattern::parse(text).is_err(), "{text:?}");
+    }
+    for text in ["A", "A*", "*A", "*A*", "*1", "_"] {
+        assert_eq!(EnvPattern::parse(text).unwrap().to_string(), text);
+    }
+    assert_eq!(EnvPattern::parse("*"), Err(EnvPatternError::Everything));
+}
+
 proptest! {
+    /// Whatever a lower layer adds, nothing more is accepted or inherited.
+    #[test]
+    fn c10_a_lower_layer_never_opens(rules in proptest::collection::vec((0..3_usize, 0..6_usize), 0..6), name in 0..6_usize) {
+        const EFFECTS: [EnvEffect; 3] = [EnvEffect::Allow, EnvEffect::Deny, EnvEffect::Pass];
+        const NAMES: [&str; 6] = ["NODE_OPTIONS", "FOO", "AWS_REGION", "LD_PRELOAD", "TERM", "RUSTFLAGS"];
+        let mut with = vec![rule(EnvEffect::Allow, "RUSTFLAGS", Layer::Operator), rule(EnvEffect::Pass, "FOO", Layer::Operator)];
+        let before = EnvRules::new(with.clone());
+        with.extend(rules.iter().map(|(effect, name)| rule(EFFECTS[*effect], NAMES[*name], Layer::Workspace)));
+        let after = EnvRules::new(with);
+        prop_assert!(accepted(&before, NAMES[name]) >= accepted(&after, NAMES[name]));
+        prop_assert!(inherited(&before, NAMES[name]) >= inherited(&after, NAMES[name]));
+    }
+
     #[test]
     fn whatever_is_accepted_is_a_plain_name(
         name in proptest::collection::vec(any::<u8>(), 0..24),
         value in proptest::collection::vec(any::<u8>(), 0..24),
     ) {
-        if check_addition(&Bytes::from(name.clone()), &Bytes::from(value.clone())).is_ok() {
+        if check_addition(&Bytes::from(name.clone()), &Bytes::from(value.clone()), &EnvRules::default()).is_ok() {
             prop_assert!(!name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_'));
             prop_assert!(!value.contains(&0));
         }

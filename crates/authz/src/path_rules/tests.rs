@@ -7,6 +7,8 @@ use ringfence_types::PathVerdict::{Hidden, HiddenUnlessPublic, Open};
 
 use super::*;
 
+mod files;
+
 fn judge(path: &str) -> PathVerdict {
     PathRules::default().judge(Path::new(path))
 }
@@ -87,6 +89,25 @@ fn backups_and_letter_case_do_not_uncover() {
     ] {
         assert_eq!(judge(path), Hidden, "{path}");
     }
+}
+
+#[test]
+fn dots_and_spaces_at_the_end_do_not_uncover() {
+    for path in [
+        ".env.",
+        ".env ",
+        "id_rsa.",
+        "id_rsa. .",
+        "x.key.",
+        ".ssh./work",
+        "a/.ssh/./work",
+        ".ssh//work",
+        "a/./.env/.",
+    ] {
+        assert_eq!(judge(path), Hidden, "{path:?}");
+    }
+    assert_eq!(judge("ca.pem."), HiddenUnlessPublic);
+    assert_eq!(judge("main.rs."), Open);
 }
 
 #[test]
@@ -171,8 +192,8 @@ fn names_in_git_and_build_directories_are_not_guessed_about() {
 
 #[test]
 fn every_refusal_has_a_reason() {
-    let rule = PathRules::default().explain(Path::new("a/.env")).unwrap();
-    assert_eq!((rule.pattern, rule.verdict), (".env*", Hidden));
+    let rule = built_in::explain(Path::new("a/.env")).unwrap();
+    assert_eq!((rule.name, rule.pattern, rule.verdict), ("path.environment", ".env*", Hidden));
 }
 
 #[test]
@@ -193,7 +214,7 @@ proptest! {
     fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
         let path = Path::new(OsStr::from_bytes(&bytes));
         let rules = PathRules::default();
-        prop_assert_eq!(rules.judge(path) == Open, rules.explain(path).is_none());
+        prop_assert_eq!(rules.judge(path) == Open, built_in::explain(path).is_none());
     }
 
     #[test]

@@ -54,6 +54,11 @@ fn subject(check: Check) -> Subject {
         Subject::Read(Bytes::from(path))
     } else if let Some(path) = subject.write {
         Subject::Write(Bytes::from(path))
+    } else if let Some(url) = subject.url {
+        Subject::Url { url: Bytes::from(url), method: check.method }
+    } else if let Some(name) = subject.tool {
+        // A name that is not text is no tool's name, and its replacement characters are not either.
+        Subject::Tool(name.to_string_lossy().into_owned())
     } else {
         Subject::Argv(subject.argv.into_iter().map(Bytes::from).collect())
     }

@@ -96,7 +96,7 @@ fn for_the_ledger(answer: &Answer) -> ApprovalAnswer {
     match answer {
         Answer::Once => ApprovalAnswer::Once,
         Answer::Session => ApprovalAnswer::Session,
-        Answer::AlwaysHere => ApprovalAnswer::AlwaysHere,
+        Answer::AlwaysHere(_) => ApprovalAnswer::AlwaysHere,
         Answer::Deny => ApprovalAnswer::Denied,
         Answer::Unreachable => ApprovalAnswer::Unreachable,
     }

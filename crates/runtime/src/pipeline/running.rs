@@ -43,7 +43,8 @@ fn execute(
     io.output_bytes = limits.output_bytes;
     let Some(sandbox) = session.sandbox.as_mut() else { return Err(RunError::SandboxEnded) };
     let ground = Ground::of(sandbox.posture().backend, grant.permissions().view);
-    let mut env = environment::of_command(&session.runtime.setup, &session.workspace, &session.id, ground);
+    let setup = &session.runtime.setup;
+    let mut env = environment::of_command(setup, &session.policy, &session.workspace, &session.id, ground);
     env = ringfence_authz::env::merge(env, &exec.env);
     let command = Command { argv: exec.argv.clone(), env, cwd: exec.cwd.as_path().to_owned() };
     let answer = sandbox.run(&command, io);

@@ -1,0 +1,251 @@
+//! A request in the one form that rules are compared with.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use ringfence_types::{Bytes, Host, UnknownWord};
+
+use super::url::{Url, UrlError, path_oddity};
+use super::{HostEntry, Mismatch};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub const WORDS: &'static [&'static str] = &["http", "https"];
+
+    pub(super) fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
+impl FromStr for Scheme {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        match word {
+            "http" => Ok(Self::Http),
+            "https" => Ok(Self::Https),
+            _ => Err(UnknownWord::new("scheme", word, Self::WORDS)),
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        })
+    }
+}
+
+/// A method as it is sent. Methods are case-sensitive: `get` is not `GET`, but some servers take it for one (N12).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Method(String);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MethodError {
+    #[error("`{0}` is not a method")]
+    NotAToken(String),
+    #[error("an empty list of methods allows none; leave it out for every ordinary method")]
+    Empty,
+}
+
+impl Method {
+    const READING: &'static [&'static str] = &["GET", "HEAD", "OPTIONS"];
+    const WRITING: &'static [&'static str] = &["POST", "PUT", "PATCH", "DELETE"];
+
+    pub fn parse(text: &str) -> Result<Self, MethodError> {
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        let fine = !text.is_empty() && text.len() <= 32 && text.bytes().all(token);
+        if fine {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(MethodError::NotAToken(Bytes::from(text).display()))
+        }
+    }
+
+    /// Methods that a rule need not name.
+    pub(super) fn is_ordinary(&self) -> bool {
+        self.only_reads() || Self::WRITING.contains(&self.0.as_str())
+    }
+
+    pub(super) fn only_reads(&self) -> bool {
+        Self::READING.contains(&self.0.as_str())
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// At least one method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Methods(BTreeSet<Method>);
+
+impl Methods {
+    pub fn parse<T: AsRef<str>>(words: &[T]) -> Result<Self, MethodError> {
+        let methods: BTreeSet<Method> =
+            words.iter().map(|word| Method::parse(word.as_ref())).collect::<Result<_, _>>()?;
+        if methods.is_empty() { Err(MethodError::Empty) } else { Ok(Self(methods)) }
+    }
+
+    pub fn contains(&self, method: &Method) -> bool {
+        self.0.contains(method)
+    }
+}
+
+impl fmt::Display for Methods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<&str> = self.0.iter().map(|method| method.0.as_str()).collect();
+        f.write_str(&words.join(", "))
+    }
+}
+
+/// The beginning of a path, by whole segments: `/api` covers `/api` and `/api/x`, not `/apix`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPrefix(String);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathPrefixError {
+    #[error("path `{0}` does not begin with `/`")]
+    Relative(String),
+    #[error("path `{0}` has {1}; servers and clients disagree about what that is")]
+    Odd(String, &'static str),
+}
+
+impl PathPrefix {
+    pub fn parse(text: &str) -> Result<Self, PathPrefixError> {
+        if !text.starts_with('/') {
+            return Err(PathPrefixError::Relative(Bytes::from(text).display()));
+        }
+        match path_oddity(text) {
+            Some(oddity) => Err(PathPrefixError::Odd(Bytes::from(text).display(), oddity)),
+            None => Ok(Self(text.trim_end_matches('/').to_owned())),
+        }
+    }
+
+    fn covers(&self, path: &str) -> bool {
+        path.strip_prefix(self.0.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Some servers ignore letter case, and a rule that denies must hold there too.
+    fn covers_loosely(&self, path: &str) -> bool {
+        Self(self.0.to_ascii_lowercase()).covers(&path.to_ascii_lowercase())
+    }
+}
+
+impl fmt::Display for PathPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/", self.0)
+    }
+}
+
+/// The path of a request, with what keeps it from having one meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RequestPath {
+    pub(super) text: String,
+    pub(super) oddity: Option<&'static str>,
+}
+
+impl RequestPath {
+    pub(super) fn why_no_match(&self) -> String {
+        match self.oddity {
+            Some(oddity) => format!("the path has {oddity}, so no rule about paths allows it"),
+            None => "the path is not allowed for this host".to_owned(),
+        }
+    }
+}
+
+/// What a matching rule would do: what opens must match for certain, what closes must match already in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Grant,
+    Restrict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) scheme: Scheme,
+    pub(super) host: Host,
+    pub(super) port: u16,
+    pub(super) path: RequestPath,
+    pub(super) method: Method,
+}
+
+impl Request {
+    pub(super) fn read(url: &[u8], method: Option<&str>) -> Result<Self, UrlError> {
+        let method = Method::parse(method.unwrap_or("GET")).map_err(UrlError::Method)?;
+        let Url { scheme, host, port, path } = Url::parse(url)?;
+        let oddity = path_oddity(&path);
+        Ok(Self {
+            scheme,
+            host,
+            port: port.unwrap_or(scheme.default_port()),
+            path: RequestPath { text: path, oddity },
+            method,
+        })
+    }
+
+    /// What keeps `entry` from speaking about this request; its host does already.
+    pub(super) fn mismatch(&self, entry: &HostEntry, side: Side) -> Option<Mismatch> {
+        if entry.host.port().is_some_and(|port| port != self.port) {
+            return Some(Mismatch::Port);
+        }
+        if entry.scheme.is_some_and(|scheme| scheme != self.scheme) {
+            return Some(Mismatch::Scheme);
+        }
+        if !self.path_matches(entry.path_prefix.as_ref(), side) {
+            return Some(Mismatch::Path);
+        }
+        (!self.method_matches(entry.methods.as_ref(), side)).then_some(Mismatch::Method)
+    }
+
+    fn path_matches(&self, prefix: Option<&PathPrefix>, side: Side) -> bool {
+        let Some(prefix) = prefix else { return true };
+        match side {
+            Side::Grant => self.path.oddity.is_none() && prefix.covers(&self.path.text),
+            Side::Restrict => self.path.oddity.is_some() || prefix.covers_loosely(&self.path.text),
+        }
+    }
+
+    /// A rule that denies `DELETE` also denies `delete`.
+    fn method_matches(&self, methods: Option<&Methods>, side: Side) -> bool {
+        match (methods, side) {
+            (None, Side::Grant) => self.method.is_ordinary(),
+            (None, Side::Restrict) => true,
+            (Some(methods), Side::Grant) => methods.contains(&self.method),
+            (Some(methods), Side::Restrict) => {
+                methods.0.iter().any(|method| method.0.eq_ignore_ascii_case(&self.method.0))
+            }
+        }
+    }
+
+    /// Host and port as `--allow-host` takes them; the port only where it is not the usual one.
+    pub(super) fn authority(&self) -> String {
+        if self.port == self.scheme.default_port() {
+            self.host.to_string()
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Without the query, which may hold a secret.
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}://{}{}", self.method, self.scheme, self.authority(), self.path.text)
+    }
+}

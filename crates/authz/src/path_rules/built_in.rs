@@ -1,0 +1,332 @@
+//! The built-in rules about files (S000-17, S000-19, C-12).
+//!
+//! Rules are ordered: exceptions, exact names, extensions, `.env` files, name heuristics; the first that speaks decides.
+//! They look at names only. Names are compared without letter case and need not be UTF-8.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use ringfence_types::{Decision, PathVerdict, Risk};
+
+/// A built-in rule about files.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BuiltInRule {
+    /// As a person would look it up: `path.environment`.
+    pub name: &'static str,
+    /// The names it speaks about, for people.
+    pub pattern: &'static str,
+    pub reason: &'static str,
+    pub decision: Decision,
+    pub risk: Risk,
+    /// Whether it shows. One that a person may be asked about does not show until somebody has said yes.
+    pub verdict: PathVerdict,
+}
+
+/// The rule that hides the file at `relative`, if one does. A directory may have any name.
+pub(super) fn explain(relative: &Path) -> Option<&'static BuiltInRule> {
+    let path = trimmed(relative.as_os_str().as_bytes());
+    let (dir, name) = split_last(path, b'/');
+    // Some file systems do not see dots and spaces at the end: neither spelling may uncover the other.
+    let (rule, strength) = find(dir, strip_backup(name)).or_else(|| {
+        let bare = Some(bare(name)).filter(|bare| bare.len() < name.len())?;
+        find(dir, strip_backup(bare))
+    })?;
+    let exempt = match strength {
+        // git names its own files after branches.
+        Strength::Fact => in_git_dir(dir) && rule.pattern != IN_GIT_DIR_HIDDEN,
+        Strength::Guess => in_git_dir(dir) || in_generated_dir(dir),
+    };
+    (!exempt).then_some(rule)
+}
+
+/// A whole name, optionally only below a directory of a certain name.
+pub(crate) struct Named {
+    pub(crate) dir: Option<&'static str>,
+    pub(crate) name: &'static str,
+    reason: Reason,
+}
+
+#[derive(Clone, Copy)]
+enum Reason {
+    Key,
+    Login,
+    Service,
+}
+
+const KEY: BuiltInRule = hidden("path.key-material", "key files", "a private key");
+const LOGIN: BuiltInRule = hidden("path.logins", "login files", "it holds logins");
+const SERVICE: BuiltInRule =
+    hidden("path.service-credentials", "service credentials", "credentials of a service account");
+const KEY_EXTENSION: BuiltInRule =
+    hidden("path.key-material", "key extensions", "a private key or key store");
+const ENVIRONMENT: BuiltInRule =
+    BuiltInRule { risk: Risk::High, ..hidden("path.environment", ".env*", "environment files hold secrets") };
+const GUESS: BuiltInRule = BuiltInRule {
+    decision: Decision::Ask,
+    risk: Risk::Medium,
+    ..hidden("path.named-secret", "*secret*, *password*", "its name says that it holds secrets")
+};
+const IN_SSH: BuiltInRule = hidden("path.key-material", ".ssh/*, .gnupg/*", "a directory of private keys");
+const IN_GIT_DIR_HIDDEN: &str = ".git/credentials";
+const GIT_STORE: BuiltInRule = hidden("path.logins", IN_GIT_DIR_HIDDEN, "it holds logins");
+const MAYBE: BuiltInRule = BuiltInRule {
+    verdict: PathVerdict::HiddenUnlessPublic,
+    risk: Risk::High,
+    ..hidden(
+        "path.certificate",
+        "certificate extensions",
+        "it may hold a private key; it is visible when it holds only certificates or public keys",
+    )
+};
+
+pub(crate) const NAMES: &[Named] = &[
+    named("id_rsa", Reason::Key),
+    named("id_dsa", Reason::Key),
+    named("id_ecdsa", Reason::Key),
+    named("id_ecdsa_sk", Reason::Key),
+    named("id_ed25519", Reason::Key),
+    named("id_ed25519_sk", Reason::Key),
+    named("secring.gpg", Reason::Key),
+    named("wallet.dat", Reason::Key),
+    named(".netrc", Reason::Login),
+    named("_netrc", Reason::Login),
+    named(".pgpass", Reason::Login),
+    named(".my.cnf", Reason::Login),
+    named(".git-credentials", Reason::Login),
+    named(".pypirc", Reason::Login),
+    named(".htpasswd", Reason::Login),
+    named(".dockercfg", Reason::Login),
+    named(".s3cfg", Reason::Login),
+    named(".boto", Reason::Login),
+    named(".vault-token", Reason::Login),
+    named(".databrickscfg", Reason::Login),
+    named("credentials.json", Reason::Service),
+    named("application_default_credentials.json", Reason::Service),
+    named("service-account.json", Reason::Service),
+    named("service_account.json", Reason::Service),
+    named("serviceaccount.json", Reason::Service),
+    named("kubeconfig", Reason::Service),
+    named(".kubeconfig", Reason::Service),
+    below(".aws", "credentials", Reason::Service),
+    below(".kube", "config", Reason::Service),
+    below(".docker", "config.json", Reason::Login),
+    below("gh", "hosts.yml", Reason::Login),
+    below(".cargo", "credentials", Reason::Login),
+    below(".cargo", "credentials.toml", Reason::Login),
+    below(".gem", "credentials", Reason::Login),
+];
+
+pub(crate) const KEY_EXTENSIONS: &[&str] =
+    &["key", "p12", "pfx", "p8", "pk8", "ppk", "jks", "jceks", "keystore", "kdb", "kdbx", "keytab", "agekey"];
+
+pub(crate) const MAYBE_EXTENSIONS: &[&str] = &["pem", "crt", "cer", "cert", "der"];
+
+/// `X.example` is there to be read. Also before an extension that is a data format: `credentials.sample.json`.
+pub(crate) const EXCEPTIONS: &[&str] = &["example", "sample", "template", "dist", "pub"];
+
+/// Formats that hold data: a name heuristic hides these and names without an extension.
+pub(crate) const DATA_EXTENSIONS: &[&str] = &[
+    "bak",
+    "bin",
+    "cfg",
+    "cnf",
+    "conf",
+    "config",
+    "csv",
+    "dat",
+    "data",
+    "db",
+    "enc",
+    "env",
+    "gpg",
+    "hcl",
+    "ini",
+    "json",
+    "json5",
+    "jsonc",
+    "kv",
+    "list",
+    "log",
+    "lst",
+    "ndjson",
+    "plist",
+    "prefs",
+    "properties",
+    "sqlite",
+    "sqlite3",
+    "tfstate",
+    "tfvars",
+    "toml",
+    "tsv",
+    "txt",
+    "vault",
+    "xls",
+    "xlsx",
+    "xml",
+    "yaml",
+    "yml",
+];
+
+/// Written by tools, named after packages: guesses by name would hide a library called `libsecret`.
+pub(crate) const GENERATED_DIRS: &[&str] =
+    &["target", "node_modules", "__pycache__", "site-packages", "dist-packages"];
+
+const BACKUPS: &[&str] = &["~", ".bak", ".backup", ".old", ".orig", ".save", ".swp", ".swo", ".copy"];
+
+#[derive(Clone, Copy)]
+enum Strength {
+    Fact,
+    Guess,
+}
+
+fn find(dir: &[u8], name: &[u8]) -> Option<(&'static BuiltInRule, Strength)> {
+    let (stem, extension) = split_last(name, b'.');
+    let fact = |rule| Some((rule, Strength::Fact));
+    if is_exception(stem, extension) {
+        return None;
+    }
+    if let Some(rule) = by_name(dir, name) {
+        return fact(rule);
+    }
+    let dotted = extension.len() < name.len();
+    if dotted && one_of(KEY_EXTENSIONS, extension) {
+        return fact(&KEY_EXTENSION);
+    }
+    if dotted && is_environment(name, extension) {
+        return fact(&ENVIRONMENT);
+    }
+    if dotted && one_of(MAYBE_EXTENSIONS, extension) {
+        return fact(&MAYBE);
+    }
+    let data = stem.is_empty() || one_of(DATA_EXTENSIONS, extension);
+    (data && (contains(name, b"secret") || contains(name, b"password"))).then_some((&GUESS, Strength::Guess))
+}
+
+/// `stem` is empty for a name without a dot or with only a leading one: such a name has no extension.
+fn is_exception(stem: &[u8], extension: &[u8]) -> bool {
+    if stem.is_empty() {
+        return false;
+    }
+    if one_of(EXCEPTIONS, extension) {
+        return true;
+    }
+    let (_, before) = split_last(stem, b'.');
+    one_of(EXCEPTIONS, before) && one_of(DATA_EXTENSIONS, extension)
+}
+
+fn by_name(dir: &[u8], name: &[u8]) -> Option<&'static BuiltInRule> {
+    let parent = bare(split_last(trimmed(dir), b'/').1);
+    if is(parent, ".ssh") || is(parent, ".gnupg") {
+        let harmless = ["known_hosts", "config", "authorized_keys", "pubring.kbx"];
+        return (!one_of(&harmless, name)).then_some(&IN_SSH);
+    }
+    if is(name, "credentials") && is(parent, ".git") {
+        return Some(&GIT_STORE);
+    }
+    let found =
+        NAMES.iter().find(|rule| is(name, rule.name) && rule.dir.is_none_or(|dir| is(parent, dir)))?;
+    Some(match found.reason {
+        Reason::Key => &KEY,
+        Reason::Login => &LOGIN,
+        Reason::Service => &SERVICE,
+    })
+}
+
+/// `.env`, `.envrc`, `.env.local`, `.env-prod`, `production.env`; not `.environment`, not `.env-example`.
+fn is_environment(name: &[u8], extension: &[u8]) -> bool {
+    let Some(rest) = strip_prefix(name, ".env") else { return is(extension, "env") };
+    match rest.first() {
+        None => true,
+        Some(byte) if byte.is_ascii_alphanumeric() => is(rest, "rc"),
+        Some(_) => {
+            let last = rest.rsplit(|byte| matches!(byte, b'.' | b'-' | b'_')).next();
+            !last.is_some_and(|last| one_of(EXCEPTIONS, last))
+        }
+    }
+}
+
+/// Where git names files after branches and objects. Anything else below a `.git` is judged by its name: a directory
+/// that somebody moved there is not git's.
+fn in_git_dir(dir: &[u8]) -> bool {
+    const NAMED_BY_GIT: &[&[u8]] =
+        &[b"refs", b"logs", b"objects", b"worktrees", b"modules", b"rebase-merge", b"lfs"];
+    let mut below = dir.split(|byte| *byte == b'/').skip_while(|component| !is(component, ".git")).skip(1);
+    below.next().is_some_and(|first| NAMED_BY_GIT.contains(&first))
+}
+
+/// Bare repositories (`x.git`) among them: a reference called `fix-password` is no password there either.
+fn in_generated_dir(dir: &[u8]) -> bool {
+    let generated = |name: &[u8]| one_of(GENERATED_DIRS, name) || strip_suffix(name, ".git").is_some();
+    dir.split(|byte| *byte == b'/').any(generated)
+}
+
+/// A backup of a key is a key.
+fn strip_backup(mut name: &[u8]) -> &[u8] {
+    while let Some(shorter) = BACKUPS.iter().find_map(|suffix| strip_suffix(name, suffix)) {
+        name = shorter;
+    }
+    name
+}
+
+/// Without trailing slashes and `/.`, so that the last component is a name.
+fn trimmed(mut path: &[u8]) -> &[u8] {
+    while let Some(shorter) = path.strip_suffix(b"/").or_else(|| path.strip_suffix(b"/.")) {
+        path = shorter;
+    }
+    path
+}
+
+/// Without dots and spaces at the end.
+pub(super) fn bare(name: &[u8]) -> &[u8] {
+    let end = name.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |last| last + 1);
+    name.get(..end).unwrap_or_default()
+}
+
+/// What is before and after the last `separator`; everything is after where there is none.
+fn split_last(bytes: &[u8], separator: u8) -> (&[u8], &[u8]) {
+    match bytes.iter().rposition(|byte| *byte == separator) {
+        Some(at) => (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default()),
+        None => (&[], bytes),
+    }
+}
+
+fn contains(name: &[u8], word: &[u8]) -> bool {
+    name.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+}
+
+fn one_of(words: &[&str], name: &[u8]) -> bool {
+    words.iter().any(|word| is(name, word))
+}
+
+pub(super) fn is(name: &[u8], word: &str) -> bool {
+    name.eq_ignore_ascii_case(word.as_bytes())
+}
+
+fn strip_prefix<'a>(name: &'a [u8], prefix: &str) -> Option<&'a [u8]> {
+    let (start, rest) = name.split_at_checked(prefix.len())?;
+    is(start, prefix).then_some(rest)
+}
+
+fn strip_suffix<'a>(name: &'a [u8], suffix: &str) -> Option<&'a [u8]> {
+    let (start, rest) = name.split_at_checked(name.len().checked_sub(suffix.len())?)?;
+    (!start.is_empty() && is(rest, suffix)).then_some(start)
+}
+
+const fn hidden(name: &'static str, pattern: &'static str, reason: &'static str) -> BuiltInRule {
+    BuiltInRule {
+        name,
+        pattern,
+        reason,
+        decision: Decision::Deny,
+        risk: Risk::Critical,
+        verdict: PathVerdict::Hidden,
+    }
+}
+
+const fn named(name: &'static str, reason: Reason) -> Named {
+    Named { dir: None, name, reason }
+}
+
+const fn below(dir: &'static str, name: &'static str, reason: Reason) -> Named {
+    Named { dir: Some(dir), name, reason }
+}

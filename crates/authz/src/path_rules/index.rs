@@ -1,0 +1,305 @@
+//! The rules of one layer, found by path: what has no wildcard by hash, the rest by one pass over a glob set.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path};
+
+use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use ringfence_types::Decision;
+
+use super::built_in::bare;
+use super::pattern::{self, Pattern};
+use super::{PathRule, PathRuleError};
+
+#[derive(Debug)]
+pub(super) struct Index {
+    /// What closes: compared without letter case, because a workspace may lie on a file system that does so.
+    folded: Table,
+    /// What opens: exactly.
+    exact: Table,
+    /// Every pattern, in the order of the rules.
+    patterns: Vec<(Entry, Pattern)>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By name and by path; an entry speaks about everything in it, and about the thing itself unless it says otherwise.
+    names: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
+    paths: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
+    globs: GlobSet,
+    /// One for each glob.
+    entries: Vec<(Entry, Reach)>,
+}
+
+/// Whether a match says something about everything else in the same directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    Directory,
+    Path,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Span {
+    ItselfAndInside,
+    Inside,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    rule: usize,
+    role: Role,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Pattern,
+    Exception,
+}
+
+impl Index {
+    pub(super) fn new<'a>(rules: impl Iterator<Item = (usize, &'a PathRule)>) -> Result<Self, PathRuleError> {
+        let mut draft = Draft::default();
+        for (rule, written) in rules {
+            let error = |message| PathRuleError { rule, message };
+            let (patterns, exceptions) = match written.decision {
+                Decision::Allow => (Case::Exact, Case::Folded),
+                Decision::Ask | Decision::Deny => (Case::Folded, Case::Exact),
+            };
+            for text in &written.patterns {
+                draft.add(text, Entry { rule, role: Role::Pattern }, patterns).map_err(error)?;
+            }
+            for text in &written.except {
+                draft.add(text, Entry { rule, role: Role::Exception }, exceptions).map_err(error)?;
+            }
+        }
+        Ok(Self { folded: draft.folded.finish()?, exact: draft.exact.finish()?, patterns: draft.patterns })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.folded.is_empty() && self.exact.is_empty()
+    }
+
+    /// The first rule that speaks about `relative`, among those that `applies` says.
+    pub(super) fn first(&self, relative: &Path, applies: impl Fn(usize) -> bool) -> Option<usize> {
+        self.hits(relative).first(applies)
+    }
+
+    /// The same, among rules that speak about all that is beside `relative`.
+    pub(super) fn first_for_directory(
+        &self,
+        relative: &Path,
+        applies: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let mut hits = self.hits(relative);
+        hits.spoken.retain(|(_, reach)| *reach == Reach::Directory);
+        hits.first(applies)
+    }
+
+    fn hits(&self, relative: &Path) -> Hits {
+        let path = plain(relative);
+        let mut hits = Hits::default();
+        self.exact.find(&path, &mut hits);
+        let folded = fold(&path);
+        self.folded.find(&folded, &mut hits);
+        if let Some(bare) = without_trailing_dots(&folded) {
+            self.folded.find(&bare, &mut hits);
+        }
+        hits
+    }
+
+    /// Whether something in `directory` could escape `rule`: by an exception of it, or by a rule before it that `opens`.
+    pub(super) fn excepts_in(&self, directory: &Path, rule: usize, opens: impl Fn(usize) -> bool) -> bool {
+        let before = self.patterns.iter().take_while(|(entry, _)| entry.rule <= rule);
+        let mut escapes = before.filter(|(entry, _)| match entry.role {
+            Role::Exception => entry.rule == rule,
+            Role::Pattern => entry.rule < rule && opens(entry.rule),
+        });
+        escapes.any(|(_, pattern)| pattern.may_match_in(directory))
+    }
+}
+
+/// Rules that speak about a path, and rules that except it.
+#[derive(Default)]
+struct Hits {
+    spoken: Vec<(usize, Reach)>,
+    excepted: Vec<usize>,
+    globs: Vec<usize>,
+}
+
+impl Hits {
+    fn add(&mut self, entry: Entry, reach: Reach) {
+        match entry.role {
+            Role::Pattern => self.spoken.push((entry.rule, reach)),
+            Role::Exception => self.excepted.push(entry.rule),
+        }
+    }
+
+    /// `reach` is `Path` for what is found by the path itself, `Directory` for what is found by something above it.
+    fn add_all(&mut self, found: Option<&Vec<(Entry, Span)>>, reach: Reach) {
+        let speaking = found.into_iter().flatten();
+        let speaking =
+            speaking.filter(|(_, span)| reach == Reach::Directory || *span == Span::ItselfAndInside);
+        speaking.for_each(|(entry, _)| self.add(*entry, reach));
+    }
+
+    fn first(mut self, applies: impl Fn(usize) -> bool) -> Option<usize> {
+        self.excepted.sort_unstable();
+        let counts = |rule: &usize| self.excepted.binary_search(rule).is_err() && applies(*rule);
+        self.spoken.iter().map(|(rule, _)| *rule).filter(counts).min()
+    }
+}
+
+impl Table {
+    fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.paths.is_empty() && self.globs.is_empty()
+    }
+
+    fn find(&self, path: &[u8], hits: &mut Hits) {
+        if !self.names.is_empty() {
+            self.find_names(path, hits);
+        }
+        if !self.paths.is_empty() {
+            self.find_path(path, hits);
+        }
+        if !self.globs.is_empty() {
+            let mut globs = std::mem::take(&mut hits.globs);
+            self.globs.matches_candidate_into(&Candidate::from_bytes(path), &mut globs);
+            let entries = globs.iter().filter_map(|glob| self.entries.get(*glob));
+            entries.for_each(|(entry, reach)| hits.add(*entry, *reach));
+            hits.globs = globs;
+        }
+    }
+
+    fn find_names(&self, path: &[u8], hits: &mut Hits) {
+        let mut names = path.rsplit(|byte| *byte == b'/');
+        hits.add_all(names.next().and_then(|name| self.names.get(name)), Reach::Path);
+        names.for_each(|name| hits.add_all(self.names.get(name), Reach::Directory));
+    }
+
+    fn find_path(&self, path: &[u8], hits: &mut Hits) {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for end in std::iter::once(0).chain(ends) {
+            hits.add_all(path.get(..end).and_then(|above| self.paths.get(above)), Reach::Directory);
+        }
+        hits.add_all(self.paths.get(path), Reach::Path);
+    }
+}
+
+#[derive(Default)]
+struct Draft {
+    folded: TableDraft,
+    exact: TableDraft,
+    patterns: Vec<(Entry, Pattern)>,
+}
+
+impl Draft {
+    fn add(&mut self, text: &str, entry: Entry, case: Case) -> Result<(), String> {
+        let pattern = pattern::parse(text)?;
+        let table = match case {
+            Case::Folded => &mut self.folded,
+            Case::Exact => &mut self.exact,
+        };
+        table.add(&pattern, entry, case).map_err(|why| unreadable(text, why.kind()))?;
+        self.patterns.push((entry, pattern));
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Folded,
+    Exact,
+}
+
+impl Case {
+    fn of_text(self, text: &str) -> String {
+        if self == Self::Folded { text.to_lowercase() } else { text.to_owned() }
+    }
+}
+
+#[derive(Default)]
+struct TableDraft {
+    names: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
+    paths: HashMap<Box<[u8]>, Vec<(Entry, Span)>>,
+    globs: Vec<Glob>,
+    entries: Vec<(Entry, Reach)>,
+}
+
+impl TableDraft {
+    fn add(&mut self, pattern: &Pattern, entry: Entry, case: Case) -> Result<(), globset::Error> {
+        let (map, text, span) = match pattern {
+            Pattern::Name(name) => (&mut self.names, name, Span::ItselfAndInside),
+            Pattern::InName(name) => (&mut self.names, name, Span::Inside),
+            Pattern::Path(path) => (&mut self.paths, path, Span::ItselfAndInside),
+            Pattern::Tree(path) => (&mut self.paths, path, Span::Inside),
+            Pattern::Globs(globs) => {
+                for glob in globs {
+                    self.globs.push(GlobBuilder::new(&case.of_text(glob)).literal_separator(true).build()?);
+                    let reach = if glob.ends_with("/**") { Reach::Directory } else { Reach::Path };
+                    self.entries.push((entry, reach));
+                }
+                return Ok(());
+            }
+        };
+        let key = case.of_text(text).into_bytes().into_boxed_slice();
+        map.entry(key).or_default().push((entry, span));
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Table, PathRuleError> {
+        let rule = self.entries.last().map_or(0, |(entry, _)| entry.rule);
+        let mut set = GlobSetBuilder::new();
+        for glob in self.globs {
+            set.add(glob);
+        }
+        let globs = set.build().map_err(|error| {
+            let message =
+                format!("the patterns are too large together ({}); use fewer wildcards", error.kind());
+            PathRuleError { rule, message }
+        })?;
+        Ok(Table { names: self.names, paths: self.paths, globs, entries: self.entries })
+    }
+}
+
+fn unreadable(text: &str, why: &globset::ErrorKind) -> String {
+    let shown = ringfence_types::Bytes::from(text).display();
+    format!("`{shown}` is not a pattern: {why}; put a backslash before a character that stands for itself")
+}
+
+/// Without empty and `.` components.
+fn plain(path: &Path) -> Cow<'_, [u8]> {
+    let bytes = path.as_os_str().as_bytes();
+    let mut parts = bytes.split(|byte| *byte == b'/');
+    if parts.all(|part| !part.is_empty() && part != b".") {
+        return Cow::Borrowed(bytes);
+    }
+    let names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.as_bytes()),
+        Component::ParentDir => Some(b"..".as_slice()),
+        _ => None,
+    });
+    Cow::Owned(names.collect::<Vec<_>>().join(&b'/'))
+}
+
+/// Without letter case. Bytes that are not UTF-8 stay as they are.
+fn fold(path: &[u8]) -> Cow<'_, [u8]> {
+    if path.iter().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return Cow::Borrowed(path);
+    }
+    let mut folded = Vec::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        folded.extend_from_slice(chunk.valid().to_lowercase().as_bytes());
+        folded.extend_from_slice(chunk.invalid());
+    }
+    Cow::Owned(folded)
+}
+
+/// Some file systems do not see dots and spaces at the end of a name. `None` where there are none.
+fn without_trailing_dots(path: &[u8]) -> Option<Vec<u8>> {
+    let mut names = path.split(|byte| *byte == b'/');
+    if names.all(|name| bare(name).len() == name.len()) {
+        return None;
+    }
+    Some(path.split(|byte| *byte == b'/').map(bare).collect::<Vec<_>>().join(&b'/'))
+}

@@ -1,0 +1,113 @@
+//! One pattern of a rule about files: what it means, and what is wrong with it.
+
+use std::path::{Component, Path};
+
+use ringfence_types::Bytes;
+
+/// What a pattern names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Pattern {
+    /// A file or directory of this name at any depth, and everything in it.
+    Name(String),
+    /// Everything in a directory of this name at any depth.
+    InName(String),
+    /// One path from the root, and everything in it.
+    Path(String),
+    /// Everything in a directory.
+    Tree(String),
+    /// Whatever one of these globs matches.
+    Globs(Vec<String>),
+}
+
+const WILD: &[char] = &['*', '?', '[', ']', '{', '}', '\\'];
+
+/// Reads a pattern, or says what to write instead.
+pub(super) fn parse(text: &str) -> Result<Pattern, String> {
+    check(text)?;
+    let parts = parts(text);
+    let Some((last, above)) = parts.split_last() else {
+        return Err(format!("`{text}` names nothing; `**` is everything in a root"));
+    };
+    let path = || parts.join("/");
+    let wild_above = above.iter().any(is_wild);
+    Ok(match *last {
+        "**" if let ["**", name] = above
+            && !is_wild(name) =>
+        {
+            Pattern::InName((*name).to_owned())
+        }
+        "**" if wild_above => Pattern::Globs(vec![path()]),
+        "**" => Pattern::Tree(above.join("/")),
+        name if text.ends_with('/') && above == ["**"] && !is_wild(last) => Pattern::InName(name.to_owned()),
+        _ if text.ends_with('/') && (wild_above || is_wild(last)) => Pattern::Globs(vec![path() + "/**"]),
+        _ if text.ends_with('/') => Pattern::Tree(path()),
+        _ if !text.contains('/') && is_wild(last) => Pattern::Globs(vec![format!("**/{last}")]),
+        _ if !text.contains('/') => Pattern::Name(path()),
+        name if above == ["**"] && !is_wild(last) => Pattern::Name(name.to_owned()),
+        _ if is_wild(last) => Pattern::Globs(vec![path()]),
+        _ if wild_above => Pattern::Globs(vec![path(), path() + "/**"]),
+        _ => Pattern::Path(path()),
+    })
+}
+
+/// What is between the slashes. `**/*` and a lone `*` say the same as `**`, and so do two of them in a row.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.ends_with(&["**", "*"]) && !text.ends_with('/') {
+        parts.pop();
+    }
+    parts.dedup_by(|one, other| *one == "**" && *other == "**");
+    if text == "*" { vec!["**"] } else { parts }
+}
+
+impl Pattern {
+    /// Whether it could match something inside `directory`. It may say yes too often, never no.
+    pub(super) fn may_match_in(&self, directory: &Path) -> bool {
+        match self {
+            Self::Name(_) | Self::InName(_) => true,
+            Self::Path(path) | Self::Tree(path) => agree(path.split('/'), directory),
+            Self::Globs(globs) => {
+                globs.iter().any(|glob| agree(glob.split('/').take_while(|part| !is_wild(part)), directory))
+            }
+        }
+    }
+}
+
+/// Whether one of two paths leads into the other.
+fn agree<'a>(parts: impl Iterator<Item = &'a str>, directory: &Path) -> bool {
+    let names = directory.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
+        _ => None,
+    });
+    parts.filter(|part| !part.is_empty()).zip(names).all(|(part, name)| part.to_lowercase() == name)
+}
+
+fn is_wild(part: &&str) -> bool {
+    part.contains(WILD)
+}
+
+fn check(text: &str) -> Result<(), String> {
+    let shown = Bytes::from(text).display();
+    if text.is_empty() {
+        return Err("an empty pattern names nothing; `**` is everything in a root".to_owned());
+    }
+    if text.contains('\0') {
+        return Err(format!("`{shown}` contains a NUL byte, which no path has; remove it"));
+    }
+    if let Some(rest) = text.strip_prefix('!') {
+        return Err(format!(
+            "`{shown}`: an exception is an `except` of the rule that it limits; name `{rest}` there"
+        ));
+    }
+    if text.starts_with('/') || text.starts_with('~') {
+        let rest = text.trim_start_matches(['/', '~']);
+        return Err(format!("`{shown}` is absolute, but patterns begin at a root: write `./{rest}`"));
+    }
+    if text.split('/').any(|part| part == "..") {
+        return Err(format!("`{shown}` leads upwards; name the path from the root, without `..`"));
+    }
+    if text.split('/').any(|part| part != "**" && part.contains("**")) {
+        return Err(format!("`{shown}`: `**` stands alone between slashes; inside a name use `*`"));
+    }
+    Ok(())
+}
