@@ -9,10 +9,10 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use ringfence_authz::cases::{self, Case, Expect, Subject};
-    use ringfence_authz::{Action, Judgement, Policy, judge};
-    use ringfence_types::{
-        Access, Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Refusal, RefusalCode, Root,
-    };
+    use ringfence_authz::hosts::{HostEntry, HostRules, judge_url};
+    use ringfence_authz::tools::judge_tool;
+    use ringfence_authz::{Action, Judgement, Part, Policy, RuleSource, judge};
+    use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Profile, Refusal, Root};
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    fn part_gaps(part: &ringfence_authz::Part) -> Vec<String> {
+    fn part_gaps(part: &Part) -> Vec<String> {
         let mut gaps: Vec<String> = control("subject", &part.subject).into_iter().collect();
         gaps.extend(control("reason", &part.reason));
         gaps.extend(part.fix.iter().filter_map(|fix| control("fix", fix)));
@@ -146,36 +146,47 @@ mod tests {
     fn judgement(case: &Case) -> Result<Judgement, Refusal> {
         let policy = policy(case);
         let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
-        let cwd = case
-            .cwd
-            .as_ref()
-            .map_or(PathBuf::from(WORKSPACE), |cwd| Path::new(WORKSPACE).join(cwd.as_path()));
+        let cwd = case.cwd.as_ref().map_or(Path::new(""), |cwd| cwd.as_path());
+        let cwd = Path::new(WORKSPACE).join(cwd);
         let call = match &case.subject {
-            Subject::Shell(text) => {
-                exec(&[Bytes::from("sh"), Bytes::from("-c"), Bytes::from(text.as_str())], &cwd)
-            }
+            Subject::Shell(text) => exec(&["sh", "-c", text].map(Bytes::from), &cwd),
             Subject::Argv(argv) => exec(argv, &cwd),
             Subject::Read(path) => Call::File(FileCall::Read { path: path.clone() }),
             Subject::Write(path) => {
                 Call::File(FileCall::Write { path: path.clone(), sha256: String::new(), bytes: 0 })
             }
-            Subject::Url { .. } | Subject::Tool(_) => {
-                return Err(Refusal {
-                    code: RefusalCode::Malformed,
-                    layer: ringfence_types::Layer::Floor,
-                    rule: "unjudged".into(),
-                    message: "unjudged".into(),
-                    hint: None,
-                });
+            Subject::Url { url, method } => {
+                return Ok(alone(judge_url(&policy, url.as_bytes(), Some(method))));
             }
+            Subject::Tool(name) => return Ok(alone(judge_tool(&policy, name))),
         };
         judge(&policy, &Action::new(call, roots), &Machine)
+    }
+
+    fn alone(part: Part) -> Judgement {
+        Judgement::new(vec![part.clone()], part)
     }
 
     fn policy(case: &Case) -> Policy {
         let mut policy = Policy::new(case.profile.unwrap_or(Profile::Guarded));
         policy.home = Some(Bytes::from(HOME));
+        if !case.allow_hosts.is_empty() {
+            policy.net = NetMode::Filtered;
+            policy.rules.hosts = HostRules::new(case.allow_hosts.iter().map(|host| allowed(host)).collect());
+        }
         policy
+    }
+
+    /// As `--allow-host` does it.
+    fn allowed(host: &str) -> HostEntry {
+        HostEntry {
+            decision: Decision::Allow,
+            host: host.parse().unwrap(),
+            scheme: None,
+            methods: None,
+            path_prefix: None,
+            source: RuleSource { layer: Layer::Flags, origin: None, reason: None },
+        }
     }
 
     fn exec(argv: &[Bytes], cwd: &Path) -> Call {
