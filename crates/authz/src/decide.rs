@@ -160,6 +160,11 @@ impl Grant {
         self.layer
     }
 
+    /// Whether a person said yes to it. Rules of that layer can only narrow.
+    pub fn is_approved(&self) -> bool {
+        self.layer == Layer::Call
+    }
+
     pub fn permissions(&self) -> &Permissions {
         &self.permissions
     }

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Access, Refusal, Root};
+use ringfence_types::{Refusal, Root};
 
 use crate::path_rules::PathRules;
+use crate::paths::Intent;
 
 /// Answers about the machine as a command *inside the fence* would find it. The caller looks; this crate only asks.
 /// An answer is a fact of the moment: where it matters that it stays true, the kernel holds it.
@@ -42,7 +43,7 @@ pub struct Touch<'a> {
     pub rules: &'a PathRules,
     /// Absolute.
     pub path: &'a Path,
-    pub access: Access,
+    pub intent: Intent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

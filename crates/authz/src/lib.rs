@@ -28,7 +28,7 @@ pub mod hosts;
 mod judgement;
 mod path_rules;
 mod paths;
-mod policy;
+pub mod policy;
 pub mod protected;
 mod refuse;
 mod scene;
@@ -45,7 +45,8 @@ pub use decide::{
 };
 pub use facts::{Facts, PathKind, Touch};
 pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource};
-pub use path_rules::{BuiltInRule, Extent, Operation, PathRule, PathRuleError, PathRules, Steering};
+pub use path_rules::{BuiltInRule, Operation, PathRule, PathRuleError, PathRules, Steering};
+pub use paths::Intent;
 pub use policy::{Policy, Rules};
 pub use suggest::{Candidate, Place, Scope, candidates};
 pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};

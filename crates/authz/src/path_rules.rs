@@ -14,7 +14,7 @@ mod steering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_types::{Decision, Layer, PathVerdict, Profile};
+use ringfence_types::{Decision, Extent, Layer, PathVerdict, Profile};
 
 use crate::judgement::RuleSource;
 use crate::protected;
@@ -73,15 +73,6 @@ struct Files {
     rules: Vec<PathRule>,
     /// The operator's first, then each layer below that has rules.
     layers: Vec<Index>,
-}
-
-/// How much of what may come to be in a directory is held against changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    Nothing,
-    Everything,
-    /// Rules with exceptions: each file that exists has to be asked about.
-    EverythingBut,
 }
 
 /// Whether writing what runs or steers something later is a question.

@@ -12,8 +12,9 @@ use crate::protected;
 use crate::refuse::{Refuse as _, refuse};
 use crate::scene::Scene;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Intent {
+/// What is to be done with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
     Read,
     List,
     Write,

@@ -1,5 +1,16 @@
 //! What the operator allows, as one value: built from a profile, startup flags and policy files, never from a call.
 
+mod check;
+mod file;
+mod format;
+mod layers;
+mod limits;
+mod problem;
+mod read;
+mod rules;
+mod text;
+mod words;
+
 use ringfence_types::{Access, ApprovalMode, Backend, Bytes, CommandMode, Control, Limits, NetMode, Profile};
 
 use crate::command::CommandRules;
@@ -8,6 +19,12 @@ use crate::env::EnvRules;
 use crate::hosts::HostRules;
 use crate::path_rules::PathRules;
 use crate::tools::ToolRules;
+
+pub use file::{Loader, PolicyFile, Role};
+pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
+pub use limits::LimitFlags;
+pub use problem::{PolicyError, Problem};
+pub use text::{Excerpt, MAX_BYTES, sha256};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {

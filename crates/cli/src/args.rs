@@ -1,6 +1,6 @@
 //! What the user typed. Parsing reads no environment and touches no file.
 
-mod units;
+mod variable;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,9 +9,10 @@ use std::process::ExitCode;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use ringfence_types::units::{self, Cpus, Duration, Size};
 use ringfence_types::{Backend, Control, NetMode, Profile};
 
-pub(crate) use units::{Cpus, Duration, Size, Variable};
+pub(crate) use variable::Variable;
 
 /// Exit code when Ringfence itself failed, usage included (docs/errors.md).
 pub(crate) const FAILED: u8 = 125;
@@ -75,10 +76,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
     /// Memory limit, at least 8m: 512m, 2g
-    #[arg(long, value_name = "SIZE", value_parser = units::memory)]
+    #[arg(long, value_name = "SIZE", value_parser = Size::memory)]
     pub(crate) memory: Option<Size>,
     /// Most processes and threads at once
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::PROCESSES))]
     pub(crate) pids: Option<u64>,
     /// Processor limit in cores: 2, 0.5
     #[arg(long, value_name = "N")]
@@ -87,7 +88,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME")]
     pub(crate) cpu_time: Option<Duration>,
     /// Most open files
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::OPEN_FILES))]
     pub(crate) open_files: Option<u64>,
     /// Largest file that may be written: 100m
     #[arg(long, value_name = "SIZE")]

@@ -75,6 +75,18 @@ impl Runtime {
         &self.ledger
     }
 
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Writes down that the answer was no before there was a session to ask in.
+    pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
+        let refusal = refusal.clone();
+        self.ledger
+            .append(&Event::Refused { transaction: None, session: None, call: None, refusal })
+            .map(drop)
+    }
+
     /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.
     pub fn session(&self, asked: Asked) -> Result<Result<AgentSession<'_>, Refusal>, OpenSessionError> {
         let id = SessionId::random().map_err(|error| OpenSessionError::Id(io::Error::other(error)))?;

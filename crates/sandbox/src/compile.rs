@@ -395,31 +395,63 @@ const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
 
 fn roots(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
     plan.root(&spec.home, relative(Path::new(HOME_INSIDE)), PlanAccess::Write)?;
-    let mut ordered: Vec<(&Path, PlanAccess)> = spec
-        .roots
-        .iter()
-        .filter_map(|root| match root.access {
-            Access::None => None,
-            Access::Read => Some((root.path.as_path(), PlanAccess::Read)),
-            Access::Write => Some((root.path.as_path(), PlanAccess::Write)),
-        })
-        .collect();
-    ordered.extend(spec.toolchains.iter().map(|path| (path.as_path(), PlanAccess::Read)));
-    let workspace_access = ordered.first().map_or(PlanAccess::Read, |(_, access)| *access);
-    for extra in
-        surveyed.iter().filter(|root| spec.roots.iter().all(|known| known.path.as_path() != root.path))
-    {
-        ordered.push((&extra.path, workspace_access));
-    }
-    // Outer before inner, so that an inner root is not covered by an outer one.
-    ordered.sort_by_key(|(path, _)| path.components().count());
-    for (path, access) in ordered {
-        if is_private(relative(path)) {
-            plan.mount_point(path)?;
+    for mount in root_mounts(spec, surveyed) {
+        if mount.kind == MountKind::Root && is_private(relative(&mount.path)) {
+            plan.mount_point(&mount.path)?;
         }
-        plan.root(path, relative(path), access)?;
+        plan.root(&mount.path, relative(&mount.path), mount.access)?;
     }
     Ok(())
+}
+
+/// A directory or file of the host that is mounted at its own path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RootMount {
+    pub(crate) path: PathBuf,
+    pub(crate) access: PlanAccess,
+    pub(crate) kind: MountKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MountKind {
+    Root,
+    /// Inside a root, where its mount point is.
+    Part,
+}
+
+/// The roots, the toolchains, and the parts of roots that have another access than what is around them; outer before
+/// inner, so that an inner one is not covered by an outer one.
+pub(crate) fn root_mounts(spec: &Spec, surveyed: &[SurveyedRoot]) -> Vec<RootMount> {
+    let known = |path: &Path| surveyed.iter().find(|root| root.path == path);
+    let root = |path: &Path, access: Access| {
+        let held = known(path).is_some_and(|root| root.held);
+        let access = match access {
+            Access::None => return None,
+            Access::Write if !held => PlanAccess::Write,
+            Access::Read | Access::Write => PlanAccess::Read,
+        };
+        Some(RootMount { path: path.to_owned(), access, kind: MountKind::Root })
+    };
+    let workspace = spec.roots.first().map_or(Access::Read, |root| root.access);
+    let given =
+        |path: &Path| spec.roots.iter().find(|known| known.path.as_path() == path).map(|root| root.access);
+    let mut mounts: Vec<RootMount> =
+        spec.roots.iter().filter_map(|given| root(given.path.as_path(), given.access)).collect();
+    mounts.extend(spec.toolchains.iter().filter_map(|path| root(path, Access::Read)));
+    for found in surveyed {
+        let access = given(&found.path).unwrap_or(workspace);
+        // A root that was named has the access it was named with; only what git needs besides follows the workspace.
+        mounts.extend(root(&found.path, access).filter(|_| given(&found.path).is_none()));
+        if access == Access::Write {
+            let part = |access| {
+                move |path: &PathBuf| RootMount { path: found.path.join(path), access, kind: MountKind::Part }
+            };
+            mounts.extend(found.read_only.iter().map(part(PlanAccess::Read)));
+            mounts.extend(found.open.iter().map(part(PlanAccess::Write)));
+        }
+    }
+    mounts.sort_by_key(|mount| mount.path.components().count());
+    mounts
 }
 
 /// For a caller who is root: key stores below the visible part of /etc, and what of /proc only root may read.
@@ -442,7 +474,7 @@ fn inside_root(plan: &mut Draft, root: &SurveyedRoot, replacements: &mut usize) 
     for pin in &root.pins {
         plan.push(&Op::Pin { path: &c_string(pin)? });
     }
-    for path in root.protected.iter().chain(root.absent.iter().map(|absent| &absent.path)) {
+    for path in root.protected.iter().chain(&root.held_links).chain(root.held_places()) {
         if root.rewritten.iter().all(|(rewritten, _)| rewritten != path) {
             plan.push(&Op::Protect { path: &c_string(path)? });
         }

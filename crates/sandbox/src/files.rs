@@ -69,6 +69,14 @@ pub enum FileRefusal {
     Malformed,
 }
 
+/// What is to be done with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOperation {
+    Read,
+    List,
+    Write,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listed {
     pub name: OsString,
@@ -108,11 +116,7 @@ impl<'r> Tree<'r> {
     /// The content of a regular file of at most `max` bytes.
     pub fn read(&self, path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
         let ask = Ask::new("read", path);
-        let found = self.resolve(&ask)?;
-        if found.kind() != Kind::File {
-            return Err(ask.refused(FileRefusal::NotRegular));
-        }
-        self.refuse_hidden(&ask, &found)?;
+        let found = self.readable(&ask)?;
         if let Some(content) = found.plot.rewritten(&found.relative) {
             if content.len() as u64 > max {
                 return Err(ask.refused(FileRefusal::TooLarge));
@@ -136,24 +140,14 @@ impl<'r> Tree<'r> {
     /// Replaces or creates a regular file in one step: it has either the old content or the new one.
     pub fn write(&self, path: &Path, content: &[u8]) -> Result<(), FileError> {
         let ask = Ask::new("write", path);
-        let target = match self.resolve(&ask) {
-            Ok(found) => self.existing_target(&ask, found)?,
-            Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                self.new_target(&ask)?
-            }
-            Err(error) => return Err(error),
-        };
-        self.refuse_change(&ask, target.plot, &target.relative)?;
+        let target = self.writable(&ask)?;
         target.replace(content).map_err(ask.failed_io())
     }
 
     /// The entries of a directory, sorted by name. Hidden files have names like any other.
     pub fn list(&self, path: &Path) -> Result<Vec<Listed>, FileError> {
         let ask = Ask::new("list", path);
-        let found = self.resolve(&ask)?;
-        if found.kind() != Kind::Directory {
-            return Err(ask.refused(FileRefusal::NotDirectory));
-        }
+        let found = self.listable(&ask)?;
         let directory =
             found.reopen(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC).map_err(ask.failed())?;
         let mut entries = Vec::new();
@@ -181,6 +175,47 @@ impl<'r> Tree<'r> {
             Err(Errno::EXIST) => Err(ask.refused(FileRefusal::Exists)),
             other => other.map_err(ask.failed()),
         }
+    }
+
+    /// Whether the operation would be refused, without doing it.
+    pub fn check(&self, path: &Path, operation: FileOperation) -> Result<(), FileError> {
+        match operation {
+            FileOperation::Read => self.readable(&Ask::new("read", path)).map(drop),
+            FileOperation::List => self.listable(&Ask::new("list", path)).map(drop),
+            FileOperation::Write => self.writable(&Ask::new("write", path)).map(drop),
+        }
+    }
+
+    fn readable<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+        let found = self.resolve(ask)?;
+        if found.kind() != Kind::File {
+            return Err(ask.refused(FileRefusal::NotRegular));
+        }
+        self.refuse_hidden(ask, &found)?;
+        Ok(found)
+    }
+
+    fn listable<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+        let found = self.resolve(ask)?;
+        if found.kind() != Kind::Directory {
+            return Err(ask.refused(FileRefusal::NotDirectory));
+        }
+        if self.rules.hides_all(&found.relative) || found.plot.closes(&found.relative) {
+            return Err(ask.refused(FileRefusal::Hidden));
+        }
+        Ok(found)
+    }
+
+    fn writable<'t>(&'t self, ask: &Ask<'_>) -> Result<Target<'t>, FileError> {
+        let target = match self.resolve(ask) {
+            Ok(found) => self.existing_target(ask, found)?,
+            Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                self.new_target(ask)?
+            }
+            Err(error) => return Err(error),
+        };
+        self.refuse_change(ask, target.plot, &target.relative)?;
+        Ok(target)
     }
 
     /// Where `path` leads, through links. The answer is a place in a root or no answer at all.
@@ -272,7 +307,7 @@ impl<'r> Tree<'r> {
             Err(errno) => return Err(ask.failed()(errno)),
         }
         let relative = directory.relative.join(&name);
-        if self.rules.judge(&relative) == PathVerdict::Hidden {
+        if self.rules.judge(&relative) == PathVerdict::Hidden || directory.plot.closes(&relative) {
             return Err(ask.refused(FileRefusal::Hidden));
         }
         Ok(Target { plot: directory.plot, relative, parent, name, replaced: None })
@@ -284,8 +319,8 @@ impl<'r> Tree<'r> {
             PathVerdict::Hidden => true,
             PathVerdict::HiddenUnlessPublic => !survey::is_public(&found.plot.ground, &found.relative),
         };
-        let by_survey =
-            self.plots.iter().any(|plot| plot.hidden.contains(&(found.stat.st_dev, found.stat.st_ino)));
+        let by_survey = found.plot.closes(&found.relative)
+            || self.plots.iter().any(|plot| plot.hidden.contains(&(found.stat.st_dev, found.stat.st_ino)));
         if by_name || by_survey { Err(ask.refused(FileRefusal::Hidden)) } else { Ok(()) }
     }
 
@@ -324,23 +359,28 @@ struct Plot {
     ground: Ground,
     access: Access,
     protected: BTreeSet<PathBuf>,
+    /// What may be changed although something around it is protected.
+    open: BTreeSet<PathBuf>,
     rewritten: Vec<(PathBuf, Vec<u8>)>,
     /// Device and inode of every masked file: its names do not matter.
     hidden: BTreeSet<(u64, u64)>,
+    /// Directories that are masked as a whole.
+    closed: BTreeSet<PathBuf>,
 }
 
 impl Plot {
     fn open(surveyed: SurveyedRoot, access: Access) -> Result<Self, SurveyError> {
         let ground = Ground::open(&surveyed.path)?;
         let mut hidden = BTreeSet::new();
+        let mut closed = BTreeSet::new();
         for mask in &surveyed.masks {
-            hidden.extend(ground.stat(mask)?.map(|stat| (stat.st_dev, stat.st_ino)));
+            let Some(stat) = ground.stat(mask)? else { continue };
+            hidden.insert((stat.st_dev, stat.st_ino));
+            closed.extend((Kind::of(file_type(&stat)) == Kind::Directory).then(|| mask.clone()));
         }
-        let absent = surveyed.absent.into_iter().map(|absent| absent.path);
-        let rewritten = surveyed.rewritten.iter().map(|(path, _)| path.clone());
-        let named =
-            surveyed.protected.into_iter().chain(surveyed.protected_links).chain(absent).chain(rewritten);
-        Ok(Self { ground, access, protected: named.collect(), rewritten: surveyed.rewritten, hidden })
+        let protected = protected(&surveyed);
+        let open = surveyed.open.into_iter().collect();
+        Ok(Self { ground, access, protected, open, rewritten: surveyed.rewritten, hidden, closed })
     }
 
     /// Opens what `relative` leads to as a mere handle. `Ok(None)` if it is gone from the root by now.
@@ -369,13 +409,28 @@ impl Plot {
         Ok((rustix::fs::openat2(&self.ground.fd, above, flags, Mode::empty(), resolve)?, name))
     }
 
+    /// The nearest of what is protected and what is open decides.
     fn protects(&self, relative: &Path) -> bool {
-        relative.ancestors().any(|ancestor| self.protected.contains(ancestor))
+        let marked = |path: &&Path| self.open.contains(*path) || self.protected.contains(*path);
+        relative.ancestors().find(marked).is_some_and(|path| !self.open.contains(path))
+    }
+
+    fn closes(&self, relative: &Path) -> bool {
+        relative.ancestors().any(|ancestor| self.closed.contains(ancestor))
     }
 
     fn rewritten(&self, relative: &Path) -> Option<&[u8]> {
         self.rewritten.iter().find(|(path, _)| path == relative).map(|(_, content)| content.as_slice())
     }
+}
+
+/// Everything that must not be changed, the root itself (by an empty path) included.
+fn protected(surveyed: &SurveyedRoot) -> BTreeSet<PathBuf> {
+    let rewritten = surveyed.rewritten.iter().map(|(path, _)| path);
+    let links = surveyed.protected_links.iter().chain(&surveyed.held_links);
+    let named = surveyed.protected.iter().chain(&surveyed.read_only).chain(surveyed.held_places());
+    let root = surveyed.held.then(PathBuf::new);
+    named.chain(links).chain(rewritten).cloned().chain(root).collect()
 }
 
 /// Something that exists in a root.

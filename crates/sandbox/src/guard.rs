@@ -131,7 +131,10 @@ fn places(roots: &[SurveyedRoot]) -> Vec<Place> {
             found.push(Place { root: root.path.clone(), path: path.clone(), held });
         };
         root.protected.iter().for_each(|path| hold(path, Held::Protected));
-        root.absent.iter().for_each(|absent| hold(&absent.path, Held::Protected));
+        root.held_links.iter().for_each(|path| hold(path, Held::Protected));
+        // Without its exceptions, if it comes to that: too little is open then, not too much.
+        root.read_only.iter().for_each(|path| hold(path, Held::Protected));
+        root.held_places().for_each(|path| hold(path, Held::Protected));
         root.masks.iter().chain(&root.protected_links).for_each(|path| hold(path, Held::Masked));
         for (path, _) in &root.rewritten {
             hold(path, Held::Replaced(replacements));

@@ -355,7 +355,7 @@ struct Entry {
 impl Entry {
     fn of(absent: &Absent) -> Self {
         let content = match absent.placeholder {
-            Placeholder::Directory => None,
+            Placeholder::Directory | Placeholder::Way => None,
             Placeholder::File(content) => Some(content.to_vec()),
         };
         Self { path: absent.path.clone(), content }

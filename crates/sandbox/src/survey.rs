@@ -8,6 +8,9 @@
 //!   this sandbox: the next one judges by name again, so the directories above it are pinned as well.
 //! - **protected**: names that steer programs of the host, re-bound read-only; **protected links** where such a name
 //!   is a symbolic link that leads out of the roots; **absent** where the name is still free and must stay so.
+//! - **held** by a rule of a policy file: read-only like what is protected, and a link as such, followable but not
+//!   replaceable. A directory may have exceptions: it is mounted read-only as a root of its own, and what is **open** in it
+//!   writable on top.
 //! - **rewritten**: git configurations that hold credentials, shown without them (and read-only).
 //! - **pins**: every directory on the way to one of these and every git directory. Renaming a pinned
 //!   directory is `EBUSY`, so nothing protected can be reached by moving what is above it.
@@ -36,12 +39,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bytes, PathVerdict};
+use ringfence_types::{Bytes, Extent, PathVerdict};
 
 mod at;
 mod config;
 mod found;
 mod git;
+mod held;
 mod masks;
 mod pointer;
 mod public;
@@ -64,6 +68,31 @@ pub trait Rules: Sync {
     fn protected_anywhere(&self) -> &[&str];
     /// Whether the rules alone protect this path; the survey adds what it finds.
     fn is_protected(&self, relative: &Path) -> bool;
+
+    /// Whether nothing in this directory may be seen, whatever it will be called.
+    fn hides_all(&self, _directory: &Path) -> bool {
+        false
+    }
+
+    /// Whether what is at this path must not be changed, besides what is protected.
+    fn holds(&self, _relative: &Path) -> bool {
+        false
+    }
+
+    /// How much of what may come to be in this directory must not be changed.
+    fn holds_in(&self, _directory: &Path) -> Extent {
+        Extent::Nothing
+    }
+
+    /// Paths of every root that are held also while nothing is there.
+    fn held_while_absent(&self) -> &[PathBuf] {
+        &[]
+    }
+
+    /// Paths that may be changed although something around them is held.
+    fn opened(&self) -> &[PathBuf] {
+        &[]
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,10 +112,25 @@ pub struct SurveyedRoot {
     pub protected: Vec<PathBuf>,
     /// Symbolic links to mount over as such (`O_PATH | O_NOFOLLOW`).
     pub protected_links: Vec<PathBuf>,
+    /// Symbolic links that stay what they are: they can be followed, but not replaced.
+    pub held_links: Vec<PathBuf>,
+    /// Directories that are read-only except for what is in `open`, which lies in them.
+    pub read_only: Vec<PathBuf>,
+    pub open: Vec<PathBuf>,
+    /// The root as a whole is read-only except for what is in `open`.
+    pub held: bool,
     pub absent: Vec<Absent>,
     pub pins: Vec<PathBuf>,
     /// Files to be shown read-only with this content instead of their own.
     pub rewritten: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl SurveyedRoot {
+    /// Where placeholders are that must not be changed.
+    pub(crate) fn held_places(&self) -> impl Iterator<Item = &PathBuf> {
+        let held = self.absent.iter().filter(|absent| absent.placeholder != Placeholder::Way);
+        held.map(|absent| &absent.path)
+    }
 }
 
 /// A protected name that does not exist, and what holds its place while the session lasts.
@@ -100,6 +144,8 @@ pub struct Absent {
 pub enum Placeholder {
     /// Empty: git does not see it, and `rmdir` can never lose anything.
     Directory,
+    /// A directory on the way to one: pinned, but not held.
+    Way,
     File(&'static [u8]),
 }
 
@@ -152,6 +198,7 @@ pub fn survey_all(workspaces: &[&Path], rules: &dyn Rules) -> Result<Survey, Sur
     surveyor.sweep()?;
     surveyor.cover_names_at_root()?;
     git::cover_all(&mut surveyor)?;
+    held::hold_all(&mut surveyor)?;
     masks::add_targets_and_aliases(&mut surveyor)?;
     surveyor.finish()
 }

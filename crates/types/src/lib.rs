@@ -13,6 +13,7 @@ mod limits;
 mod outcome;
 mod path_verdict;
 mod posture;
+pub mod units;
 mod visible;
 mod workspace;
 
@@ -24,6 +25,6 @@ pub use host::{Host, HostRule, HostRuleError};
 pub use id::{CallId, SessionId, TransactionId, WorkspaceId};
 pub use limits::{LimitName, Limits};
 pub use outcome::{Exit, Outcome, Stream, StreamSummary};
-pub use path_verdict::PathVerdict;
+pub use path_verdict::{Extent, PathVerdict};
 pub use posture::{Backend, Control, Level, Posture};
 pub use workspace::{Access, NetMode, Profile, Root, UnknownWord};

@@ -23,6 +23,8 @@ pub enum CommandPattern {
     Words(Vec<String>),
     /// These arguments and no others.
     Exact(Vec<String>),
+    /// The program with anything that none of these matches (S000-24).
+    Unlisted { program: String, listed: Vec<CommandPattern> },
 }
 
 /// All rules about commands, indexed by program. Rules are never ordered: deny before ask before allow.

@@ -108,15 +108,12 @@ fn all_open(parts: &[Part]) -> bool {
 
 /// What only the machine knows: asked last, because it costs a look at the whole workspace.
 fn obstacle(scene: &Scene<'_>, path: &Path, intent: Intent) -> Option<Part> {
-    let (aspect, access) = match intent {
-        Intent::Read | Intent::List => (Aspect::Read, Access::Read),
-        Intent::Write => (Aspect::Write, Access::Write),
-    };
+    let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
     if scene.permissions.rules == WorkspaceRules::Waived {
         return None;
     }
     let (roots, rules) = (&scene.permissions.roots, &scene.policy.rules.paths);
-    let refusal = scene.facts.obstacle(&Touch { roots, rules, path, access })?;
+    let refusal = scene.facts.obstacle(&Touch { roots, rules, path, intent })?;
     let part = Part::refused(aspect, Bytes::from(path).display(), &refusal);
     Some(Part { path: Some(Bytes::from(path)), ..part })
 }

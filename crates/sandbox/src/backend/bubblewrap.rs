@@ -12,7 +12,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ringfence_types::{Access, Backend, Bytes, NetMode};
+use ringfence_launch::plan::Access as PlanAccess;
+use ringfence_types::{Backend, Bytes, NetMode};
 use tempfile::TempDir;
 
 use super::native::Surroundings;
@@ -39,9 +40,10 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
         return Err(unavailable("it does not do profile `danger`".to_owned()));
     }
     let surroundings = Surroundings::look(spec, rules)?;
-    if let Some(link) =
-        surroundings.survey.roots.iter().find_map(|root| Some(root.path.join(root.protected_links.first()?)))
-    {
+    if let Some(link) = surroundings.survey.roots.iter().find_map(|root| {
+        let mut links = root.protected_links.iter().chain(&root.held_links);
+        links.next().map(|link| root.path.join(link))
+    }) {
         let link = Bytes::from(link).display();
         return Err(unavailable(format!(
             "it cannot hold the symbolic link `{link}`, only what it points at"
@@ -245,25 +247,12 @@ fn system_mounts(out: &mut Arguments, spec: &Spec, scratch: &Scratch) -> Result<
 
 fn roots(out: &mut Arguments, spec: &Spec, surveyed: &[SurveyedRoot]) {
     out.mount("--bind", spec.home.clone(), HOME_INSIDE);
-    for path in &spec.toolchains {
-        out.mount("--ro-bind", path, path);
-    }
-    let workspace = spec.roots.first().map_or(Access::Read, |root| root.access);
-    let known = spec.roots.iter().map(|root| (root.path.as_path(), root.access));
-    // A root that was named has the access it was named with; only what git needs besides follows the workspace.
-    let extra = surveyed
-        .iter()
-        .filter(|root| spec.roots.iter().all(|known| known.path.as_path() != root.path))
-        .map(|root| (root.path.as_path(), workspace));
-    let mut ordered: Vec<(&Path, Access)> = known.chain(extra).collect();
-    ordered.sort_by_key(|(path, _)| path.components().count());
-    ordered.dedup_by_key(|(path, _)| *path);
-    for (path, access) in ordered {
-        match access {
-            Access::None => {}
-            Access::Read => out.mount("--ro-bind", path, path),
-            Access::Write => out.mount("--bind", path, path),
-        }
+    for mount in compile::root_mounts(spec, surveyed) {
+        let kind = match mount.access {
+            PlanAccess::Read => "--ro-bind",
+            PlanAccess::Write => "--bind",
+        };
+        out.mount(kind, &mount.path, &mount.path);
     }
 }
 
@@ -272,7 +261,7 @@ fn inside_root(out: &mut Arguments, root: &SurveyedRoot, scratch: &Scratch, repl
     for pin in root.pins.iter().map(absolute) {
         out.mount("--bind", &pin, &pin);
     }
-    for path in root.protected.iter().chain(root.absent.iter().map(|absent| &absent.path)).map(absolute) {
+    for path in root.protected.iter().chain(root.held_places()).map(absolute) {
         out.mount("--ro-bind", &path, &path);
     }
     for (path, _) in &root.rewritten {
@@ -289,7 +278,7 @@ fn inside_root(out: &mut Arguments, root: &SurveyedRoot, scratch: &Scratch, repl
 mod tests {
     use super::*;
     use crate::survey::{Absent, Placeholder};
-    use ringfence_types::{Bytes, Limits, Root};
+    use ringfence_types::{Access, Bytes, Limits, Root};
 
     /// S002-24: bubblewrap applies its options in order and later ones win, so what is narrower must come later.
     #[test]

@@ -12,7 +12,15 @@ const MAX_PATH: usize = 4095;
 #[derive(Debug, Default)]
 pub(super) struct Found {
     masks: BTreeSet<PathBuf>,
+    /// Directories that are masked as a whole.
+    closed: BTreeSet<PathBuf>,
     protected: BTreeSet<PathBuf>,
+    /// Like `protected`, but with exceptions.
+    held: BTreeSet<PathBuf>,
+    held_links: BTreeSet<PathBuf>,
+    open: BTreeSet<PathBuf>,
+    /// The root itself is held.
+    pub(super) root_held: bool,
     links: BTreeSet<PathBuf>,
     /// Links that lead into a root, with where they lead.
     inner_links: Vec<(PathBuf, PathBuf)>,
@@ -23,8 +31,12 @@ pub(super) struct Found {
     pub(super) named: Vec<PathBuf>,
     /// `.git` entries that are not inside something protected.
     pub(super) gits: Vec<PathBuf>,
+    /// Held directories with exceptions in them.
+    pub(super) excepted: Vec<PathBuf>,
     /// What hidden names link to, absolute.
     pub(super) hidden_targets: Vec<PathBuf>,
+    /// Those of them that are hidden as whole directories.
+    pub(super) closed_targets: Vec<PathBuf>,
     /// Links that lead to something hidden, absolute.
     pub(super) hidden_links: Vec<PathBuf>,
     /// Masked files that have another name somewhere.
@@ -43,7 +55,27 @@ impl Found {
     }
 
     pub(super) fn protected(&self) -> impl Iterator<Item = &PathBuf> {
-        self.protected.iter()
+        self.protected.iter().chain(&self.held)
+    }
+
+    pub(super) fn close(&mut self, directory: PathBuf) {
+        self.closed.insert(directory);
+    }
+
+    pub(super) fn hold(&mut self, path: PathBuf) {
+        self.held.insert(path);
+    }
+
+    pub(super) fn hold_link(&mut self, link: PathBuf) {
+        self.held_links.insert(link);
+    }
+
+    pub(super) fn held_links(&self) -> impl Iterator<Item = &PathBuf> {
+        self.held_links.iter()
+    }
+
+    pub(super) fn open(&mut self, path: PathBuf) {
+        self.open.insert(path);
     }
 
     /// A protected name that is a link; `inner` is where it leads if that is inside a root.
@@ -57,7 +89,10 @@ impl Found {
     }
 
     pub(super) fn absent(&mut self, path: PathBuf, placeholder: Placeholder) {
-        self.absent.entry(path).or_insert(placeholder);
+        let known = self.absent.entry(path).or_insert(placeholder);
+        if *known == Placeholder::Way {
+            *known = placeholder;
+        }
     }
 
     pub(super) fn pin(&mut self, path: PathBuf) {
@@ -71,7 +106,13 @@ impl Found {
     /// Adds what another visitor of the same root has found.
     pub(super) fn absorb(&mut self, other: Self) {
         self.masks.extend(other.masks);
+        self.closed.extend(other.closed);
         self.protected.extend(other.protected);
+        self.held.extend(other.held);
+        self.held_links.extend(other.held_links);
+        self.open.extend(other.open);
+        self.root_held |= other.root_held;
+        self.excepted.extend(other.excepted);
         self.links.extend(other.links);
         self.inner_links.extend(other.inner_links);
         self.absent.extend(other.absent);
@@ -80,6 +121,7 @@ impl Found {
         self.named.extend(other.named);
         self.gits.extend(other.gits);
         self.hidden_targets.extend(other.hidden_targets);
+        self.closed_targets.extend(other.closed_targets);
         self.hidden_links.extend(other.hidden_links);
         self.shared.extend(other.shared);
         self.listing_lies |= other.listing_lies;
@@ -87,13 +129,19 @@ impl Found {
 
     pub(super) fn finish(mut self, root: &Path) -> Result<SurveyedRoot, SurveyError> {
         self.settle_inner_links(root)?;
+        self.drop_hidden();
         self.drop_covered();
-        let pins = self.all_pins();
+        let read_only = self.with_exceptions();
+        let pins = self.all_pins(&read_only);
         let surveyed = SurveyedRoot {
             path: root.to_owned(),
             masks: shallow_first(self.masks),
             protected: shallow_first(self.protected),
             protected_links: shallow_first(self.links),
+            held_links: shallow_first(self.held_links),
+            read_only: shallow_first(read_only),
+            open: shallow_first(self.open),
+            held: self.root_held,
             absent: self.absent.into_iter().map(|(path, placeholder)| Absent { path, placeholder }).collect(),
             pins: shallow_first(pins),
             rewritten: self.rewritten.into_iter().collect(),
@@ -116,32 +164,103 @@ impl Found {
         Ok(())
     }
 
-    /// What lies in a protected directory is protected with it.
+    /// What lies in a masked directory cannot be reached, so nothing can be mounted there.
+    fn drop_hidden(&mut self) {
+        if self.closed.is_empty() {
+            return;
+        }
+        let closed = std::mem::take(&mut self.closed);
+        let hidden = |path: &Path| beneath(&closed, path);
+        for set in [
+            &mut self.masks,
+            &mut self.protected,
+            &mut self.held,
+            &mut self.held_links,
+            &mut self.open,
+            &mut self.links,
+            &mut self.pins,
+        ] {
+            set.retain(|path| !hidden(path));
+        }
+        self.absent.retain(|path, _| !hidden(path));
+        self.rewritten.retain(|path, _| !hidden(path));
+        let outermost = closed.iter().filter(|path| path.parent().is_none_or(|above| !hidden(above)));
+        self.masks.extend(outermost.cloned());
+    }
+
+    /// What lies in a protected directory is protected with it, unless something in between is open.
     fn drop_covered(&mut self) {
         self.masks.remove(Path::new(""));
         self.masks.retain(|path| !self.rewritten.contains_key(path));
+        self.drop_useless_openings();
+        self.protected.append(&mut self.held);
         let all = self.protected.clone();
-        let inside = |path: &PathBuf| path.parent().is_some_and(|parent| beneath(&all, parent));
+        let marks = Marks { held: &all, open: &self.open, root_held: self.root_held };
+        let inside = |path: &Path| path.parent().is_some_and(|parent| marks.holds(parent));
         self.protected.retain(|path| !inside(path) && !self.rewritten.contains_key(path));
         // A mask cannot be written through, but it does not hold the directories above it.
         let masked: Vec<PathBuf> = self.protected.extract_if(.., |path| self.masks.contains(path)).collect();
         self.pins.extend(masked.iter().filter_map(|path| path.parent()).map(Path::to_owned));
         self.links.retain(|path| !inside(path));
+        self.held_links.retain(|path| !inside(path) && !self.links.contains(path));
         self.absent.retain(|path, _| !inside(path) && !all.contains(path));
-        let held: BTreeSet<PathBuf> = self.absent.keys().cloned().collect();
-        self.absent.retain(|path, _| !path.parent().is_some_and(|parent| beneath(&held, parent)));
+        let waiting = self.absent.iter().filter(|(_, placeholder)| **placeholder != Placeholder::Way);
+        let waiting: BTreeSet<PathBuf> = waiting.map(|(path, _)| path.clone()).collect();
+        self.absent.retain(|path, _| !path.parent().is_some_and(|parent| beneath(&waiting, parent)));
     }
 
-    fn all_pins(&self) -> BTreeSet<PathBuf> {
-        let ends =
-            self.protected.iter().chain(&self.links).chain(self.absent.keys()).chain(self.rewritten.keys());
+    /// Nothing opens what is protected, and what is not held needs no opening.
+    fn drop_useless_openings(&mut self) {
+        let mut open = std::mem::take(&mut self.open);
+        open.retain(|path| !beneath(&self.protected, path) && !self.masks.contains(path));
+        let marks = Marks { held: &self.held, open: &open, root_held: self.root_held };
+        let needed = |path: &PathBuf| path.parent().is_some_and(|parent| marks.holds(parent));
+        self.open = open.iter().filter(|path| needed(path)).cloned().collect();
+    }
+
+    /// The held directories that something open lies in.
+    fn with_exceptions(&mut self) -> BTreeSet<PathBuf> {
+        let held = |above: &&Path| self.protected.contains(*above);
+        let around = self.open.iter().filter_map(|path| path.ancestors().skip(1).find(held));
+        let found: BTreeSet<PathBuf> = around.map(Path::to_owned).collect();
+        self.protected.retain(|path| !found.contains(path));
+        found
+    }
+
+    fn all_pins(&self, read_only: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+        let held = self.protected.iter().chain(&self.links).chain(&self.held_links).chain(read_only);
+        let ends = held.chain(self.absent.keys()).chain(self.rewritten.keys());
         // Masks too: a directory that is moved to another name, or into `.git`, shows its secrets to the next run.
         let above = ends.chain(&self.masks).flat_map(|path| path.ancestors().skip(1));
         let named = self.pins.iter().flat_map(|path| path.ancestors());
         let mut pins: BTreeSet<PathBuf> = above.chain(named).map(Path::to_owned).collect();
         pins.remove(Path::new(""));
-        pins.retain(|path| !beneath(&self.protected, path));
+        let all: BTreeSet<PathBuf> = self.protected.union(read_only).cloned().collect();
+        let marks = Marks { held: &all, open: &self.open, root_held: self.root_held };
+        // What is open is a mount already.
+        pins.retain(|path| !marks.holds(path) && !self.open.contains(path));
         pins
+    }
+}
+
+/// What is held and what of it is open: the nearest of the two decides.
+struct Marks<'a> {
+    held: &'a BTreeSet<PathBuf>,
+    open: &'a BTreeSet<PathBuf>,
+    root_held: bool,
+}
+
+impl Marks<'_> {
+    fn holds(&self, path: &Path) -> bool {
+        for above in path.ancestors() {
+            if self.open.contains(above) {
+                return false;
+            }
+            if self.held.contains(above) {
+                return true;
+            }
+        }
+        self.root_held
     }
 }
 
@@ -161,6 +280,7 @@ fn check_lengths(root: &SurveyedRoot) -> Result<(), SurveyError> {
     let rewritten = root.rewritten.iter().map(|(path, _)| path);
     let lists =
         root.masks.iter().chain(&root.protected).chain(&root.protected_links).chain(absent).chain(rewritten);
+    let lists = lists.chain(&root.held_links).chain(&root.read_only).chain(&root.open);
     let above = root.path.as_os_str().len() + 1;
     match lists.into_iter().find(|path| above + path.as_os_str().as_bytes().len() > MAX_PATH) {
         Some(path) => Err(SurveyError::TooLong { path: root.path.join(path) }),

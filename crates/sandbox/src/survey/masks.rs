@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::PathVerdict;
+use ringfence_types::{Extent, PathVerdict};
 use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::at::{Ground, destination, innermost, links_on_the_way, read_small};
@@ -18,6 +18,8 @@ use super::{Rules, SurveyError, Surveyor, public};
 pub(super) struct Names<'a> {
     at_root: HashSet<&'a [u8]>,
     anywhere: HashSet<&'a [u8]>,
+    /// Whether rules about changes speak here: not in a git directory that nobody declared.
+    declared: bool,
 }
 
 impl<'a> Names<'a> {
@@ -25,7 +27,8 @@ impl<'a> Names<'a> {
         let bytes = |names: &'a [&'a str]| {
             names.iter().map(|name| name.as_bytes()).filter(|n| *n != b".git").collect()
         };
-        Self { at_root: bytes(rules.protected_at_root()), anywhere: bytes(rules.protected_anywhere()) }
+        let (at_root, anywhere) = (bytes(rules.protected_at_root()), bytes(rules.protected_anywhere()));
+        Self { at_root, anywhere, declared: true }
     }
 }
 
@@ -57,7 +60,8 @@ impl Visitor for Sweep<'_> {
             FileType::Socket => self.found.mask(entry.relative.to_owned()),
             _ => self.file(entry),
         }
-        Ok(if entry.shielded { Shield::AsAbove } else { self.name(entry) })
+        let ruled = if self.names.declared { self.ruled(entry) } else { Shield::AsAbove };
+        Ok(if entry.shielded || self.name(entry) == Shield::AsAbove { ruled } else { Shield::Up })
     }
 
     /// Its owner could open it from inside, and anybody may know names in it that nobody here could list.
@@ -80,6 +84,41 @@ impl Sweep<'_> {
         }
     }
 
+    /// What rules besides the protected names say about changing it.
+    fn ruled(&mut self, entry: &Entry<'_>) -> Shield {
+        let path = || entry.relative.to_owned();
+        if entry.kind == FileType::Directory {
+            if self.rules.hides_all(entry.relative) {
+                self.found.close(path());
+                return Shield::Up;
+            }
+            return self.ruled_directory(entry);
+        }
+        if !entry.shielded && self.rules.holds(entry.relative) {
+            if entry.kind == FileType::Symlink {
+                self.found.hold_link(path())
+            } else {
+                self.found.hold(path())
+            }
+        }
+        Shield::AsAbove
+    }
+
+    fn ruled_directory(&mut self, entry: &Entry<'_>) -> Shield {
+        let extent = if entry.shielded { Extent::Nothing } else { self.rules.holds_in(entry.relative) };
+        if extent != Extent::Nothing {
+            self.found.hold(entry.relative.to_owned());
+        }
+        match extent {
+            Extent::Nothing => Shield::AsAbove,
+            Extent::Everything => Shield::Up,
+            Extent::EverythingBut => {
+                self.found.excepted.push(entry.relative.to_owned());
+                Shield::AsAbove
+            }
+        }
+    }
+
     fn note_inode(&mut self, entry: &Entry<'_>) {
         let Ok(stat) = rustix::fs::statat(entry.directory, entry.name, AtFlags::SYMLINK_NOFOLLOW) else {
             return;
@@ -92,15 +131,21 @@ impl Sweep<'_> {
 
     /// What a hidden name links to is what it would have given away.
     fn link(&mut self, entry: &Entry<'_>) {
-        let verdict = self.ground.judge(self.rules, entry.relative);
-        if verdict == PathVerdict::Open {
-            return;
-        }
+        let verdict = match self.ground.judge(self.rules, entry.relative) {
+            PathVerdict::Open if self.names.declared && self.rules.hides_all(entry.relative) => {
+                PathVerdict::Hidden
+            }
+            PathVerdict::Open => return,
+            verdict => verdict,
+        };
         let target = destination(&self.ground.path.join(entry.relative));
         let shown = verdict == PathVerdict::HiddenUnlessPublic
             && read_small(rustix::fs::CWD, &target, public::MAX)
                 .is_some_and(|content| public::is_public(&content));
         if !shown {
+            if self.names.declared && self.rules.hides_all(entry.relative) {
+                self.found.closed_targets.push(target.clone());
+            }
             self.found.hidden_targets.push(target);
             // Without one of the links nobody would know next time that its target was to be hidden.
             self.found.hidden_links.extend(links_on_the_way(&self.ground.path.join(entry.relative)));
@@ -157,9 +202,8 @@ fn protected_with_other_names(surveyor: &mut Surveyor<'_>) -> Result<BTreeSet<Id
             let Some(stat) = ground.stat(&path)? else { continue };
             if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
                 shared.extend((stat.st_nlink > 1).then(|| identity(&stat)));
-            } else if let Ok(inside) = Ground::open(&ground.path.join(&path)) {
-                let walked = walk(&inside, LinkedFiles::default)?;
-                shared.extend(walked.into_iter().flat_map(|files| files.found));
+            } else {
+                shared.extend(linked_files(&ground.path.join(&path))?);
             }
         }
     }
@@ -170,7 +214,12 @@ fn protected_with_other_names(surveyor: &mut Surveyor<'_>) -> Result<BTreeSet<Id
     Ok(shared)
 }
 
-/// Files of a protected directory that have another name somewhere.
+/// Files in a directory that have another name somewhere.
+fn linked_files(directory: &Path) -> Result<Vec<Identity>, SurveyError> {
+    let Ok(inside) = Ground::open(directory) else { return Ok(Vec::new()) };
+    Ok(walk(&inside, LinkedFiles::default)?.into_iter().flat_map(|files| files.found).collect())
+}
+
 #[derive(Default)]
 struct LinkedFiles {
     found: Vec<Identity>,
@@ -207,13 +256,21 @@ fn add_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
     }
     let targets: Vec<PathBuf> =
         surveyor.found.iter_mut().flat_map(|found| std::mem::take(&mut found.hidden_targets)).collect();
+    let closed: BTreeSet<PathBuf> =
+        surveyor.found.iter_mut().flat_map(|found| std::mem::take(&mut found.closed_targets)).collect();
     for target in targets {
         let Some((index, relative)) = innermost(&surveyor.grounds, &target) else { continue };
         let (Some(ground), Some(found)) = (surveyor.grounds.get(index), surveyor.found.get_mut(index)) else {
             continue;
         };
         let Some(stat) = ground.stat(&relative)? else { continue };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            if closed.contains(&target) && !relative.as_os_str().is_empty() {
+                found.shared.extend(linked_files(&target)?);
+                found.listing_lies = true;
+                found.close(relative);
+            }
+        } else {
             if stat.st_nlink > 1 {
                 found.listing_lies = true;
                 found.shared.insert(identity(&stat));

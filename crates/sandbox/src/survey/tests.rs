@@ -335,7 +335,9 @@ fn hold(survey: &Survey) {
     for root in &survey.roots {
         for absent in &root.absent {
             match absent.placeholder {
-                Placeholder::Directory => fs::create_dir(root.path.join(&absent.path)).unwrap(),
+                Placeholder::Directory | Placeholder::Way => {
+                    fs::create_dir(root.path.join(&absent.path)).unwrap()
+                }
                 Placeholder::File(content) => fs::write(root.path.join(&absent.path), content).unwrap(),
             }
         }

@@ -1,0 +1,158 @@
+//! What rules of policy files hold against changes, besides what the walk has met: links, names that are free, and what
+//! stays open in a held directory.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use ringfence_types::{Extent, PathVerdict};
+use rustix::fs::FileType;
+
+use super::at::{Ground, Probe, destination};
+use super::walk::{Entry, Shield, Visitor, walk};
+use super::{Placeholder, Rules, SurveyError, Surveyor};
+
+/// How many links are followed before a path is given up.
+const LINKS: usize = 40;
+
+pub(super) fn hold_all(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
+    hold_roots(surveyor);
+    hold_targets(surveyor)?;
+    for root in surveyor.declared_paths() {
+        for path in surveyor.rules.held_while_absent() {
+            hold_free(surveyor, &root.join(path))?;
+        }
+    }
+    find_openings(surveyor)
+}
+
+fn hold_roots(surveyor: &mut Surveyor<'_>) {
+    let extent = surveyor.rules.holds_in(Path::new(""));
+    for found in surveyor.found.iter_mut().take(surveyor.declared) {
+        found.root_held = extent != Extent::Nothing;
+        if extent == Extent::EverythingBut {
+            found.excepted.push(PathBuf::new());
+        }
+    }
+}
+
+/// A held link must lead where it leads, and what is there must stay as it is: to write through it is to write it.
+fn hold_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
+    let mut links = Vec::new();
+    for (ground, found) in surveyor.grounds.iter().zip(&surveyor.found) {
+        links.extend(found.held_links().map(|link| ground.path.join(link)));
+    }
+    for link in links {
+        let target = destination(&link);
+        // What is around the link has other things in it, which are judged by their own names.
+        if !link.starts_with(&target) {
+            hold_target(surveyor, &target, LINKS)?;
+        }
+    }
+    Ok(())
+}
+
+/// Holds the place of a path where nothing is. What is there has been met by the walk.
+fn hold_free(surveyor: &mut Surveyor<'_>, path: &Path) -> Result<(), SurveyError> {
+    match place(surveyor, path)? {
+        Some(Place { probe: Probe::Present(_), .. }) | None => Ok(()),
+        Some(place) => hold(surveyor, place, LINKS),
+    }
+}
+
+fn hold_target(surveyor: &mut Surveyor<'_>, path: &Path, links: usize) -> Result<(), SurveyError> {
+    match place(surveyor, path)? {
+        Some(place) => hold(surveyor, place, links),
+        None => Ok(()),
+    }
+}
+
+struct Place {
+    ground: usize,
+    relative: PathBuf,
+    probe: Probe,
+}
+
+/// `None` for a root itself and outside every root, where nothing can be changed.
+fn place(surveyor: &Surveyor<'_>, path: &Path) -> Result<Option<Place>, SurveyError> {
+    let Some((index, relative)) = surveyor.place(path) else { return Ok(None) };
+    let Some(ground) = surveyor.grounds.get(index) else { return Ok(None) };
+    let probe = ground.probe(&relative)?;
+    Ok(Some(Place { ground: index, relative, probe }))
+}
+
+fn hold(surveyor: &mut Surveyor<'_>, place: Place, links: usize) -> Result<(), SurveyError> {
+    let Place { ground, relative, probe } = place;
+    let (Some(root), Some(found)) = (surveyor.grounds.get(ground), surveyor.found.get_mut(ground)) else {
+        return Ok(());
+    };
+    match probe {
+        Probe::Present(_) => found.hold(relative),
+        Probe::Missing(first) => {
+            let above = relative.ancestors().skip(1).filter(|above| above.starts_with(&first));
+            above.for_each(|above| found.absent(above.to_owned(), Placeholder::Way));
+            found.absent(relative, Placeholder::Directory);
+        }
+        Probe::Link(link) => {
+            let rest = relative.strip_prefix(&link).map(Path::to_owned).unwrap_or_default();
+            let link_path = root.path.join(&link);
+            let target = destination(&link_path);
+            found.hold_link(link);
+            if links > 0 && !link_path.starts_with(&target) {
+                let target = if rest.as_os_str().is_empty() { target } else { target.join(rest) };
+                return hold_target(surveyor, &target, links - 1);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What may be changed in the directories that are held with exceptions.
+fn find_openings(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
+    let rules = surveyor.rules;
+    for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found).take(surveyor.declared) {
+        for opened in rules.opened() {
+            found.open(opened.clone());
+        }
+        for directory in std::mem::take(&mut found.excepted) {
+            let Ok(inside) = Ground::open(&ground.path.join(&directory)) else { continue };
+            let openings = || Openings { rules, directory: &directory, open: Vec::new() };
+            for visitor in walk(&inside, openings)? {
+                visitor.open.into_iter().for_each(|path| found.open(path));
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Openings<'a> {
+    rules: &'a dyn Rules,
+    directory: &'a Path,
+    open: Vec<PathBuf>,
+}
+
+impl Visitor for Openings<'_> {
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError> {
+        let path = self.directory.join(entry.relative);
+        let open = match entry.kind {
+            FileType::Directory => self.rules.holds_in(&path) == Extent::Nothing,
+            FileType::RegularFile => {
+                !self.rules.holds(&path) && self.rules.judge(&path) != PathVerdict::Hidden
+            }
+            // A link cannot be opened, only what it leads to.
+            _ => false,
+        };
+        if open && !self.rules.is_protected(&path) && !is_git(&path) {
+            self.open.push(path);
+        }
+        Ok(Shield::AsAbove)
+    }
+
+    fn unreadable(&mut self, _ground: &Ground, _relative: &Path) -> Result<(), SurveyError> {
+        Ok(())
+    }
+}
+
+/// Most of a git directory is no work that a rule could mean by an exception, and what is in it has mounts of its own.
+fn is_git(path: &Path) -> bool {
+    path.components().any(|component| component.as_os_str().as_bytes() == b".git")
+}
