@@ -10,6 +10,7 @@ mod read;
 mod rules;
 mod text;
 mod words;
+mod write;
 
 use ringfence_types::{Access, ApprovalMode, Backend, Bytes, CommandMode, Control, Limits, NetMode, Profile};
 
@@ -25,6 +26,7 @@ pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
 pub use limits::LimitFlags;
 pub use problem::{PolicyError, Problem};
 pub use text::{Excerpt, MAX_BYTES, sha256};
+pub use write::{WriteError, with_approved, with_rule};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -129,3 +131,6 @@ pub(crate) fn limits(profile: Profile) -> Limits {
         Profile::Review | Profile::Guarded | Profile::Workspace | Profile::Danger => common,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -253,7 +253,6 @@ fn stored(rule: &CommandRule, workspace: &str) -> String {
     let (words, exact) = match &rule.pattern {
         CommandPattern::Exact(words) => (words, "exact = true\n"),
         CommandPattern::Words(words) => (words, ""),
-        CommandPattern::Unlisted { .. } => return String::new(),
     };
     let words: Vec<String> = words.iter().map(|word| toml(word)).collect();
     let here = rule.here.as_ref().and_then(|here| here.to_str());
@@ -275,7 +274,6 @@ fn permits(rule: &CommandRule, subject: &Subject) -> String {
     let script = subject.script.as_ref();
     let later = script.map(|script| format!(", whatever `{script}` contains by then")).unwrap_or_default();
     match &rule.pattern {
-        CommandPattern::Unlisted { .. } => String::new(),
         CommandPattern::Exact(words) => format!("exactly `{}`, {where_to}{later}", line(words)),
         CommandPattern::Words(words) => {
             format!(

@@ -84,8 +84,7 @@ pub(super) struct WorkspaceSection {
 impl PolicyFile {
     /// Reads a file and everything it names. Total: any bytes give a file or an error.
     pub fn load(role: Role, path: &Path, bytes: &[u8], loader: Loader<'_>) -> Result<Self, PolicyError> {
-        let mut loading =
-            Loading { role, loader, documents: Vec::new(), digests: Vec::new(), errors: Vec::new() };
+        let mut loading = Loading { role, loader, documents: Vec::new(), digests: Vec::new(), errors: Vec::new(), files: 1 };
         loading.add(path, bytes, &mut Vec::new());
         match PolicyError::all(loading.errors) {
             Some(error) => Err(error),
@@ -126,6 +125,8 @@ struct Loading<'a> {
     documents: Vec<Document>,
     digests: Vec<String>,
     errors: Vec<PolicyError>,
+    /// Read so far.
+    files: usize,
 }
 
 impl Loading<'_> {
@@ -209,7 +210,7 @@ impl Loading<'_> {
         for name in &extends.items {
             let Some(path) = named_file(self.role, name, problems) else { continue };
             let same = folded(&path);
-            if let Some(message) = endless(&same, above, self.documents.len() + bases.len()) {
+            if let Some(message) = endless(&same, above, self.files) {
                 problems.add(name.span, message, "leave it out");
                 continue;
             }
@@ -217,6 +218,7 @@ impl Loading<'_> {
             if known || bases.iter().any(|(base, _)| folded(base) == same) {
                 continue;
             }
+            self.files += 1;
             match (self.loader)(&path) {
                 Ok(bytes) => bases.push((path, bytes)),
                 Err(error) => unreadable(name, &error, problems),
@@ -226,7 +228,7 @@ impl Loading<'_> {
     }
 }
 
-fn read(problems: &mut Problems<'_>) -> Option<Top> {
+pub(super) fn read(problems: &mut Problems<'_>) -> Option<Top> {
     let (table, errors) = DeTable::parse_recoverable(problems.source().text());
     for error in &errors {
         let span = error.span().map_or(Span::default(), Span::from);

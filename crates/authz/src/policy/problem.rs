@@ -153,11 +153,9 @@ impl<'a> Problems<'a> {
         self.push(span, Problem::new(message));
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
-    fn push(&mut self, span: Span, problem: Problem) {
+    fn push(&mut self, span: Span, mut problem: Problem) {
+        problem.message = cut(problem.message);
+        problem.fix = problem.fix.map(cut);
         self.found.push((span, problem));
     }
 
@@ -169,6 +167,15 @@ impl<'a> Problems<'a> {
             if at < MOST_SHOWN { problem.in_source(source, span) } else { problem }
         });
         PolicyError::new(shown.collect()).map_or(Ok(()), Err)
+    }
+}
+
+/// Messages quote what they are about, which may be long.
+fn cut(text: String) -> String {
+    const LONGEST: usize = 400;
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => text.get(..at).unwrap_or_default().to_owned() + "…",
+        None => text,
     }
 }
 

@@ -44,7 +44,7 @@ impl Wrong {
     /// For errors whose text says what to write instead.
     fn value(error: &impl Display) -> Self {
         let text = error.to_string();
-        let (message, fix) = text.split_once("; ").unwrap_or((&text, "write another value"));
+        let (message, fix) = text.rsplit_once("; ").unwrap_or((&text, "write another value"));
         Self::Value { message: message.to_owned(), fix: fix.to_owned() }
     }
 
@@ -57,17 +57,38 @@ impl Wrong {
 /// The values of one table while it is read.
 pub(super) struct Fields<'a, 'i, 'p> {
     table: &'a DeTable<'i>,
-    span: Span,
+    head: Head,
     problems: &'a mut Problems<'p>,
+}
+
+/// The place of a table, and whether all of it could be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) span: Span,
+    pub(super) reading: Reading,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reading {
+    #[default]
+    Whole,
+    /// What is missing from it was noted as a problem.
+    Partial,
 }
 
 impl Fields<'_, '_, '_> {
     pub(super) fn take<T: Read>(&mut self, key: &'static str) -> Option<T> {
-        self.table.get(key).and_then(|value| T::read(key, value, self.problems))
+        let value = self.table.get(key)?;
+        let read = T::read(key, value, self.problems);
+        if read.is_none() {
+            self.head.reading = Reading::Partial;
+        }
+        read
     }
 
-    pub(super) fn span(&self) -> Span {
-        self.span
+    /// After everything was taken.
+    pub(super) fn head(&self) -> Head {
+        self.head
     }
 }
 
@@ -76,7 +97,7 @@ pub(super) fn read_table<T: Table>(table: &DeTable<'_>, span: Span, problems: &m
     for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
         unknown_key(key, &known, problems);
     }
-    T::take(&mut Fields { table, span, problems })
+    T::take(&mut Fields { table, head: Head { span, ..Head::default() }, problems })
 }
 
 fn unknown_key(
@@ -203,8 +224,13 @@ pub(super) fn empty_list(key: &'static str, span: Span, problems: &mut Problems<
 
 /// Nothing in a policy is empty or invisible.
 pub(super) fn check_text(key: &str, text: &str, span: Span, problems: &mut Problems<'_>) -> bool {
+    const LONGEST: usize = 4096;
     if text.is_empty() {
         problems.add(span, format!("`{key}` is empty"), "write a value, or leave the key out");
+        return false;
+    }
+    if text.len() > LONGEST {
+        problems.add(span, format!("`{key}` has {} bytes", text.len()), format!("write at most {LONGEST}"));
         return false;
     }
     let shown = Bytes::from(text).display();

@@ -13,6 +13,7 @@ use ringfence_types::Decision;
 use super::file::{Loader, Role};
 use super::format::Body;
 use super::problem::Problems;
+use super::read::{Head, Reading};
 use super::text::{At, Span};
 use crate::command::CommandRule;
 use crate::env::EnvRule;
@@ -77,7 +78,7 @@ impl Converting<'_, '_> {
     fn one<'t, T, const N: usize>(
         &mut self,
         what: &str,
-        entry: Span,
+        entry: Head,
         keys: [(&'static str, Option<&'t T>); N],
     ) -> Option<(&'static str, &'t T)> {
         let mut given = keys.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
@@ -85,12 +86,13 @@ impl Converting<'_, '_> {
             (Some(found), None) => return Some(found),
             (Some((first, _)), Some((second, _))) => {
                 let message = format!("`{first}` and `{second}` in one {what}");
-                self.problems.add(entry, message, "write one entry for each");
+                self.problems.add(entry.span, message, "write one entry for each");
             }
+            (None, _) if entry.reading == Reading::Partial => {}
             (None, _) => {
                 let names: Vec<String> = keys.iter().map(|(key, _)| format!("`{key}`")).collect();
                 let fix = format!("write one of {}", names.join(", "));
-                self.problems.add(entry, format!("a {what} that decides nothing"), fix);
+                self.problems.add(entry.span, format!("a {what} that decides nothing"), fix);
             }
         }
         None
@@ -111,7 +113,7 @@ impl Converting<'_, '_> {
 
     /// For errors of the engines, which say what to write after a semicolon.
     fn split_problem(&mut self, at: &At<String>, error: &str, otherwise: &str) {
-        let (message, fix) = error.split_once("; ").unwrap_or((error, otherwise));
+        let (message, fix) = error.rsplit_once("; ").unwrap_or((error, otherwise));
         self.problems.add(at.span, message, fix);
     }
 }

@@ -35,6 +35,7 @@ pub(super) fn split(text: &str) -> Result<Vec<String>, SplitError> {
         return Err(SplitError::Unreadable(gap.why));
     }
     match script.commands.as_slice() {
+        [] => Err(SplitError::Unreadable("there is no program in it")),
         [command] => literal(command),
         commands => Err(SplitError::Several(commands.len())),
     }

@@ -56,7 +56,7 @@ impl Converting<'_, '_> {
             ("program", program.as_ref()),
             ("manifest", manifest.as_ref()),
         ];
-        let (key, kind) = self.one("rule about commands", table.span, kinds)?;
+        let (key, kind) = self.one("rule about commands", table.head, kinds)?;
         if !matches!(key, "deny" | "ask") && !self.may_open(key, kind.span()) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! `[[host]]`.
 
-use ringfence_types::HostRule;
+use ringfence_types::{HostRule, HostRuleError};
 
 use super::super::format::{HostTable, SchemeWord};
 use super::super::read::shorten;
@@ -19,9 +19,8 @@ impl Converting<'_, '_> {
     }
 
     fn host(&mut self, table: &HostTable, seen: &mut Seen) -> Option<Vec<HostEntry>> {
-        let keys =
-            [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
-        let (key, hosts) = self.one("rule about hosts", table.span, keys)?;
+        let keys = [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
+        let (key, hosts) = self.one("rule about hosts", table.head, keys)?;
         if key == "allow" && !self.may_open(key, hosts.span) {
             return None;
         }
@@ -61,6 +60,11 @@ impl Converting<'_, '_> {
     fn host_name(&mut self, name: &At<String>) -> Option<HostRule> {
         match HostRule::parse(&name.value) {
             Ok(host) => Some(host),
+            Err(HostRuleError::Ambiguous(_, address)) => {
+                let message = format!("host `{}` is an unusual spelling of `{address}`", shorten(&name.value));
+                self.problems.add(name.span, message, format!("write `{address}`"));
+                None
+            }
             Err(error) => {
                 self.split_problem(name, &error.to_string(), "write `HOST`, `HOST:PORT` or `*.HOST`");
                 None
