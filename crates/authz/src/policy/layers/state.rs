@@ -7,7 +7,7 @@ use ringfence_types::{
 };
 
 use super::super::file::PolicyFile;
-use super::super::format::Body;
+use super::super::format::{Body, OwnAccess};
 use super::super::limits::{Amount, Limit};
 use super::super::problem::{PolicyError, Problem};
 use super::super::text::{At, Span};
@@ -26,7 +26,9 @@ pub(super) struct State<'a> {
     minimum: Option<Slot<Profile>>,
     commands: Slot<CommandMode>,
     approval: Slot<ApprovalMode>,
-    pub(super) access: Slot<Access>,
+    access: Slot<Access>,
+    /// Of operator and flags, before anything narrowed it.
+    given_access: Slot<Access>,
     pub(super) net: Slot<NetMode>,
     backend: Slot<Option<Backend>>,
     limits: Vec<(Limit, Slot<Amount>)>,
@@ -59,7 +61,8 @@ impl<'a> State<'a> {
             report,
             commands: Slot::new("commands", commands(value), commands(value), by.clone()),
             approval: Slot::new("approval", approval(value), approval(value), by.clone()),
-            access: Slot::new("access", access(value), access(value), by),
+            access: Slot::new("access", access(value), access(value), by.clone()),
+            given_access: Slot::new("access", access(value), access(value), by),
             net: Slot::new("net", NetMode::None, NetMode::None, By::Default),
             backend: Slot::new("backend", None, "the strongest there is", By::Default),
             limits: limits.to_vec(),
@@ -74,8 +77,8 @@ impl<'a> State<'a> {
     /// One part of the stack.
     pub(super) fn apply(&mut self, step: &Step<'_>) {
         let body = &step.section.body;
-        // Before its own `access`: "read everything, write this" gives no more than there was.
-        self.roots.apply(step, &self.access, &mut self.report);
+        let own = body.access.as_ref().map(|given| own_access(step, given));
+        self.roots.apply(step, &self.given_access, own, &mut self.report);
         self.apply_words(step, body);
         for (limit, slot) in &mut self.limits {
             if let Some(At { value, span }) = body.limits.as_ref().and_then(|table| limit.in_table(table)) {
@@ -94,9 +97,8 @@ impl<'a> State<'a> {
         if let Some(given) = &body.approval {
             self.approval.offer(word(step, "approval", given), step.standing, report);
         }
-        if let Some(At { value, span }) = &body.access {
-            let given = At { value: Access::from(*value), span: *span };
-            self.access.offer(word(step, "access", &given), step.standing, report);
+        if let Some(given) = &body.access {
+            self.access.offer(own_access(step, given), step.standing, report);
         }
         if let Some(given) = &body.net {
             self.net.offer(word(step, "net", given), step.standing, report);
@@ -149,8 +151,17 @@ impl<'a> State<'a> {
                 slot.choose(Slot::new(limit.key(), amount, shown, by), &mut self.report);
             }
         }
-        self.roots.apply_flags(&self.access, &mut self.report);
+        self.given_access = self.access.clone();
+        self.roots.apply_flags(&self.given_access, &mut self.report);
         self.apply_floor_flag();
+    }
+
+    /// The profile that a part without authority asked for holds for all of them.
+    pub(super) fn hold_narrowed_profile(&mut self) {
+        self.hold(self.profile.value);
+        if self.access.value < self.given_access.value {
+            self.roots.cap_workspace(self.access.clone());
+        }
     }
 
     fn apply_net_flag(&mut self) {
@@ -193,12 +204,12 @@ impl<'a> State<'a> {
     }
 
     pub(super) fn finish(mut self, stack: &[Step<'_>], files: &[PolicyFile]) -> Result<Effective, PolicyError> {
-        self.hold(self.profile.value);
         let (floor, floor_settings) = self.floor();
         let merged = merge::rules(stack, files, (self.flags, self.net.value), &mut self.report);
-        let mut settings = self.settings();
+        let (mut settings, limits) = (self.settings(), self.limits());
         settings.extend(floor_settings);
-        settings.extend(self.roots.settings());
+        let (roots, root_settings) = self.roots.finish(&self.given_access);
+        settings.extend(root_settings);
         settings.extend(merged.settings);
         let policy = Policy {
             profile: self.profile.value,
@@ -208,13 +219,13 @@ impl<'a> State<'a> {
             danger: self.flags.danger,
             net: self.net.value,
             backend: self.backend.value,
-            limits: self.limits(),
+            limits,
             floor,
             home: self.flags.home.clone(),
             rules: merged.rules,
         };
         self.report.problems.finish()?;
-        Ok(Effective { policy, roots: self.roots.finish(), settings, requests: self.report.requests })
+        Ok(Effective { policy, roots, settings, requests: self.report.requests })
     }
 
     fn limits(&self) -> Limits {
@@ -298,6 +309,10 @@ fn narrowed(mut profile: Slot<Profile>, stack: &[Step<'_>], report: &mut Report)
         }
     }
     profile
+}
+
+fn own_access(step: &Step<'_>, given: &At<OwnAccess>) -> Slot<Access> {
+    word(step, "access", &At { value: Access::from(given.value), span: given.span })
 }
 
 fn word<T: Knob + std::fmt::Display>(step: &Step<'_>, key: &'static str, given: &At<T>) -> Slot<T> {

@@ -226,6 +226,8 @@ fn roots_are_what_they_lead_to() {
     assert_eq!(found.roots, expected, "all that was writable before is");
     let again = [workspace("access = \"read\"").unwrap(), session("[[root]]\npath = \"out\"\naccess = \"write\"").unwrap()];
     assert_eq!(wrong(&flags(), &again).len(), 1, "what one file closed the next does not open");
+    let other = [workspace("access = \"read\"\n[[root]]\npath = \"out\"\naccess = \"write\"").unwrap(), session("access = \"read\"").unwrap()];
+    assert_eq!(ok(&flags(), &other).roots, [root("/home/ann/web/out", Access::Read)], "and what the next closes it does not keep");
 }
 
 #[test]
