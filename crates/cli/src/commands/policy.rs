@@ -6,11 +6,12 @@ mod test;
 
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::policy::SCHEMA;
-
 use crate::args::PolicyCommand;
 use crate::commands::check;
 use crate::output::say;
+
+/// A test of authz compares it with the types that read policy files.
+const SCHEMA: &str = include_str!("../../../../schema/policy.schema.json");
 
 pub(crate) fn run(command: PolicyCommand) -> ExitCode {
     let done = match command {
