@@ -59,8 +59,10 @@ fn considered(check: &Check, detail: Detail) -> Result<ExitCode, ExitCode> {
 /// Every part that is not allowed has a fix of its own; the tree ends with that of the part that decides.
 fn what_would_change(judgement: &Judgement) {
     let open = judgement.parts().iter().filter(|part| part.decision != Decision::Allow);
-    let fixes: Vec<(&str, &str)> =
-        open.filter_map(|part| Some((part.subject.as_str(), part.fix.as_deref()?))).take(MOST_FIXES).collect();
+    let fixes: Vec<(&str, &str)> = open
+        .filter_map(|part| Some((part.subject.as_str(), part.fix.as_deref()?)))
+        .take(MOST_FIXES)
+        .collect();
     if fixes.len() > 1 {
         say!("\nwhat would change each part:");
     }
