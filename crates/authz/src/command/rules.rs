@@ -142,7 +142,8 @@ impl CommandRules {
             }
         }
         let names = line.names();
-        let closed = self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
+        let closed =
+            self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
         for closed in closed {
             let name = format!("restriction.{}", closed.program);
             if !found.allow.iter().any(|ruling| *ruling.name == name) {
@@ -248,11 +249,18 @@ impl<'r> Ruling<'r> {
     fn manifest(manifest: &'r Manifest, line: &Line<'_>) -> Self {
         let Standing { decision, reason, pattern } = manifest.judge(line.args);
         let name = format!("manifest.{}", manifest.cli).into();
-        Self { decision, name, reason, source: &manifest.source, pattern: pattern.map(std::borrow::Cow::Owned) }
+        Self {
+            decision,
+            name,
+            reason,
+            source: &manifest.source,
+            pattern: pattern.map(std::borrow::Cow::Owned),
+        }
     }
 
     pub(super) fn part(self, part: Part) -> Part {
-        let part = Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
+        let part =
+            Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
         match self.decision {
             Decision::Allow => part,
             Decision::Ask => part.ask(Risk::Medium, "say yes to this one, or change the rule"),
