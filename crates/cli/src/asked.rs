@@ -20,6 +20,8 @@ pub(crate) struct Governed {
     pub(crate) files: Vec<PolicyFile>,
     pub(crate) flags: Flags,
     pub(crate) cwd: PathBuf,
+    /// Where "always here" is stored.
+    operator_file: PathBuf,
     /// As it was asked for; whether it can be a workspace is judged later.
     workspace: PathBuf,
 }
@@ -30,6 +32,7 @@ impl Governed {
             workspace: self.workspace.clone(),
             policy: self.effective.policy.clone(),
             roots: self.effective.roots.clone(),
+            operator_file: Some(self.operator_file.clone()),
         }
     }
 }
@@ -67,7 +70,14 @@ pub(crate) fn governed(
     };
     let files = files(place, setup, &flags).map_err(Ungoverned::Failed)?;
     match effective(&flags, &files, &|path| real(path)) {
-        Ok(effective) => Ok(Governed { effective, files, flags, cwd, workspace }),
+        Ok(effective) => Ok(Governed {
+            effective,
+            files,
+            flags,
+            cwd,
+            operator_file: place.policy.clone().unwrap_or_else(|| setup.config_dir.join("config.toml")),
+            workspace,
+        }),
         Err(error) => Err(Ungoverned::Refused(beyond(&error))),
     }
 }
@@ -87,13 +97,13 @@ fn files(place: &Place, setup: &Setup, flags: &Flags) -> Result<Vec<PolicyFile>,
 
 /// Asking for more than the files give is answered with no, like any other action.
 fn beyond(error: &PolicyError) -> Refusal {
-    let first = error.problems().first();
+    let messages: Vec<&str> = error.problems().iter().map(|problem| problem.message.as_str()).collect();
     Refusal {
         code: RefusalCode::Profile,
         layer: Layer::Operator,
         rule: "policy.ceiling".to_owned(),
-        message: error.to_string(),
-        hint: first.and_then(|problem| problem.fix.clone()),
+        message: messages.join("; "),
+        hint: error.problems().iter().find_map(|problem| problem.fix.clone()),
     }
 }
 

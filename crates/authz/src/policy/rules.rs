@@ -1,7 +1,6 @@
 //! From the entries of a file to the rules that the engines know. The only place that knows both.
 
 mod commands;
-mod manifest;
 mod network;
 mod paths;
 mod seen;
@@ -15,7 +14,6 @@ use super::format::Body;
 use super::problem::Problems;
 use super::read::{Head, Reading};
 use super::text::{At, Span};
-use crate::command::CommandRule;
 use crate::env::EnvRule;
 use crate::hosts::HostEntry;
 use crate::judgement::RuleSource;
@@ -23,10 +21,12 @@ use crate::path_rules::PathRule;
 use crate::tools::ToolRule;
 use seen::Seen;
 
+pub(super) use commands::CommandSet;
+
 /// The rules of one part of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RuleSet {
-    pub(super) commands: Vec<CommandRule>,
+    pub(super) commands: CommandSet,
     pub(super) paths: Vec<PathRule>,
     pub(super) tools: Vec<ToolRule>,
     pub(super) env: Vec<EnvRule>,
@@ -101,9 +101,7 @@ impl Converting<'_, '_> {
     /// Whether this part of a file may open anything. Where it may not the attempt is a problem.
     fn may_open(&mut self, key: &str, span: Span) -> bool {
         let (who, fix) = match (self.place, self.role) {
-            (Place::Agent(_), _) => {
-                ("a part for an agent", "write it at the top of the file, for every agent")
-            }
+            (Place::Agent(_), _) => ("a part for an agent", "write it at the top of the file, for every agent"),
             (Place::Whole, Role::Session) => ("a session file", "write it in a file of the operator"),
             (Place::Whole, Role::Operator | Role::Workspace) => return true,
         };

@@ -127,7 +127,6 @@ fn words(rule: &CommandRule) -> Result<&[String], WriteError> {
     match &rule.pattern {
         CommandPattern::Words(words) | CommandPattern::Exact(words) if !words.is_empty() => Ok(words),
         CommandPattern::Words(_) | CommandPattern::Exact(_) => Err(WriteError::Unwritable(String::new())),
-        CommandPattern::Unlisted { program, .. } => Err(WriteError::Unwritable(program.clone())),
     }
 }
 

@@ -21,22 +21,52 @@ use crate::output::say;
 const ASK: u8 = 10;
 const DENY: u8 = 11;
 
+/// More would not be read.
+const MOST_FIXES: usize = 50;
+
 pub(crate) fn run(check: Check) -> ExitCode {
-    considered(check).unwrap_or_else(|code| code)
+    considered(&check, Detail::Answer).unwrap_or_else(|code| code)
 }
 
-fn considered(check: Check) -> Result<ExitCode, ExitCode> {
+/// The same with what could be stored about it.
+pub(crate) fn explain(check: Check) -> ExitCode {
+    considered(&check, Detail::Everything).unwrap_or_else(|code| code)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Answer,
+    Everything,
+}
+
+fn considered(check: &Check, detail: Detail) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
     let setup: Setup =
         host::setup(&environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;
-    let judged = judge(&check, &environment, &setup)?;
+    let judged = judge(check, &environment, &setup)?;
     if check.json {
         print_json(&explain::json(judged.as_ref()));
     } else {
         let style = Style::of(&environment.all, &std::io::stdout());
         say!("{}", explain::tree(judged.as_ref(), style).trim_end());
     }
+    if let (Detail::Everything, false, Ok(judgement)) = (detail, check.json, &judged) {
+        what_would_change(judgement);
+    }
     Ok(exit_code(judged.as_ref()))
+}
+
+/// Every part that is not allowed has a fix of its own; the tree ends with that of the part that decides.
+fn what_would_change(judgement: &Judgement) {
+    let open = judgement.parts().iter().filter(|part| part.decision != Decision::Allow);
+    let fixes: Vec<(&str, &str)> =
+        open.filter_map(|part| Some((part.subject.as_str(), part.fix.as_deref()?))).take(MOST_FIXES).collect();
+    if fixes.len() > 1 {
+        say!("\nwhat would change each part:");
+    }
+    for (subject, fix) in fixes.iter().filter(|_| fixes.len() > 1) {
+        say!("  {}: {}", Bytes::from(*subject).display(), Bytes::from(*fix).display());
+    }
 }
 
 pub(crate) fn exit_code(judged: Result<&Judgement, &Refusal>) -> ExitCode {

@@ -10,7 +10,7 @@ use super::super::problem::Problem;
 use super::super::rules::RuleSet;
 use super::slot::Report;
 use super::{Flags, Place, Setting, Standing, Step};
-use crate::command::{CommandPattern, CommandRule, CommandRules};
+use crate::command::{CommandPattern, CommandRule, CommandRules, Manifest, Restriction};
 use crate::env::{EnvEffect, EnvRule, EnvRules};
 use crate::hosts::{HostEntry, HostRules};
 use crate::judgement::RuleSource;
@@ -36,6 +36,11 @@ trait Rule: Clone {
         self.decision() == Decision::Allow
     }
 
+    /// Whether it closes something as well.
+    fn narrows(&self) -> bool {
+        self.decision() != Decision::Allow
+    }
+
     fn at_layer(&self, layer: Layer) -> Self {
         let mut rule = self.clone();
         rule.source_mut().layer = layer;
@@ -57,7 +62,9 @@ pub(super) fn rules(
     let all: Vec<&Step<'_>> = stack.iter().collect();
     // Rules about tools know their agent, and are taken from all files at once.
     let for_everybody: Vec<&Step<'_>> = stack.iter().filter(|step| step.place == Place::Whole).collect();
-    let commands = collected(&all, |rules| &rules.commands, report);
+    let commands = collected(&all, |rules| &rules.commands.rules, report);
+    let restrictions = collected(&all, |rules| &rules.commands.restrictions, report);
+    let manifests = collected(&all, |rules| &rules.commands.manifests, report);
     let paths = ordered(stack, report);
     let env = collected(&all, |rules| &rules.env, report);
     let mut tools = collected(&for_everybody, |rules| &rules.tools, report);
@@ -68,6 +75,8 @@ pub(super) fn rules(
     check_held(net, &hosts, report);
     let mut settings = Vec::new();
     settings.extend(commands.iter().map(Rule::setting));
+    settings.extend(restrictions.iter().map(Rule::setting));
+    settings.extend(manifests.iter().map(Rule::setting));
     settings.extend(paths.iter().map(Rule::setting));
     settings.extend(env.iter().map(Rule::setting));
     settings.extend(tools.iter().map(Rule::setting));
@@ -77,13 +86,29 @@ pub(super) fn rules(
         PathRules::default()
     });
     let rules = Rules {
-        commands: CommandRules::new(commands),
+        commands: command_rules(commands, restrictions, manifests, report),
         paths,
         env: EnvRules::new(env),
         hosts: HostRules::new(hosts),
         tools: ToolRules::new(tools),
     };
     Merged { rules, settings }
+}
+
+/// Each was checked when its file was read.
+fn command_rules(
+    rules: Vec<CommandRule>,
+    restrictions: Vec<Restriction>,
+    manifests: Vec<Manifest>,
+    report: &mut Report,
+) -> CommandRules {
+    let mut all = CommandRules::default();
+    let mut wrong: Vec<String> = Vec::new();
+    wrong.extend(rules.into_iter().filter_map(|rule| all.add(rule).err()).map(|error| error.to_string()));
+    wrong.extend(restrictions.into_iter().filter_map(|rule| all.restrict(rule).err()).map(|error| error.to_string()));
+    wrong.extend(manifests.into_iter().filter_map(|rule| all.manifest(rule).err()).map(|error| error.to_string()));
+    wrong.into_iter().for_each(|error| report.problems.add(Problem::new(error)));
+    all
 }
 
 /// Rules whose order means nothing.
@@ -100,7 +125,7 @@ fn collected<R: Rule>(stack: &[&Step<'_>], of: fn(&RuleSet) -> &Vec<R>, report: 
             if rule.opens(&opened) {
                 ask_for(rule, report);
             }
-            if rule.decision() != Decision::Allow {
+            if rule.narrows() {
                 rules.push(rule.clone());
             }
         }
@@ -147,14 +172,7 @@ fn tools_of_agents(files: &[PolicyFile]) -> impl Iterator<Item = ToolRule> {
 
 fn allowed_by_flag(host: &HostRule) -> HostEntry {
     let source = RuleSource { layer: Layer::Flags, origin: None, reason: None };
-    HostEntry {
-        decision: Decision::Allow,
-        host: host.clone(),
-        scheme: None,
-        methods: None,
-        path_prefix: None,
-        source,
-    }
+    HostEntry { decision: Decision::Allow, host: host.clone(), scheme: None, methods: None, path_prefix: None, source }
 }
 
 fn check_host_flags(flags: &Flags, hosts: &[HostEntry], report: &mut Report) {
@@ -199,6 +217,7 @@ fn check_held(net: NetMode, hosts: &[HostEntry], report: &mut Report) {
     }
 }
 
+
 impl Rule for CommandRule {
     fn decision(&self) -> Decision {
         self.decision
@@ -221,10 +240,62 @@ impl Rule for CommandRule {
         match &self.pattern {
             CommandPattern::Words(words) => format!("{}{here}", words.join(" ")),
             CommandPattern::Exact(words) => format!("{} and nothing more{here}", words.join(" ")),
-            CommandPattern::Unlisted { program, .. } => {
-                format!("{program} with anything that is not allowed{here}")
-            }
         }
+    }
+}
+
+/// What it lists is opened, and the rest of the program closed.
+impl Rule for Restriction {
+    fn decision(&self) -> Decision {
+        Decision::Allow
+    }
+
+    fn source(&self) -> &RuleSource {
+        &self.source
+    }
+
+    fn source_mut(&mut self) -> &mut RuleSource {
+        &mut self.source
+    }
+
+    fn key(&self) -> String {
+        "command.program".to_owned()
+    }
+
+    fn value(&self) -> String {
+        let allowed = self.allowed.as_ref().map(|list| format!(": {}", list.join(", "))).unwrap_or_default();
+        let blocked = if self.blocked.is_empty() { String::new() } else { format!("; never {}", self.blocked.join(", ")) };
+        format!("{}{allowed}{blocked}", self.program)
+    }
+
+    fn narrows(&self) -> bool {
+        self.allowed.is_some() || !self.blocked.is_empty()
+    }
+}
+
+impl Rule for Manifest {
+    fn decision(&self) -> Decision {
+        Decision::Allow
+    }
+
+    fn source(&self) -> &RuleSource {
+        &self.source
+    }
+
+    fn source_mut(&mut self) -> &mut RuleSource {
+        &mut self.source
+    }
+
+    fn key(&self) -> String {
+        "command.manifest".to_owned()
+    }
+
+    fn value(&self) -> String {
+        self.cli.clone()
+    }
+
+    fn narrows(&self) -> bool {
+        true
     }
 }
 
@@ -246,11 +317,7 @@ impl Rule for PathRule {
     }
 
     fn value(&self) -> String {
-        let but = if self.except.is_empty() {
-            String::new()
-        } else {
-            format!(" except {}", self.except.join(", "))
-        };
+        let but = if self.except.is_empty() { String::new() } else { format!(" except {}", self.except.join(", ")) };
         let writing = if self.operation == Operation::Write { " (writing)" } else { "" };
         format!("{}{but}{writing}", self.patterns.join(", "))
     }

@@ -36,11 +36,7 @@ impl<'a> Roots<'a> {
             let exceeds = offer.access.value > around.map_or(Access::None, |held| held.value);
             if step.standing != Standing::Authority && exceeds {
                 let limit = around.map_or("what there is".to_owned(), |held| held.named());
-                let what = format!(
-                    "root `{}` ({})",
-                    Bytes::from(offer.path.as_path()).display(),
-                    offer.access.shown
-                );
+                let what = format!("root `{}` ({})", Bytes::from(offer.path.as_path()).display(), offer.access.shown);
                 report.excess(&what, &offer.access.by, &limit, step.standing);
             } else {
                 granted.push(offer);
@@ -66,8 +62,7 @@ impl<'a> Roots<'a> {
             return refuse("this root is the workspace itself".to_owned(), "write `access`, not a root");
         }
         if let Some(store) = self.sensitive(&expanded).or_else(|| self.sensitive(&resolved)) {
-            let message =
-                format!("root `{}` is in the sensitive root `{}`", path.value, Bytes::from(store).display());
+            let message = format!("root `{}` is in the sensitive root `{}`", path.value, Bytes::from(store).display());
             return refuse(message, "name another directory; no file opens a credential store");
         }
         Some(Held { path: resolved, access: Slot::new("root", access.value, access.value, by) })
@@ -82,10 +77,7 @@ impl<'a> Roots<'a> {
         for root in &self.flags.roots {
             let path = root.path.as_path();
             let by = By::Flag(format!("--{} {}", root.access, root.path.display()));
-            let mut access = self
-                .around(path, workspace)
-                .cloned()
-                .unwrap_or_else(|| Slot::new("root", Access::None, Access::None, By::Default));
+            let mut access = self.around(path, workspace).cloned().unwrap_or_else(|| Slot::new("root", Access::None, Access::None, By::Default));
             access.choose(Slot::new("root", root.access, root.access, by), report);
             self.hold(Held { path: path.to_owned(), access });
         }
@@ -95,9 +87,7 @@ impl<'a> Roots<'a> {
     fn around<'s>(&'s self, path: &Path, workspace: &'s Slot<Access>) -> Option<&'s Slot<Access>> {
         let held = self.held.iter().map(|held| (held.path.as_path(), &held.access));
         let all = held.chain([(self.flags.workspace.as_path(), workspace)]);
-        all.filter(|(root, _)| path.starts_with(root))
-            .max_by_key(|(root, _)| root.as_os_str().len())
-            .map(|(_, access)| access)
+        all.filter(|(root, _)| path.starts_with(root)).max_by_key(|(root, _)| root.as_os_str().len()).map(|(_, access)| access)
     }
 
     fn hold(&mut self, root: Held) {

@@ -2,18 +2,26 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::Decision;
+use ringfence_types::{Bytes, Decision, Layer};
+use serde::Deserialize;
 
 use super::super::file::{named_file, unreadable};
 use super::super::format::{CommandTable, Commands};
 use super::super::read::{Many, shorten};
-use super::super::text::{At, Span, sha256};
+use super::super::text::{At, MAX_BYTES, Span, sha256};
 use super::super::words::split;
-use super::manifest::Manifest;
 use super::paths::examples;
 use super::{Converting, Seen, decision};
-use crate::command::{CommandPattern, CommandRule};
+use crate::command::{CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, Restriction};
 use crate::judgement::RuleSource;
+
+/// What one part of a file says about commands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::policy) struct CommandSet {
+    pub(in crate::policy) rules: Vec<CommandRule>,
+    pub(in crate::policy) restrictions: Vec<Restriction>,
+    pub(in crate::policy) manifests: Vec<Manifest>,
+}
 
 /// What an entry is about.
 enum Kind<'t> {
@@ -32,19 +40,16 @@ impl Kind<'_> {
 }
 
 impl Converting<'_, '_> {
-    pub(super) fn commands(&mut self, tables: &[CommandTable]) -> Vec<CommandRule> {
+    pub(super) fn commands(&mut self, tables: &[CommandTable]) -> CommandSet {
         let mut seen = Seen::default();
-        let mut rules = Vec::new();
+        let mut set = CommandSet::default();
         for table in tables {
-            if let Some(made) = self.command(table, &mut seen) {
-                self.command_examples(table, &made);
-                rules.extend(made);
-            }
+            self.command(table, &mut seen, &mut set);
         }
-        rules
+        set
     }
 
-    fn command(&mut self, table: &CommandTable, seen: &mut Seen) -> Option<Vec<CommandRule>> {
+    fn command(&mut self, table: &CommandTable, seen: &mut Seen, set: &mut CommandSet) -> Option<()> {
         let (deny, ask) = (table.deny.as_ref().map(Kind::Listed), table.ask.as_ref().map(Kind::Listed));
         let allow = table.allow.as_ref().map(Kind::Listed);
         let program = table.program.as_ref().map(Kind::Program);
@@ -57,55 +62,58 @@ impl Converting<'_, '_> {
             ("manifest", manifest.as_ref()),
         ];
         let (key, kind) = self.one("rule about commands", table.head, kinds)?;
-        if !matches!(key, "deny" | "ask") && !self.may_open(key, kind.span()) {
+        let opens = !matches!(key, "deny" | "ask");
+        if opens && !self.may_open(key, kind.span()) || !self.keys_belong(kind, table) {
             return None;
         }
-        if !self.keys_belong(kind, table) {
-            return None;
+        match kind {
+            Kind::Listed(commands) => {
+                let rules = self.listed(key, commands, table, seen)?;
+                self.command_examples(table, |words| rules.iter().any(|rule| rule.matches(words)));
+                set.rules.extend(rules);
+            }
+            Kind::Program(program) => {
+                let restriction = self.restriction(program, table, seen)?;
+                let mut alone = CommandRules::default();
+                let heard = RuleSource { layer: Layer::Operator, ..restriction.source.clone() };
+                if let Err(error) = alone.restrict(Restriction { source: heard, ..restriction.clone() }) {
+                    self.split_problem(program, &error.to_string(), "write its name alone");
+                    return None;
+                }
+                self.command_examples(table, |words| alone.decision_alone(words) == Some(Decision::Allow));
+                set.restrictions.push(restriction);
+            }
+            Kind::Manifest(file) => {
+                let manifest = self.manifest(file, table, seen)?;
+                let mut alone = CommandRules::default();
+                let heard = RuleSource { layer: Layer::Operator, ..manifest.source.clone() };
+                if let Err(error) = alone.manifest(Manifest { source: heard, ..manifest.clone() }) {
+                    self.split_problem(file, &error.to_string(), AGAIN);
+                    return None;
+                }
+                self.command_examples(table, |words| alone.decision_alone(words) == Some(Decision::Allow));
+                set.manifests.push(manifest);
+            }
         }
-        let here = match &table.here {
-            Some(here) => Some(self.here(here)?),
-            None => None,
-        };
-        let mut rules = match kind {
-            Kind::Listed(commands) => self.listed(key, commands, table, seen),
-            Kind::Program(program) => self.program(program, table, seen)?,
-            Kind::Manifest(file) => self.manifest(file, table, seen)?,
-        };
-        rules.iter_mut().for_each(|rule| rule.here.clone_from(&here));
-        Some(rules)
+        Some(())
     }
 
     /// Keys of one kind of entry in another kind mean nothing.
     fn keys_belong(&mut self, kind: &Kind<'_>, table: &CommandTable) -> bool {
         let exact = table.exact.as_ref().map(|exact| ("exact", exact.span));
+        let here = table.here.as_ref().map(|here| ("here", here.span));
         let allowed = table.allowed.as_ref().map(|list| ("allowed", list.span));
         let blocked = table.blocked.as_ref().map(|list| ("blocked", list.span));
         let (stray, with) = match kind {
             Kind::Listed(_) => (allowed.or(blocked), "`program`"),
-            Kind::Program(_) => (exact, "`deny`, `ask` or `allow`"),
-            Kind::Manifest(_) => (exact.or(allowed).or(blocked), "`program`, `deny`, `ask` or `allow`"),
+            Kind::Program(_) => (exact.or(here), "`deny`, `ask` or `allow`"),
+            Kind::Manifest(_) => (exact.or(here).or(allowed).or(blocked), "`program`, `deny`, `ask` or `allow`"),
         };
         if let Some((key, span)) = stray {
-            self.problems.add(
-                span,
-                format!("`{key}` means nothing in this entry"),
-                format!("it belongs to an entry with {with}"),
-            );
+            let fix = format!("it belongs to an entry with {with}");
+            self.problems.add(span, format!("`{key}` means nothing in this entry"), fix);
         }
         stray.is_none()
-    }
-
-    fn here(&mut self, here: &At<String>) -> Option<PathBuf> {
-        let below = |component| matches!(component, Component::Normal(_) | Component::CurDir);
-        if Path::new(&here.value).components().all(below) {
-            return Some(
-                Path::new(&here.value).components().filter(|part| *part != Component::CurDir).collect(),
-            );
-        }
-        let message = format!("`{}` is not a directory of the workspace", shorten(&here.value));
-        self.problems.add(here.span, message, "name it relative to the workspace, without `..`");
-        None
     }
 
     fn listed(
@@ -114,156 +122,102 @@ impl Converting<'_, '_> {
         commands: &Commands,
         table: &CommandTable,
         seen: &mut Seen,
-    ) -> Vec<CommandRule> {
+    ) -> Option<Vec<CommandRule>> {
+        let here = match &table.here {
+            Some(here) => Some(self.here(here)?),
+            None => None,
+        };
         let exact = table.exact.as_ref().is_some_and(|exact| exact.value);
         let mut rules = Vec::new();
         for words in &commands.items {
-            if self.is_command(words) && self.is_new_command(key, words, table, seen) {
-                let pattern = if exact {
-                    CommandPattern::Exact(words.value.clone())
-                } else {
-                    CommandPattern::Words(words.value.clone())
-                };
-                rules.push(self.command_rule(pattern, decision(key), words.span, table));
+            let pattern = if exact { CommandPattern::Exact } else { CommandPattern::Words };
+            let pattern = pattern(words.value.clone());
+            if !self.is_command(words, &pattern) {
+                continue;
+            }
+            let what = format!("{:?} {exact} {here:?}", words.value);
+            if seen.add(key, what, &words.value.join(" "), words.span, self.problems) {
+                let source = self.source(words.span, table.reason.as_ref());
+                rules.push(CommandRule { pattern, decision: decision(key), here: here.clone(), source });
             }
         }
-        rules
+        Some(rules)
     }
 
-    fn is_command(&mut self, words: &At<Vec<String>>) -> bool {
-        let Some(program) = words.value.first() else { return false };
-        let odd = program.starts_with('-') || program.contains(char::is_whitespace);
-        if odd {
+    fn is_command(&mut self, words: &At<Vec<String>>, pattern: &CommandPattern) -> bool {
+        let program = words.value.first().map(String::as_str).unwrap_or_default();
+        if program.starts_with('-') || program.contains(char::is_whitespace) {
             let message = format!("`{}` is not the name of a program", shorten(program));
             self.problems.add(words.span, message, "write the program first, then its arguments");
+            return false;
         }
-        !odd
+        let checked = pattern.check();
+        if let Err(error) = &checked {
+            self.problems.add(words.span, error.to_string(), "write `exact = true` with all of its words, or leave them out");
+        }
+        checked.is_ok()
     }
 
-    fn is_new_command(
-        &mut self,
-        key: &'static str,
-        words: &At<Vec<String>>,
-        table: &CommandTable,
-        seen: &mut Seen,
-    ) -> bool {
-        let exact = table.exact.as_ref().is_some_and(|exact| exact.value);
-        let here = table.here.as_ref().map(|here| &here.value);
-        let what = format!("{:?} {exact} {here:?}", words.value);
-        seen.add(key, what, &words.value.join(" "), words.span, self.problems)
-    }
-
-    fn command_rule(
-        &self,
-        pattern: CommandPattern,
-        decision: Decision,
-        span: Span,
-        table: &CommandTable,
-    ) -> CommandRule {
-        CommandRule { pattern, decision, here: None, source: self.source(span, table.reason.as_ref()) }
+    fn here(&mut self, here: &At<String>) -> Option<PathBuf> {
+        let below = |component| matches!(component, Component::Normal(_) | Component::CurDir);
+        if Path::new(&here.value).components().all(below) {
+            return Some(Path::new(&here.value).components().filter(|part| *part != Component::CurDir).collect());
+        }
+        let message = format!("`{}` is not a directory of the workspace", shorten(&here.value));
+        self.problems.add(here.span, message, "name it relative to the workspace, without `..`");
+        None
     }
 
     /// S000-24: `allowed` is all that may run, `blocked` never runs, and without either everything may.
-    fn program(
-        &mut self,
-        program: &At<String>,
-        table: &CommandTable,
-        seen: &mut Seen,
-    ) -> Option<Vec<CommandRule>> {
-        let name = At { value: vec![program.value.clone()], span: program.span };
-        if !self.is_command(&name) || !self.is_new_command("program", &name, table, seen) {
+    fn restriction(&mut self, program: &At<String>, table: &CommandTable, seen: &mut Seen) -> Option<Restriction> {
+        let words = At { value: vec![program.value.clone()], span: program.span };
+        if !self.is_command(&words, &CommandPattern::Words(words.value.clone())) {
             return None;
         }
-        let blocked = self.subcommands(&program.value, table.blocked.as_ref());
-        let mut rules: Vec<CommandRule> = blocked
-            .into_iter()
-            .map(|words| {
-                self.command_rule(CommandPattern::Words(words.value), Decision::Deny, words.span, table)
-            })
-            .collect();
-        if table.allowed.is_none() {
-            rules.push(self.command_rule(
-                CommandPattern::Words(name.value),
-                Decision::Allow,
-                program.span,
-                table,
-            ));
-            return Some(rules);
-        }
-        let allowed = self.subcommands(&program.value, table.allowed.as_ref());
-        let listed: Vec<CommandPattern> =
-            allowed.iter().map(|words| CommandPattern::Words(words.value.clone())).collect();
-        rules.extend(allowed.into_iter().map(|words| {
-            self.command_rule(CommandPattern::Words(words.value), Decision::Allow, words.span, table)
-        }));
-        rules.push(self.otherwise_denied(program, listed, table));
-        Some(rules)
-    }
-
-    /// `push --force` of `git` as `git push --force`.
-    fn subcommands(&mut self, program: &str, list: Option<&Many<String>>) -> Vec<At<Vec<String>>> {
-        let mut found = Vec::new();
-        for text in list.iter().flat_map(|list| &list.items) {
-            match split(&text.value) {
-                Ok(words) => {
-                    let words = std::iter::once(program.to_owned()).chain(words).collect();
-                    found.push(At { value: words, span: text.span });
-                }
-                Err(error) => self.problems.add(text.span, error.to_string(), error.fix()),
-            }
-        }
-        found
-    }
-
-    fn otherwise_denied(
-        &self,
-        program: &At<String>,
-        listed: Vec<CommandPattern>,
-        table: &CommandTable,
-    ) -> CommandRule {
-        let pattern = CommandPattern::Unlisted { program: program.value.clone(), listed };
-        self.command_rule(pattern, Decision::Deny, program.span, table)
-    }
-
-    /// What a manifest does not name is denied. A command that has others below it runs only without further words: the
-    /// next one could be a command that was left out on purpose.
-    fn manifest(
-        &mut self,
-        file: &At<String>,
-        table: &CommandTable,
-        seen: &mut Seen,
-    ) -> Option<Vec<CommandRule>> {
-        let manifest = self.load_manifest(file)?;
-        let program = At { value: manifest.cli.clone(), span: file.span };
-        let name = At { value: vec![program.value.clone()], span: file.span };
-        if !self.is_new_command("program", &name, table, seen) {
+        if !seen.add("program", format!("program {}", program.value), &program.value, program.span, self.problems) {
             return None;
         }
-        let pattern = |path: &str| {
-            let words =
-                std::iter::once(program.value.as_str()).chain(path.split(' ')).map(str::to_owned).collect();
-            if manifest.is_group(path) { CommandPattern::Exact(words) } else { CommandPattern::Words(words) }
+        let blocked = match &table.blocked {
+            Some(list) => self.subcommands(&program.value, list)?,
+            None => Vec::new(),
         };
-        let mut rules = Vec::new();
-        let mut listed = Vec::new();
-        for command in &manifest.commands {
-            let found = pattern(&command.path);
-            if command.agent_allowed {
-                listed.push(found.clone());
-                rules.push(self.command_rule(found, Decision::Allow, file.span, table));
-            } else if !command.reason.is_empty() {
-                let rule = self.command_rule(found, Decision::Deny, file.span, table);
-                rules.push(CommandRule {
-                    source: RuleSource { reason: Some(command.reason.clone()), ..rule.source },
-                    ..rule
-                });
-            }
+        let allowed = match &table.allowed {
+            Some(list) => Some(self.subcommands(&program.value, list)?),
+            None => None,
+        };
+        let both = allowed.iter().flatten().find(|allowed| blocked.contains(allowed));
+        if let (Some(both), Some(list)) = (both, &table.blocked) {
+            self.problems.add(list.span, format!("`{}` is allowed and blocked", shorten(both)), "keep one of them");
+            return None;
         }
-        rules.push(self.otherwise_denied(&program, listed, table));
-        Some(rules)
+        let source = self.source(program.span, table.reason.as_ref());
+        Some(Restriction { program: program.value.clone(), allowed, blocked, source })
     }
 
-    fn load_manifest(&mut self, file: &At<String>) -> Option<Manifest> {
+    /// Subcommands as plain words: `push --force`.
+    fn subcommands(&mut self, program: &str, list: &Many<String>) -> Option<Vec<String>> {
+        let mut found = Vec::new();
+        for text in &list.items {
+            let words = match split(&text.value) {
+                Ok(words) => words,
+                Err(error) => {
+                    self.problems.add(text.span, error.to_string(), error.fix());
+                    continue;
+                }
+            };
+            let pattern = CommandPattern::Words(std::iter::once(program.to_owned()).chain(words.iter().cloned()).collect());
+            let spaced = words.iter().any(|word| word.contains(char::is_whitespace));
+            if spaced || pattern.check().is_err() {
+                let message = format!("`{}` is not a subcommand", shorten(&text.value));
+                self.problems.add(text.span, message, "write its name, and options where they matter");
+            } else {
+                found.push(words.join(" "));
+            }
+        }
+        (found.len() == list.items.len()).then_some(found)
+    }
+
+    fn manifest(&mut self, file: &At<String>, table: &CommandTable, seen: &mut Seen) -> Option<Manifest> {
         let path = named_file(self.role, file, self.problems)?;
         let bytes = match (self.loader)(&path) {
             Ok(bytes) => bytes,
@@ -273,55 +227,55 @@ impl Converting<'_, '_> {
             }
         };
         self.digests.push(sha256(&bytes));
-        match Manifest::parse(&bytes) {
-            Ok(manifest) => Some(manifest),
-            Err(error) => {
-                self.problems.add(
-                    file.span,
-                    error.to_string(),
-                    "save the output of the program's `__manifest` again",
-                );
-                None
-            }
+        if bytes.len() > MAX_BYTES {
+            self.problems.add(file.span, format!("the manifest has {} bytes", bytes.len()), format!("the most is {MAX_BYTES}"));
+            return None;
         }
+        let saved: Saved = match serde_json::from_slice(&bytes) {
+            Ok(saved) => saved,
+            Err(error) => {
+                self.problems.add(file.span, format!("the manifest is not readable: {error}"), AGAIN);
+                return None;
+            }
+        };
+        let program = At { value: vec![saved.cli.clone()], span: file.span };
+        if !self.is_command(&program, &CommandPattern::Words(program.value.clone())) {
+            return None;
+        }
+        let what = format!("program {}", saved.cli);
+        if !seen.add("program", what, &saved.cli, file.span, self.problems) {
+            return None;
+        }
+        let source = self.source(file.span, table.reason.as_ref());
+        Some(Manifest { version: saved.version, cli: saved.cli, commands: saved.commands, source })
     }
 
-    /// Of a list: what it matches. Of a program: what it lets run.
-    fn command_examples(&mut self, table: &CommandTable, rules: &[CommandRule]) {
+    /// Of a list: what it matches. Of a program or a manifest: what it lets run.
+    fn command_examples(&mut self, table: &CommandTable, speaks: impl Fn(&[Bytes]) -> bool) {
         for (key, list, expected) in examples(table.examples.as_ref(), table.counterexamples.as_ref()) {
             for example in &list.items {
-                match split(&example.value) {
-                    Ok(words) if speaks(rules, &words) == expected => {}
-                    Ok(_) => self.wrong_example(key, example),
-                    Err(error) => self.problems.add(example.span, error.to_string(), error.fix()),
+                let words = match split(&example.value) {
+                    Ok(words) => words,
+                    Err(error) => {
+                        self.problems.add(example.span, error.to_string(), error.fix());
+                        continue;
+                    }
+                };
+                let argv: Vec<Bytes> = words.iter().map(|word| Bytes::from(word.as_str())).collect();
+                if speaks(&argv) != expected {
+                    self.wrong_example(key, example);
                 }
             }
         }
     }
 }
 
-/// Whether the rules of one entry match (deny, ask, allow) or let run (program, manifest) a command.
-fn speaks(rules: &[CommandRule], words: &[String]) -> bool {
-    let restricted = rules.iter().any(|rule| matches!(rule.pattern, CommandPattern::Unlisted { .. }));
-    let mixed = rules.iter().any(|rule| rule.decision != Decision::Allow)
-        && rules.iter().any(|rule| rule.decision == Decision::Allow);
-    let found = rules.iter().filter(|rule| matches(&rule.pattern, words)).map(|rule| rule.decision).max();
-    if restricted || mixed { found == Some(Decision::Allow) } else { found.is_some() }
-}
+const AGAIN: &str = "save the output of the program's `__manifest` again";
 
-fn matches(pattern: &CommandPattern, words: &[String]) -> bool {
-    match pattern {
-        CommandPattern::Exact(exact) => exact == words,
-        CommandPattern::Words(pattern) => {
-            let option = |word: &&String| word.starts_with('-');
-            let operands = |list: &[String]| {
-                list.iter().filter(|word| !word.starts_with('-')).cloned().collect::<Vec<_>>()
-            };
-            operands(words).starts_with(&operands(pattern))
-                && pattern.iter().filter(option).all(|word| words.contains(word))
-        }
-        CommandPattern::Unlisted { program, listed } => {
-            words.first() == Some(program) && !listed.iter().any(|pattern| matches(pattern, words))
-        }
-    }
+/// A manifest as a program prints it.
+#[derive(Deserialize)]
+struct Saved {
+    version: u32,
+    cli: String,
+    commands: Vec<ManifestCommand>,
 }
