@@ -3,6 +3,7 @@
 //! A missed target is printed, never an error; a contender that cannot run is an error.
 
 mod arena;
+mod consent;
 mod inside;
 mod library;
 mod measure;
@@ -20,6 +21,7 @@ const GROUPS: &[Group] = &[
     Group { name: "start", run: start::run },
     Group { name: "library", run: library::run },
     Group { name: "inside", run: inside::run },
+    Group { name: "consent", run: consent::run },
 ];
 
 struct Group {

@@ -17,6 +17,7 @@ use crate::policy::{Policy, net_ceiling};
 use crate::refuse::{Refuse as _, refuse};
 use crate::scene::Scene;
 use crate::sensitive;
+use crate::suggest::{self, Candidate, Place};
 use call::{check_exec, judge_exec, judge_file};
 
 /// A call with the roots it may touch: what is judged, recorded and executed. The first root is the workspace.
@@ -63,11 +64,12 @@ pub struct Question {
 }
 
 /// How a question was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Once,
     Session,
-    AlwaysHere,
+    /// And the rules of this candidate are stored, one of [`Question::candidates`].
+    AlwaysHere(Candidate),
     Deny,
     /// Nobody could be asked.
     Unreachable,
@@ -86,12 +88,28 @@ impl Question {
         &self.judgement
     }
 
+    /// What "always here" could store, narrow first. Empty where the answer should be given again each time.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let workspace = self.permissions.roots.first().map(|root| root.path.as_path());
+        match (&self.action.call, workspace) {
+            (Call::Exec(exec), Some(workspace)) => {
+                suggest::candidates(&self.judgement, Place { workspace, cwd: exec.cwd.as_path() })
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The only way from a question to an effect.
     pub fn answered(self, answer: Answer) -> Result<Grant, Refusal> {
         let rule = match answer {
             Answer::Once => "approval.once",
             Answer::Session => "approval.session",
-            Answer::AlwaysHere => "approval.always-here",
+            Answer::AlwaysHere(candidate) if self.candidates().contains(&candidate) => "approval.always-here",
+            Answer::AlwaysHere(_) => {
+                return Err(
+                    self.refused("approval.not-offered", "the answer stores a rule that was not offered")
+                );
+            }
             Answer::Deny => return Err(self.refused("approval.denied", "the answer was no")),
             Answer::Unreachable => {
                 return Err(
@@ -140,6 +158,11 @@ impl Grant {
 
     pub fn layer(&self) -> Layer {
         self.layer
+    }
+
+    /// Whether a person said yes to it. Rules of that layer can only narrow.
+    pub fn is_approved(&self) -> bool {
+        self.layer == Layer::Call
     }
 
     pub fn permissions(&self) -> &Permissions {

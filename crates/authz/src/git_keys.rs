@@ -4,22 +4,25 @@
 //! checkout is a command of whoever made the checkout. Commands that are listed as harmless must be harmless there too.
 //! Three answers, each shown with real git by a test:
 //!
-//! - [`VARIABLES`] and [`SETTINGS`], put into the environment of every command in `listed` mode, override what has one
-//!   value: the file-system monitor, pagers, signature programs, transports, bare repositories that were planted.
+//! - [`VARIABLES`] and [`SETTINGS`], put into the environment of every command in `listed` mode that no person approved,
+//!   override what has one value: the file-system monitor, pagers, signature programs, transports, planted bare repositories.
 //! - What has a name of the attacker's choice (`diff.<name>.textconv`) cannot be overridden; [`runs_a_program`] finds it,
 //!   and the command is asked about. A submodule is a repository with settings of its own: git enters it when
 //!   `.gitmodules` (on disk, in the index or in the last commit) or an option says so, so whoever looks has to look
 //!   at the settings of every submodule in the index as well.
 //! - The rest is reached only by commands that are asked about in any case (`commit`, `fetch`, `rebase` …).
 //!
-//! WHY NOT `core.hooksPath=/dev/null`: it would silently skip the hooks of a `git commit` that a person approved, such as
-//! one that looks for secrets. Without optional locks no listed command writes an index, and so none runs a hook.
+//! WHY NOT `core.hooksPath=/dev/null`: it would silently skip the hooks of a `git commit` that a policy file lists, such as
+//! one that looks for secrets. The only hook that reading commands run is rare enough to be asked about: [`HOOKS`].
+//!
+//! WHY NOT `diff.autoRefreshIndex=false`, which keeps `git diff` from running that hook: it would show files as changed that
+//! were only touched.
 
 use ringfence_types::Bytes;
 
-/// Set for every command in `listed` mode.
+/// Set for every command in `listed` mode that no person approved.
 pub const VARIABLES: &[(&str, &str)] = &[
-    // No index is written as a side effect, and no `post-index-change` hook runs.
+    // What only looks takes no lock that somebody else waits for.
     ("GIT_OPTIONAL_LOCKS", "0"),
     // A partial clone fetches what is missing through programs that its configuration names.
     ("GIT_NO_LAZY_FETCH", "1"),
@@ -77,6 +80,10 @@ pub fn runs_a_program(key: &str, value: &str) -> bool {
     });
     found && !is_harmless(section, value.trim())
 }
+
+/// Hooks that a listed git command runs: `git diff` refreshes the index. They are in `core.hooksPath` where it is set (relative
+/// to the top of the work tree), else in `hooks` of the common git directory.
+pub const HOOKS: &[&str] = &["post-index-change"];
 
 /// Where a name of the attacker's choice, or a list, keeps the environment from overriding a setting.
 const FOUND: &[(&str, &[&str])] = &[

@@ -120,14 +120,14 @@ enum Mismatch {
 ///
 /// Network mode `full` is the network of the host without a filter: a command reaches everything there, so only rules
 /// that deny or ask and the metadata services of clouds are held against what Ringfence itself is asked to fetch.
-pub fn judge_url(policy: &Policy, url: &[u8], method: Option<&str>) -> Vec<Part> {
+pub fn judge_url(policy: &Policy, url: &[u8], method: Option<&str>) -> Part {
     let part = match Request::read(url, method) {
         Ok(request) => judge_request(policy, &request),
         Err(error) => Part::new(Aspect::Host, url::shown(url), error.rule())
             .because(error.to_string())
             .deny(Risk::High, error.fix()),
     };
-    vec![if policy.approval == ApprovalMode::Never { part.without_question() } else { part }]
+    if policy.approval == ApprovalMode::Never { part.without_question() } else { part }
 }
 
 fn judge_request(policy: &Policy, request: &Request) -> Part {

@@ -96,6 +96,8 @@ pub struct Part {
     pub risk: Risk,
     /// For a command: its arguments, where every one of them is known. Empty otherwise.
     pub argv: Vec<Bytes>,
+    /// For a command: the file that would be executed, where it was found.
+    pub program: Option<PathBuf>,
     /// For a path: its bytes, absolute.
     pub path: Option<Bytes>,
     /// How deep it is wrapped: 0 for what was asked, 1 for what a wrapper or a script in it runs, and so on.
@@ -116,6 +118,7 @@ impl Part {
             fix: None,
             risk: Risk::Low,
             argv: Vec::new(),
+            program: None,
             path: None,
             depth: 0,
         }
@@ -199,6 +202,11 @@ impl Judgement {
     /// Nothing judged is nothing allowed: without a part the answer is the one given.
     pub fn new(parts: Vec<Part>, otherwise: Part) -> Self {
         Self { parts: if parts.is_empty() { vec![otherwise] } else { parts } }
+    }
+
+    /// About something that has one part.
+    pub fn one(part: Part) -> Self {
+        Self { parts: vec![part] }
     }
 
     pub fn parts(&self) -> &[Part] {

@@ -15,6 +15,7 @@
 //! What the attacker controls here: every byte of the call. What the attacker does not control: the policy, the
 //! roots, and the facts about the workspace.
 
+pub mod cases;
 mod command;
 mod danger;
 mod decide;
@@ -27,16 +28,20 @@ pub mod hosts;
 mod judgement;
 mod path_rules;
 mod paths;
-mod policy;
+pub mod policy;
 pub mod protected;
 mod refuse;
 mod scene;
 pub mod sensitive;
 pub mod shell;
+mod suggest;
 pub mod tools;
 mod workspace;
 
-pub use command::{CommandPattern, CommandRule, CommandRules};
+pub use command::{
+    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError,
+    Restriction,
+};
 pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
 pub use decide::{
     Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, decide, judge,
@@ -46,4 +51,5 @@ pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource};
 pub use path_rules::{BuiltInRule, Operation, PathRule, PathRuleError, PathRules, Steering};
 pub use paths::Intent;
 pub use policy::{Policy, Rules};
+pub use suggest::{Candidate, Place, Scope, candidates};
 pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};

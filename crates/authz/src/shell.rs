@@ -3,6 +3,20 @@
 //! One conservative grammar: its answer must hold for bash, dash and zsh. Where they differ, or where the text is beyond
 //! this parser, the result has a [`Gap`], and a gap is never allowed. Nothing here fails: bad text is a script with a gap.
 
+mod expansion;
+mod grammar;
+mod here;
+mod keyword;
+mod pitfall;
+mod reader;
+mod redirection;
+mod simple;
+#[cfg(test)]
+mod tests;
+mod word;
+
+use reader::{Output, Reader};
+
 /// Every simple command of a script in every position, in the order of the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
@@ -88,6 +102,11 @@ pub struct Gap {
 
 /// Reads a script. Linear in time, bounded in depth, total.
 pub fn parse(text: &[u8]) -> Script {
-    let why = "not read yet";
-    Script { commands: Vec::new(), gaps: if text.is_empty() { Vec::new() } else { vec![Gap { at: 0, why }] } }
+    let mut output = Output::new(text);
+    if let Some(at) = text.iter().position(|byte| *byte == 0) {
+        output.gap(at, "a NUL byte");
+    }
+    // A stop has left its gap in the output: what was read until then stays.
+    let _ = Reader::new(text, &mut output).script();
+    output.script
 }

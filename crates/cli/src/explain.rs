@@ -50,7 +50,7 @@ impl Style {
         }
     }
 
-    fn decision(self, decision: Decision, text: &str) -> String {
+    pub(crate) fn decision(self, decision: Decision, text: &str) -> String {
         match decision {
             Decision::Allow => self.inked("32", text),
             Decision::Ask => self.inked("33", text),
@@ -60,6 +60,18 @@ impl Style {
 
     pub(crate) fn strong(self, text: &str) -> String {
         self.inked("1", text)
+    }
+
+    /// A terminal that does not read UTF-8 may take a byte inside a letter for a control character.
+    pub(crate) fn spelled(self, text: String) -> String {
+        if self.glyphs == Glyphs::Unicode || text.is_ascii() {
+            return text;
+        }
+        let mut out = String::with_capacity(text.len());
+        for c in text.chars() {
+            if c.is_ascii() { out.push(c) } else { out.extend(c.escape_unicode()) }
+        }
+        out
     }
 
     fn inked(self, code: &str, text: &str) -> String {
@@ -79,7 +91,7 @@ impl Style {
         }
     }
 
-    fn pick(self, unicode: &'static str, ascii: &'static str) -> &'static str {
+    pub(crate) fn pick(self, unicode: &'static str, ascii: &'static str) -> &'static str {
         match self.glyphs {
             Glyphs::Unicode => unicode,
             Glyphs::Ascii => ascii,
@@ -94,10 +106,10 @@ fn is_utf8(locale: &[u8]) -> bool {
 
 /// The decision, every part with its rule, and what would change it. A refusal is a no to the call as a whole.
 pub(crate) fn tree(judged: Result<&Judgement, &Refusal>, style: Style) -> String {
-    match judged {
+    style.spelled(match judged {
         Ok(judgement) => judgement_tree(judgement, style),
         Err(refusal) => refusal_tree(refusal, style),
-    }
+    })
 }
 
 fn judgement_tree(judgement: &Judgement, style: Style) -> String {
@@ -105,7 +117,8 @@ fn judgement_tree(judgement: &Judgement, style: Style) -> String {
     let decisive = judgement.decisive();
     let parts = judgement.parts();
     for (part, place) in parts.iter().zip(places(parts)).take(LISTED) {
-        let decides = decisive.is_some_and(|decisive| std::ptr::eq(decisive, part));
+        // Of one part there is nothing to tell apart.
+        let decides = parts.len() > 1 && decisive.is_some_and(|decisive| std::ptr::eq(decisive, part));
         push_part(&mut out, part, place, decides.then_some(style.pick("← decides", "<- decides")), style);
     }
     push_rest(&mut out, parts, decisive);
@@ -150,7 +163,7 @@ fn push_part(out: &mut String, part: &Part, place: Place, decides: Option<&str>,
 }
 
 /// By which rule, of which layer, written where, and why.
-fn basis(part: &Part) -> String {
+pub(crate) fn basis(part: &Part) -> String {
     let origin = part.origin.as_ref().map(|origin| format!(", {origin}")).unwrap_or_default();
     let mut text = format!("{} ({}{origin})", shown(&part.rule), layer_word(part.layer));
     if !part.reason.is_empty() {
@@ -241,7 +254,7 @@ fn levels(parts: &[Part]) -> Vec<usize> {
 }
 
 /// Escaped, on one line, and never shortened in silence.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let escaped = Bytes::from(text).display();
     let Some((end, _)) = escaped.char_indices().nth(SHOWN) else { return escaped };
     let (head, tail) = escaped.split_at(end);
@@ -304,6 +317,8 @@ struct Part1<'a> {
     fix: Option<&'a str>,
     /// The arguments of a command, where every one of them is known.
     argv: &'a [Bytes],
+    /// The file that would be executed, where it was found.
+    program: Option<Bytes>,
     depth: u8,
 }
 
@@ -363,6 +378,7 @@ fn part_json<'a>(part: &'a Part, decisive: Option<&Part>) -> Part1<'a> {
         reason: &part.reason,
         fix: part.fix.as_deref(),
         argv: &part.argv,
+        program: part.program.as_deref().map(Bytes::from),
         depth: part.depth,
     }
 }
@@ -422,14 +438,14 @@ mod tests {
         assert_eq!(
             text,
             "allow: no question is asked\n\
-             └─ ✓ command  ls -la  ← decides\n\
+             └─ ✓ command  ls -la\n\
              \x20      guarded.listed (floor): on the list\n"
         );
     }
 
     #[test]
     fn parts_hang_below_what_runs_them() {
-        let parts = vec![
+        let mut parts = vec![
             allowed("ls"),
             asked("timeout 5 npm test"),
             asked("npm test").at_depth(2),
@@ -454,6 +470,7 @@ deny: it is refused (risk: high)
 fix: write somewhere else
 ";
         assert_eq!(tree(Ok(&judgement(parts.clone())), PLAIN), expected);
+        parts.push(allowed("\u{c3}\u{db}"));
         let ascii = tree(Ok(&judgement(parts)), Style { glyphs: Glyphs::Ascii, ..PLAIN });
         assert!(ascii.is_ascii(), "{ascii}");
         assert!(ascii.contains("|  |  `- x write  /w/key  <- decides\n"), "{ascii}");
@@ -541,10 +558,10 @@ fix: write somewhere else
                 "parts": [
                     {"aspect": "command", "subject": "ls", "decision": "allow", "decides": false, "risk": "low",
                      "rule": "guarded.listed", "layer": "floor", "origin": null, "reason": "on the list",
-                     "fix": null, "argv": [], "depth": 0},
+                     "fix": null, "argv": [], "program": null, "depth": 0},
                     {"aspect": "write", "subject": "/w/k", "decision": "deny", "decides": true, "risk": "high",
                      "rule": "paths.deny", "layer": "operator", "origin": origin,
-                     "reason": "keys stay where they are", "fix": "write somewhere else", "argv": [], "depth": 0},
+                     "reason": "keys stay where they are", "fix": "write somewhere else", "argv": [], "program": null, "depth": 0},
                 ],
             })
         );

@@ -1,5 +1,6 @@
 //! The command line: argv, environment, terminal, exit codes. Nothing below this crate reads any of them.
 
+mod approval;
 mod args;
 mod asked;
 mod commands;

@@ -41,7 +41,7 @@ impl Remembered {
 
     pub(crate) fn keep(&mut self, fingerprint: Fingerprint, answer: &Answer) {
         let kept = match answer {
-            Answer::Session | Answer::AlwaysHere => Kept::Permitted,
+            Answer::Session | Answer::AlwaysHere(_) => Kept::Permitted,
             Answer::Deny => Kept::Denied,
             Answer::Once | Answer::Unreachable => return,
         };

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use ringfence_authz::hosts::judge_url;
+use ringfence_authz::tools::judge_tool;
 use ringfence_authz::{Action, Judgement, judge};
 use ringfence_types::{Bytes, Call, Exec, FileCall, NetMode, Refusal, Root};
 
@@ -17,6 +19,11 @@ pub enum Subject {
     Shell(Bytes),
     Read(Bytes),
     Write(Bytes),
+    Url {
+        url: Bytes,
+        method: Option<String>,
+    },
+    Tool(String),
 }
 
 /// Judges `subject` as if it came from `cwd` in a session like `asked`. A refusal is a no to the call as a whole.
@@ -39,6 +46,10 @@ pub fn consider(
         Subject::Shell(text) => exec(vec![Bytes::from("sh"), Bytes::from("-c"), text]),
         Subject::Read(path) => Call::File(FileCall::Read { path }),
         Subject::Write(path) => Call::File(FileCall::Write { path, sha256: String::new(), bytes: 0 }),
+        Subject::Url { url, method } => {
+            return Ok(Judgement::one(judge_url(&asked.policy, url.as_slice(), method.as_deref())));
+        }
+        Subject::Tool(name) => return Ok(Judgement::one(judge_tool(&asked.policy, &name))),
     };
     judge(&asked.policy, &Action::new(call, roots), &Machine::new(setup))
 }

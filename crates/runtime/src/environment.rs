@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringfence_authz::{Policy, View, env, git_keys};
+use ringfence_authz::{Grant, Policy, View, env, git_keys};
 use ringfence_sandbox::HOME_INSIDE;
 use ringfence_types::{Backend, Bytes, CommandMode, SessionId};
 
@@ -49,10 +49,19 @@ pub(crate) fn of_command(
         variables = env::merge(variables, &toolchain.env);
     }
     prepend_path(&mut variables, setup);
-    if policy.commands == CommandMode::Listed {
-        variables = env::merge(variables, &git_keys::environment());
-    }
     env::merge(variables, &env::injected(session, &workspace.id, &workspace.path))
+}
+
+/// What runs without a question runs no program that a repository names. What a person approved is their decision.
+pub(crate) fn without_surprises(
+    variables: Vec<(Bytes, Bytes)>,
+    policy: &Policy,
+    grant: &Grant,
+) -> Vec<(Bytes, Bytes)> {
+    if policy.commands == CommandMode::Contained || grant.is_approved() {
+        return variables;
+    }
+    env::merge(variables, &git_keys::environment())
 }
 
 fn prepend_path(variables: &mut [(Bytes, Bytes)], setup: &Setup) {

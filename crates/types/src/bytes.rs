@@ -6,6 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::visible;
+
 /// Bytes the kernel handed us or will be handed: an argument, a path, a variable.
 ///
 /// They need not be UTF-8. In JSON they are a plain string where they are UTF-8 and
@@ -26,29 +28,15 @@ impl Bytes {
         Path::new(self.as_os_str())
     }
 
-    /// Text that is safe on a terminal or in a log line: control, escape and bidirectional characters
-    /// and invalid UTF-8 become visible escapes.
+    /// Text that is safe on a terminal or in a log line: whatever is invisible, moves or covers other text, and
+    /// invalid UTF-8 become visible escapes.
     pub fn display(&self) -> String {
-        let mut out = String::with_capacity(self.0.len());
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                push_visible(&mut out, c);
-            }
-            for byte in chunk.invalid() {
-                out.push_str(&format!("\\x{byte:02x}"));
-            }
-        }
-        out
+        visible::escaped(&self.0)
     }
-}
 
-fn push_visible(out: &mut String, c: char) {
-    let deceptive =
-        matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    if c.is_control() || deceptive {
-        out.extend(c.escape_default());
-    } else {
-        out.push(c);
+    /// As one word of a command line: safe like [`Bytes::display`], and no two words look the same.
+    pub fn quoted(&self) -> String {
+        visible::quoted(&self.0)
     }
 }
 

@@ -13,6 +13,8 @@ mod limits;
 mod outcome;
 mod path_verdict;
 mod posture;
+pub mod units;
+mod visible;
 mod workspace;
 
 pub use address::{Special, special_address, special_name};

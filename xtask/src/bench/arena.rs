@@ -79,11 +79,11 @@ impl Arena {
         Err(format!("`ringfence run` did not run the trial command: {status}").into())
     }
 
-    /// Builds the program that measures sessions through the library and gives its path.
-    pub(super) fn bench_session(&self) -> Result<PathBuf> {
-        let example = ["build", "--release", "--package", "ringfence-sandbox", "--example", "bench_session"];
+    /// Builds a program that measures through a library and gives its path.
+    pub(super) fn example(&self, package: &str, name: &str) -> Result<PathBuf> {
+        let example = ["build", "--release", "--package", package, "--example", name];
         command::must_succeed(command::cargo(&self.root).args(example))?;
-        Ok(self.target.join("release/examples/bench_session"))
+        Ok(self.target.join("release/examples").join(name))
     }
 
     /// A command with the environment every contender gets.

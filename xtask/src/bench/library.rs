@@ -21,7 +21,7 @@ use crate::Result;
 const PER_TURN: &str = "5";
 
 pub(super) fn run(arena: &Arena, report: &mut Report) -> Result<()> {
-    let program = arena.bench_session()?;
+    let program = arena.example("ringfence-sandbox", "bench_session")?;
     let own = arena.workspace("own-library")?;
     let session = Session { arena, program: &program, workspace: &own };
     starts(&session, report)?;

@@ -1,10 +1,31 @@
 //! Rules about commands: patterns that do not depend on the order or the spelling of options.
+//!
+//! Rules have no order: deny beats ask beats allow. A rule that narrows matches generously (an abbreviation, a cluster, a
+//! refspec with `+`), one that allows matches strictly, and only what the built-in lists would have asked about.
 
-use std::path::PathBuf;
+mod examples;
+mod index;
+mod manifest;
+mod matching;
+mod pattern;
+mod restriction;
 
-use ringfence_types::Decision;
+use std::path::{Path, PathBuf};
 
-use crate::judgement::RuleSource;
+use ringfence_types::{Bytes, Decision, Layer, Risk};
+
+use super::arg::Arg;
+use super::identity::Identity;
+use super::place::Place;
+use crate::judgement::{Part, RuleSource};
+use index::Index;
+use manifest::Standing;
+
+pub use manifest::{Manifest, ManifestCommand, ManifestError};
+pub use pattern::{CommandPattern, PatternError};
+pub use restriction::Restriction;
+
+pub(super) use matching::{has_option, has_plus_refspec};
 
 /// One rule of a policy file about commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,27 +37,239 @@ pub struct CommandRule {
     pub source: RuleSource,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommandPattern {
-    /// `git push --force`: the program, then subcommands in order, then options that must be present in any order and
-    /// spelling. More arguments may follow.
-    Words(Vec<String>),
-    /// These arguments and no others.
-    Exact(Vec<String>),
+impl CommandRule {
+    /// Whether this rule alone speaks about a command line: what `match` and `not_match` examples are about. Nothing is
+    /// unwrapped, and where it would have to run is not asked.
+    pub fn matches(&self, argv: &[Bytes]) -> bool {
+        examples::matches(self, argv)
+    }
 }
 
-/// All rules about commands, indexed by program. Rules are never ordered: deny before ask before allow.
+/// All rules about commands, indexed by program: what a command costs does not depend on how many there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandRules {
-    rules: Vec<CommandRule>,
+    entries: Vec<Entry>,
+    index: Index,
+    /// Programs of which only what is allowed may run.
+    closed: Vec<Closed>,
+    manifests: Vec<Manifest>,
+}
+
+/// A rule with the name that it goes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    rule: CommandRule,
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Closed {
+    program: String,
+    /// Whatever layer it is of: what a lower one lists opens nothing, but is not closed by its own list either.
+    listed: Vec<CommandRule>,
+    source: RuleSource,
+}
+
+/// A command line whose program is known.
+pub(super) struct Line<'a> {
+    pub(super) identity: Identity<'a>,
+    /// As it was called.
+    pub(super) called: &'a [u8],
+    /// Without the program.
+    pub(super) args: &'a [Arg<'a>],
 }
 
 impl CommandRules {
-    pub fn new(rules: Vec<CommandRule>) -> Self {
-        Self { rules }
+    pub fn new(rules: Vec<CommandRule>) -> Result<Self, PatternError> {
+        let mut all = Self::default();
+        for rule in rules {
+            all.add(rule)?;
+        }
+        Ok(all)
+    }
+
+    pub fn add(&mut self, rule: CommandRule) -> Result<(), PatternError> {
+        let name = match rule.decision {
+            Decision::Allow => "commands.allow",
+            Decision::Ask => "commands.ask",
+            Decision::Deny => "commands.deny",
+        };
+        self.insert(rule, name.to_owned())
+    }
+
+    /// Document 000's form: a program with the subcommands that are allowed and those that are blocked (S000-23).
+    pub fn restrict(&mut self, restriction: Restriction) -> Result<(), PatternError> {
+        let name = format!("restriction.{}", restriction.program);
+        let rules = restriction.rules()?;
+        if restriction.allowed.is_some() {
+            let listed = rules.iter().filter(|rule| rule.decision == Decision::Allow).cloned().collect();
+            self.closed.push(Closed { program: restriction.program, listed, source: restriction.source });
+        }
+        rules.into_iter().try_for_each(|rule| self.insert(rule, name.clone()))
+    }
+
+    /// What a tool says of itself: a command that its manifest does not name is denied (S000-22).
+    pub fn manifest(&mut self, manifest: Manifest) -> Result<(), ManifestError> {
+        manifest.check()?;
+        self.manifests.push(manifest);
+        Ok(())
+    }
+
+    /// What these rules alone say about a command line; `None`: nothing. For the examples that an entry carries.
+    pub(crate) fn decision_alone(&self, argv: &[Bytes]) -> Option<Decision> {
+        examples::decision(self, argv)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+        self.entries.is_empty() && self.closed.is_empty() && self.manifests.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &CommandRule> {
+        self.entries.iter().map(|entry| &entry.rule)
+    }
+
+    fn insert(&mut self, rule: CommandRule, name: String) -> Result<(), PatternError> {
+        rule.pattern.check()?;
+        self.index.add(&rule.pattern, self.entries.len());
+        self.entries.push(Entry { rule, name });
+        Ok(())
+    }
+
+    /// Every rule that speaks about a command line.
+    pub(super) fn find(&self, line: &Line<'_>, place: &Place, workspace: &Path) -> Found<'_> {
+        let mut found = Found::default();
+        if self.is_empty() {
+            return found;
+        }
+        for entry in self.index.candidates(line).into_iter().filter_map(|at| self.entries.get(at)) {
+            let rule = &entry.rule;
+            if matching::speaks(rule, line, workspace) && is_here(rule, place, workspace) {
+                found.add(Ruling::rule(entry));
+            }
+        }
+        let names = line.names();
+        let closed =
+            self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
+        for closed in closed {
+            if !closed.listed.iter().any(|rule| matching::speaks(rule, line, workspace)) {
+                found.add(Ruling::closed(format!("restriction.{}", closed.program), &closed.source));
+            }
+        }
+        for manifest in self.manifests.iter().filter(|manifest| manifest.is_about(&names)) {
+            found.add(Ruling::manifest(manifest, line));
+        }
+        found
+    }
+}
+
+impl Line<'_> {
+    /// Every name that a rule about it may use.
+    fn names(&self) -> Vec<&[u8]> {
+        let mut names = vec![self.identity.name];
+        let others = [self.identity.other_name(), Some(super::identity::family(self.identity.name))];
+        for name in others.into_iter().flatten() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+/// Where a rule is limited to a directory: one that narrows holds wherever the command could be there.
+fn is_here(rule: &CommandRule, place: &Place, workspace: &Path) -> bool {
+    let Some(here) = &rule.here else { return true };
+    let dir = workspace.join(here);
+    let inside = |candidate: &PathBuf| candidate.starts_with(&dir);
+    let candidates = place.candidates();
+    match rule.decision {
+        Decision::Allow => !candidates.is_empty() && candidates.iter().all(inside),
+        Decision::Ask | Decision::Deny => candidates.is_empty() || candidates.iter().any(inside),
+    }
+}
+
+/// What the rules say about one command.
+#[derive(Default)]
+pub(super) struct Found<'r> {
+    deny: Option<Ruling<'r>>,
+    ask: Option<Ruling<'r>>,
+    allow: Vec<Ruling<'r>>,
+}
+
+impl<'r> Found<'r> {
+    fn add(&mut self, ruling: Ruling<'r>) {
+        match ruling.decision {
+            Decision::Deny => self.deny = self.deny.take().or(Some(ruling)),
+            Decision::Ask => self.ask = self.ask.take().or(Some(ruling)),
+            // Below the operator a rule can only narrow (C-10).
+            Decision::Allow if ruling.source.layer > Layer::Operator => {}
+            Decision::Allow => self.allow.push(ruling),
+        }
+    }
+
+    pub(super) fn denied(&mut self) -> Option<Ruling<'r>> {
+        self.deny.take()
+    }
+
+    pub(super) fn asked(&mut self) -> Option<Ruling<'r>> {
+        self.ask.take()
+    }
+
+    /// The first rule that allows it and covers everything unusual in it.
+    pub(super) fn allowed(self, covers: impl Fn(&CommandPattern) -> bool) -> Option<Ruling<'r>> {
+        self.allow.into_iter().find(|ruling| ruling.pattern.as_deref().is_none_or(&covers))
+    }
+}
+
+/// A rule that speaks about a command, as it is shown.
+pub(super) struct Ruling<'r> {
+    decision: Decision,
+    name: std::borrow::Cow<'r, str>,
+    reason: String,
+    source: &'r RuleSource,
+    pattern: Option<std::borrow::Cow<'r, CommandPattern>>,
+}
+
+impl<'r> Ruling<'r> {
+    fn rule(entry: &'r Entry) -> Self {
+        let verb = match entry.rule.decision {
+            Decision::Allow => "allows",
+            Decision::Ask => "asks about",
+            Decision::Deny => "denies",
+        };
+        Self {
+            decision: entry.rule.decision,
+            name: (&entry.name).into(),
+            reason: format!("a rule {verb} `{}`", entry.rule.pattern),
+            source: &entry.rule.source,
+            pattern: Some(std::borrow::Cow::Borrowed(&entry.rule.pattern)),
+        }
+    }
+
+    fn closed(name: String, source: &'r RuleSource) -> Self {
+        let reason = "it is not among the subcommands that are allowed".to_owned();
+        Self { decision: Decision::Deny, name: name.into(), reason, source, pattern: None }
+    }
+
+    fn manifest(manifest: &'r Manifest, line: &Line<'_>) -> Self {
+        let Standing { decision, reason, pattern } = manifest.judge(line.args);
+        let name = format!("manifest.{}", manifest.cli).into();
+        Self {
+            decision,
+            name,
+            reason,
+            source: &manifest.source,
+            pattern: pattern.map(std::borrow::Cow::Owned),
+        }
+    }
+
+    pub(super) fn part(self, part: Part) -> Part {
+        let part =
+            Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
+        match self.decision {
+            Decision::Allow => part,
+            Decision::Ask => part.ask(Risk::Medium, "say yes to this one, or change the rule"),
+            Decision::Deny => part.deny(Risk::High, "change the rule, or leave the command out"),
+        }
     }
 }

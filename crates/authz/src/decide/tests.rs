@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ringfence_types::{Exec, FileCall};
+use ringfence_types::{Exec, FileCall, Risk};
 
 use super::*;
 use crate::DangerFlags;
@@ -347,6 +347,30 @@ fn s000_15_links_lead_only_to_where_paths_may() {
     ] {
         assert_eq!(denied(&workspace, link(path, target)).code, RefusalCode::Path, "{target:?}");
     }
+}
+
+fn question(argv: &[&str]) -> Question {
+    let action = Action::new(Call::Exec(exec(argv)), roots());
+    let permissions = ceiling(&policy(Profile::Guarded), &action).unwrap();
+    let mut part = Part::new(Aspect::Command, argv.join(" "), "guarded.miss").ask(Risk::Medium, "a rule");
+    part.argv = argv.iter().map(|arg| Bytes::from(*arg)).collect();
+    let judgement = Judgement::new(vec![part.clone()], part);
+    Question { action, permissions, judgement }
+}
+
+#[test]
+fn an_answer_stores_only_what_the_question_offers() {
+    let offered = question(&["make", "test"]).candidates();
+    assert_eq!(offered.len(), 1);
+    let answer = Answer::AlwaysHere(offered[0].clone());
+    let grant = question(&["make", "test"]).answered(answer.clone()).unwrap();
+    assert_eq!(grant.rule(), "approval.always-here");
+    let refusal = question(&["make", "clean"]).answered(answer).unwrap_err();
+    assert_eq!(
+        (refusal.code, refusal.rule.as_str()),
+        (RefusalCode::Approval, "approval.not-offered: guarded.miss")
+    );
+    assert_eq!(question(&["bash", "-c", "make test"]).candidates(), []);
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {

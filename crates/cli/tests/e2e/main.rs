@@ -1,6 +1,9 @@
 //! Everything through the real binary: what a user types, what the host looks like afterwards.
 
 #[cfg(test)]
+mod approval;
+mod consent_git;
+#[cfg(test)]
 mod environment;
 #[cfg(test)]
 mod exits;

@@ -13,14 +13,14 @@ use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use crate::testkit::{World, collect, eventually, send};
 
 /// A terminal with somebody reading what appears on it.
-struct Terminal {
+pub(crate) struct Terminal {
     master: File,
     slave: OwnedFd,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
-    fn new(rows: u16, columns: u16) -> Self {
+    pub(crate) fn new(rows: u16, columns: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -34,23 +34,23 @@ impl Terminal {
         Self { master, slave, seen }
     }
 
-    fn end(&self) -> Stdio {
+    pub(crate) fn end(&self) -> Stdio {
         self.slave.try_clone().unwrap().into()
     }
 
-    fn seen(&self) -> String {
+    pub(crate) fn seen(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 
-    fn wait_for(&self, text: &str) {
+    pub(crate) fn wait_for(&self, text: &str) {
         eventually(&format!("`{text}` on the terminal"), || self.seen().contains(text));
     }
 
-    fn type_in(&self, keys: &[u8]) {
+    pub(crate) fn type_in(&self, keys: &[u8]) {
         (&self.master).write_all(keys).unwrap();
     }
 
-    fn mode(&self) -> Termios {
+    pub(crate) fn mode(&self) -> Termios {
         tcgetattr(&self.slave).unwrap()
     }
 

@@ -1,0 +1,115 @@
+//! One argument as far as it is known before the command runs.
+
+use ringfence_types::Bytes;
+
+use crate::shell::Word;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arg<'a> {
+    Text(&'a [u8]),
+    /// The shell replaces it by names of files, all of which begin with `prefix`.
+    Glob {
+        prefix: &'a [u8],
+        pattern: &'a [u8],
+    },
+    /// The home directory, then these bytes.
+    Home(&'a [u8]),
+    /// Any number of words, none included, that are known only when it runs.
+    Unknown(&'static str),
+}
+
+impl<'a> Arg<'a> {
+    pub(super) fn text(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Glob { .. } | Self::Home(_) | Self::Unknown(_) => None,
+        }
+    }
+
+    pub(super) fn is(self, word: &str) -> bool {
+        self.text() == Some(word.as_bytes())
+    }
+
+    /// What it begins with, whatever it becomes.
+    pub(super) fn known_start(self) -> &'a [u8] {
+        match self {
+            Self::Text(text) => text,
+            Self::Glob { prefix, .. } => prefix,
+            Self::Home(_) | Self::Unknown(_) => b"",
+        }
+    }
+}
+
+impl<'a> From<&'a Word> for Arg<'a> {
+    fn from(word: &'a Word) -> Self {
+        match word {
+            Word::Literal(text) => Self::Text(text),
+            Word::Glob { prefix, pattern } => Self::Glob { prefix, pattern },
+            Word::Home(rest) => Self::Home(rest),
+            Word::Dynamic { why } => Self::Unknown(why),
+        }
+    }
+}
+
+impl<'a> From<&'a Bytes> for Arg<'a> {
+    fn from(bytes: &'a Bytes) -> Self {
+        Self::Text(bytes.as_slice())
+    }
+}
+
+/// The most that is shown of a command.
+const SHOWN: usize = 240;
+
+/// A command line for people: words with blanks are quoted, what would deceive a terminal is escaped.
+pub(super) fn shown(args: &[Arg<'_>]) -> String {
+    let mut line = Vec::new();
+    for arg in args {
+        if line.len() > SHOWN {
+            break;
+        }
+        if !line.is_empty() {
+            line.push(b' ');
+        }
+        push(&mut line, *arg);
+    }
+    shorten(&line)
+}
+
+/// The start of a text, safe to show.
+pub(super) fn shorten(text: &[u8]) -> String {
+    let shown = Bytes::from(text.get(..SHOWN).unwrap_or(text)).display();
+    if text.len() > SHOWN { format!("{shown}…") } else { shown }
+}
+
+/// Every argument, where every one of them is known.
+pub(super) fn literal(args: &[Arg<'_>]) -> Vec<Bytes> {
+    args.iter().map(|arg| arg.text().map(Bytes::from)).collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+fn push(line: &mut Vec<u8>, arg: Arg<'_>) {
+    match arg {
+        Arg::Text(text) => push_quoted(line, text.get(..SHOWN + 1).unwrap_or(text)),
+        Arg::Glob { pattern, .. } => line.extend_from_slice(pattern),
+        Arg::Home(rest) => {
+            line.push(b'~');
+            line.extend_from_slice(rest);
+        }
+        Arg::Unknown(_) => line.extend_from_slice("…".as_bytes()),
+    }
+}
+
+fn push_quoted(line: &mut Vec<u8>, text: &[u8]) {
+    let plain = |byte: &u8| byte.is_ascii_graphic() && !b"'\"\\$`;&|<>()*?[]{}#~!".contains(byte);
+    if !text.is_empty() && text.iter().all(|byte| plain(byte) || *byte >= 0x80) {
+        line.extend_from_slice(text);
+        return;
+    }
+    line.push(b'\'');
+    for byte in text {
+        match byte {
+            b'\'' => line.extend_from_slice(b"'\\''"),
+            _ => line.push(*byte),
+        }
+    }
+    line.push(b'\'');
+}

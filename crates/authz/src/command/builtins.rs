@@ -1,0 +1,303 @@
+//! Commands that a shell has itself. They exist only in shell text: as an argument vector, `cd` is no program.
+
+use ringfence_types::Risk;
+
+use super::arg::Arg;
+use super::opinion::Opinion;
+use super::place::Place;
+use super::plain::{dynamic, unknown_argument};
+use super::rules::Line;
+use super::{Frame, Judge, Surroundings, Voice};
+use crate::paths::Intent;
+
+/// They change the shell's own course and nothing else.
+const HARMLESS: &str = ": exit return break continue shift wait jobs times dirs suspend true false";
+
+/// They give names a new meaning, load code or change how text is read.
+const STEERING: &str = "alias unalias hash enable bind complete compgen compopt fc ulimit umask let mapfile readarray disown bg fg \
+    caller logout history autoload zmodload functions zle emulate setopt unsetopt getopts";
+
+const LETTERS: &[u8] = b"euxvfnCETbhm";
+const NAMED: &[&str] = &[
+    "errexit",
+    "nounset",
+    "xtrace",
+    "verbose",
+    "noglob",
+    "noexec",
+    "noclobber",
+    "pipefail",
+    "errtrace",
+    "functrace",
+];
+const SHOPTS: &[&str] = &["nullglob", "failglob", "globstar", "inherit_errexit"];
+
+impl Judge<'_> {
+    /// The opinion about a builtin; `None` where a program of that name is meant.
+    pub(super) fn builtin(&mut self, frame: &Frame, line: &Line<'_>) -> Option<Opinion> {
+        let args = line.args;
+        Some(match line.called {
+            name if has(HARMLESS, name) => harmless(),
+            b"cd" | b"chdir" | b"pushd" => self.cd(frame, line),
+            b"popd" => self.popd(),
+            b"export" | b"readonly" | b"declare" | b"typeset" | b"local" => self.settings(frame, args),
+            b"unset" => self.names(frame, args, b"fvn"),
+            b"read" => self.read_names(frame, args),
+            b"set" => set_options(args),
+            b"shopt" => shell_options(args),
+            b"eval" => self.eval(frame, args),
+            b"trap" => self.trap(frame, args),
+            b"." | b"source" => self.source(frame, args),
+            b"exec" => self.exec(frame, args),
+            b"command" => self.command_builtin(frame, args),
+            b"builtin" | b"time" | b"noglob" | b"nocorrect" | b"-" | b"!" => self.again(frame, args),
+            b"coproc" => self.again(frame, args).and(steering("it runs in the background")),
+            b"test" | b"[" | b"[[" => self.tests(frame, args),
+            b"printf" if args.first().is_some_and(|first| first.known_start().starts_with(b"-v")) => {
+                self.printf_variable(frame, args)
+            }
+            name if has(STEERING, name) => steering("it changes how the shell reads or runs commands"),
+            _ => return None,
+        })
+    }
+
+    fn cd(&mut self, frame: &Frame, line: &Line<'_>) -> Opinion {
+        // Without a directory `pushd` swaps, it does not go home.
+        let swaps = line.called == b"pushd" && line.args.is_empty();
+        let Some(dir) = directory(line.args).filter(|_| !swaps) else {
+            self.moved = Some(Place::unknown());
+            return match dynamic(line.args) {
+                Some(opinion) => opinion,
+                None => {
+                    Opinion::miss("guarded.cd", "where it leads is known only when it runs", Risk::Medium)
+                        .never()
+                }
+            };
+        };
+        self.path(frame, dir, Intent::List);
+        self.moved = Some(match dir {
+            Arg::Text(dir) => frame.place.entered(dir, self.scene.facts),
+            Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => Place::unknown(),
+        });
+        Opinion::allow("guarded.cd", "where it leads is judged for itself")
+    }
+
+    fn popd(&mut self) -> Opinion {
+        self.moved = Some(Place::unknown());
+        harmless()
+    }
+
+    /// `export A=1 B`, `declare -x A`.
+    fn settings(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let mut opinion = harmless();
+        for arg in args {
+            let start = arg.known_start();
+            if matches!(start.first(), Some(b'-' | b'+')) {
+                // A name that stands for another, or a number that is computed.
+                let computes = start.iter().any(|letter| matches!(letter, b'n' | b'i'));
+                opinion = opinion
+                    .and_if(computes.then(|| steering("an option of it makes the value more than text")));
+                continue;
+            }
+            match arg {
+                Arg::Unknown(why) => opinion = opinion.and(unknown_argument(why)),
+                Arg::Text(_) | Arg::Glob { .. } | Arg::Home(_) => self.setting(frame, *arg),
+            }
+        }
+        opinion
+    }
+
+    /// Names of variables after single-letter options.
+    fn names(&mut self, frame: &Frame, args: &[Arg<'_>], letters: &[u8]) -> Opinion {
+        let mut opinion = harmless();
+        for arg in args {
+            match arg.text() {
+                Some([b'-', options @ ..]) if options.iter().all(|letter| letters.contains(letter)) => {}
+                Some(name) => self.variable(frame, name),
+                None => opinion = opinion.and(unknown_argument("the name of a variable")),
+            }
+        }
+        opinion
+    }
+
+    fn read_names(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let mut rest = args;
+        while let Some((first, after)) = rest.split_first() {
+            let Some([b'-', letters @ ..]) = first.text() else { break };
+            let takes = letters.iter().position(|letter| b"adinNptu".contains(letter));
+            // `-a NAME` sets a variable, too.
+            let named = takes.is_some_and(|at| letters.get(at) == Some(&b'a'));
+            rest = match takes {
+                Some(at) if at + 1 == letters.len() && !named => after.get(1..).unwrap_or_default(),
+                _ => after,
+            };
+        }
+        self.names(frame, rest, b"")
+    }
+
+    fn eval(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let Some(words) = args.iter().map(|arg| arg.text()).collect::<Option<Vec<_>>>() else {
+            self.moved = Some(Place::unknown());
+            return unknown_argument("the text that `eval` runs");
+        };
+        let place = self.script(&Frame { voice: Voice::Script, ..frame.inside() }, &words.join(&b' '));
+        self.moved = (place != frame.place).then_some(place);
+        Opinion::allow("guarded.shell-body", "its text is judged command by command")
+    }
+
+    fn trap(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let rest = if args.first().is_some_and(|first| first.is("--")) { args.get(1..) } else { Some(args) };
+        match rest.unwrap_or_default() {
+            [] => harmless(),
+            [first, ..] if first.is("-") || first.is("") || first.is("-l") || first.is("-p") => harmless(),
+            // A lone signal sets its default.
+            [Arg::Text(_)] => harmless(),
+            [Arg::Text(text), ..] => {
+                self.script(&Frame { voice: Voice::Script, ..frame.inside() }, text);
+                Opinion::allow("guarded.shell-body", "its text is judged command by command")
+            }
+            _ => unknown_argument("the text that `trap` runs"),
+        }
+    }
+
+    fn source(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        self.moved = Some(Place::unknown());
+        if let Some(file) = args.first() {
+            self.path(frame, *file, Intent::Read);
+        }
+        let opinion =
+            Opinion::miss("guarded.shell-file", "what the script does is not known", Risk::High).named();
+        opinion.and_if(dynamic(args))
+    }
+
+    fn exec(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let mut inside = frame.inside();
+        let mut rest = args;
+        while let Some((first, after)) = rest.split_first() {
+            let Some([b'-', letters @ ..]) = first.text() else { break };
+            if letters.contains(&b'c') {
+                inside.surroundings = Surroundings::Cleared;
+            }
+            rest = if letters.last() == Some(&b'a') { after.get(1..).unwrap_or_default() } else { after };
+        }
+        if !rest.is_empty() {
+            self.command(&inside, rest, None);
+        }
+        Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
+    }
+
+    fn command_builtin(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let looks =
+            |arg: &Arg<'_>| arg.text().is_some_and(|text| matches!(text, b"-v" | b"-V" | b"-pv" | b"-pV"));
+        let skipped = args.iter().take_while(|arg| arg.is("-p")).count();
+        match args.get(skipped..).unwrap_or_default() {
+            [first, rest @ ..] if looks(first) => harmless().and_if(dynamic(rest)),
+            rest => self.again(frame, rest),
+        }
+    }
+
+    /// What follows is a command of the same shell.
+    fn again(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let rest = match args.split_first() {
+            Some((first, rest)) if first.is("-p") || first.is("--") => rest,
+            _ => args,
+        };
+        self.command(&Frame { voice: Voice::Script, ..frame.inside() }, rest, None);
+        Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
+    }
+
+    /// `[ -f x ]`: asks about files, opens none.
+    pub(super) fn tests(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        const ABOUT_FILES: &[u8] = b"bcdefghkprsuwxGLNOS";
+        for pair in args.windows(2) {
+            let [test, operand] = pair else { continue };
+            match test.text() {
+                Some([b'-', letter]) if ABOUT_FILES.contains(letter) && !operand.is("]") => {
+                    self.path(frame, *operand, Intent::List);
+                }
+                _ => {}
+            }
+        }
+        // bash evaluates a subscript, and what it computes with.
+        let computes = |text: &[u8]| {
+            text.iter().any(|byte| matches!(byte, b'$' | b'`')) || text.contains(&b'[') && text.len() > 2
+        };
+        let odd = args.iter().filter_map(|arg| arg.text()).any(computes);
+        let base = Opinion::allow("guarded.test", "it only asks about files and texts");
+        base.and_if(dynamic(args)).and_if(odd.then(|| steering("an operand of it could be computed")))
+    }
+
+    fn printf_variable(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let name = match args {
+            [Arg::Text(b"-v"), name, ..] => name.text(),
+            [Arg::Text(glued), ..] => glued.get(2..),
+            _ => None,
+        };
+        match name {
+            Some(name) => self.variable(frame, name),
+            None => return unknown_argument("the name of a variable"),
+        }
+        harmless().and_if(dynamic(args))
+    }
+}
+
+/// The directory that `cd` is given, where it is given one: not home, not the last one, not what a variable says.
+fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
+    let flag = |arg: &&Arg<'_>| {
+        arg.text().is_some_and(|text| matches!(text, b"-L" | b"-P" | b"-e" | b"--" | b"-LP" | b"-PL"))
+    };
+    let skipped = args.iter().take_while(flag).count();
+    match args.get(skipped..).unwrap_or_default() {
+        [] => Some(Arg::Home(b"")),
+        [Arg::Text(text)] if text.starts_with(b"-") || text.starts_with(b"+") || text.is_empty() => None,
+        [dir @ (Arg::Text(_) | Arg::Home(_))] => Some(*dir),
+        _ => None,
+    }
+}
+
+fn set_options(args: &[Arg<'_>]) -> Opinion {
+    let mut at = 0;
+    while let Some(arg) = args.get(at) {
+        at += 1;
+        match arg.text() {
+            Some(b"--") => return harmless(),
+            Some([b'-' | b'+', letters @ ..]) => {
+                let (plain, named) =
+                    letters.split_at(letters.len() - usize::from(letters.last() == Some(&b'o')));
+                let known = |name: &&Arg<'_>| NAMED.iter().any(|known| name.is(known));
+                let fine = plain.iter().all(|letter| LETTERS.contains(letter));
+                if !fine || !named.is_empty() && args.get(at).filter(known).is_none() {
+                    return steering("an option of it changes how the shell reads commands");
+                }
+                at += usize::from(!named.is_empty());
+            }
+            _ => return dynamic(args).unwrap_or_else(harmless),
+        }
+    }
+    harmless()
+}
+
+fn shell_options(args: &[Arg<'_>]) -> Opinion {
+    let known = |arg: &Arg<'_>| {
+        arg.text().is_some_and(|text| {
+            matches!(text, b"-s" | b"-u" | b"-q" | b"-p") || SHOPTS.iter().any(|name| name.as_bytes() == text)
+        })
+    };
+    if args.iter().all(known) {
+        harmless()
+    } else {
+        steering("an option of it changes how the shell reads commands")
+    }
+}
+
+fn harmless() -> Opinion {
+    Opinion::allow("guarded.builtin", "it changes the shell's own course and nothing else")
+}
+
+fn steering(why: &'static str) -> Opinion {
+    Opinion::miss("guarded.builtin", why, Risk::Medium).exact()
+}
+
+fn has(list: &str, word: &[u8]) -> bool {
+    list.split_ascii_whitespace().any(|known| known.as_bytes() == word)
+}

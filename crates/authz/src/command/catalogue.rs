@@ -1,0 +1,82 @@
+//! What is known about programs, as data: options that execute, write, delete, read other files or reach the network,
+//! and every option that is harmless.
+//!
+//! Kept by hand against the manuals of coreutils 9, grep 3, ripgrep 15, findutils 4, git 2.50 and util-linux 2.41. An option
+//! that a newer version adds is unknown here, and unknown is a question: a table that is behind is noisy, not open.
+
+mod files;
+mod git;
+mod listed;
+mod text;
+mod wrappers;
+
+use super::options::Program;
+use super::wrappers::Wrapper;
+
+pub(super) use git::{GLOBAL as GIT, subcommand as git_subcommand};
+pub(super) use wrappers::LOADER;
+
+pub(super) fn program(name: &[u8]) -> Option<&'static Program> {
+    let tables = [listed::PROGRAMS, text::PROGRAMS, files::PROGRAMS];
+    tables.into_iter().flatten().find(|program| program.name.as_bytes() == name)
+}
+
+pub(super) fn wrapper(name: &[u8]) -> Option<&'static Wrapper> {
+    wrappers::WRAPPERS.iter().find(|wrapper| wrapper.names.split(' ').any(|known| known.as_bytes() == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::command::options::{Effect, Group, Value};
+
+    fn every_program() -> impl Iterator<Item = &'static Program> {
+        let tables = [listed::PROGRAMS, text::PROGRAMS, files::PROGRAMS, git::SUBCOMMANDS];
+        tables
+            .into_iter()
+            .flatten()
+            .chain([&GIT])
+            .chain(wrappers::WRAPPERS.iter().map(|wrapper| &wrapper.program))
+    }
+
+    fn names(group: &Group) -> impl Iterator<Item = String> {
+        let short = group.short.chars().map(|letter| format!("-{letter}"));
+        short.chain(group.long.split(' ').filter(|name| !name.is_empty()).map(|name| format!("--{name}")))
+    }
+
+    #[test]
+    fn no_program_has_two_entries_and_no_option_two_meanings() {
+        let mut programs = BTreeSet::new();
+        for program in every_program() {
+            assert!(program.name.is_empty() || programs.insert(program.name), "{}", program.name);
+            let mut options = BTreeSet::new();
+            for option in program.groups.iter().flat_map(names) {
+                assert!(options.insert(option.clone()), "{}: {option}", program.name);
+            }
+        }
+    }
+
+    #[test]
+    fn options_are_spelt_without_dashes_and_blanks_are_single() {
+        for program in every_program() {
+            for group in program.groups {
+                assert!(!group.short.contains([' ', '-']), "{}: {}", program.name, group.short);
+                for name in group.long.split(' ').filter(|_| !group.long.is_empty()) {
+                    assert!(!name.is_empty() && !name.starts_with('-'), "{}: {}", program.name, group.long);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_reads_or_writes_a_file_takes_its_name() {
+        for program in every_program() {
+            for group in program.groups {
+                let names_a_file = matches!(group.effect, Effect::Read | Effect::PatternFile | Effect::Enter);
+                assert!(!names_a_file || group.value != Value::None, "{}: {}", program.name, group.long);
+            }
+        }
+    }
+}

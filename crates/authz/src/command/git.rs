@@ -1,0 +1,294 @@
+//! git: what its subcommands do, which forms are blocked, and which paths its revisions name.
+
+use std::path::{Component, Path, PathBuf};
+
+use ringfence_types::{Bytes, Decision, Risk};
+
+use super::arg::Arg;
+use super::catalogue::{GIT, git_subcommand};
+use super::operands::likely_path;
+use super::opinion::Opinion;
+use super::options::{Effect, Operand, Program, Reading, Side, Standing, read};
+use super::place::Place;
+use super::plain::unknown_argument;
+use super::programs::about;
+use super::rules::{Line, has_option, has_plus_refspec};
+use super::wildcard::is_wild;
+use super::{Frame, Judge, Surroundings, offline};
+use crate::paths::{Intent, judge_path};
+
+/// They talk to other machines, or their business is to (S001-22).
+const REMOTE: &str = "clone fetch pull push submodule ls-remote fetch-pack send-pack http-fetch http-push http-backend \
+    remote-http remote-https remote-ftp remote-ftps remote-ext remote-fd svn p4 cvsimport cvsserver send-email imap-send daemon \
+    instaweb request-pull lfs upload-pack receive-pack upload-archive";
+
+/// What of `remote` talks to the other side.
+const REMOTE_ACTIONS: &str = "update show prune set-head";
+
+/// They run what they are given or what a file says; a rule must name them.
+const CARRIERS: &str = "bisect filter-branch difftool mergetool hook for-each-repo maintenance shell credential config alias \
+    send-email rebase am gui citool";
+
+const REWRITES: &str = "reset rebase filter-branch filter-repo reflog gc prune update-ref checkout restore switch stash commit-tree replace";
+
+impl Judge<'_> {
+    pub(super) fn git(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let global = read(&GIT, args);
+        let inside = Frame { place: self.git_place(frame, &global), ..frame.clone() };
+        let about = self.about_options(&GIT, &global);
+        let rest = args.get(global.rest..).unwrap_or_default();
+        let opinion = match rest.split_first() {
+            None => Opinion::miss("guarded.unlisted", "it is not on the list", Risk::Low),
+            Some((Arg::Text(name), args)) => self.git_command(&inside, name, args),
+            Some((Arg::Unknown(why), _)) => unknown_argument(why),
+            Some((Arg::Glob { .. } | Arg::Home(_), _)) => unknown_argument("the subcommand of git"),
+        };
+        opinion.and_if(about)
+    }
+
+    /// `git-clone` is `git clone`.
+    pub(super) fn git_part(&mut self, frame: &Frame, line: &Line<'_>, name: &[u8]) -> Opinion {
+        let name = name.strip_prefix(b"git-").unwrap_or(name);
+        let opinion = self.git_command(frame, name, line.args);
+        let unusual =
+            Opinion::miss("guarded.unlisted", "it is a part of git that is called by itself", Risk::Medium);
+        opinion.and(unusual)
+    }
+
+    /// Where it works: every `-C` is relative to the one before.
+    fn git_place(&mut self, frame: &Frame, global: &Reading<'_>) -> Place {
+        let mut inside = frame.clone();
+        for hit in global.hits.iter().filter(|hit| hit.effect == Effect::Enter) {
+            let Some(dir) = hit.value else { continue };
+            self.path(&inside, dir, Intent::List);
+            inside.place = match dir {
+                Arg::Text(dir) => inside.place.entered(dir, self.scene.facts),
+                Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => Place::unknown(),
+            };
+        }
+        inside.place
+    }
+
+    fn git_command(&mut self, frame: &Frame, name: &[u8], args: &[Arg<'_>]) -> Opinion {
+        let program = git_subcommand(name);
+        let reading = read(program, args);
+        let opinion = match program.standing {
+            Standing::Listed => self.judge_reading(frame, program, &reading),
+            Standing::Unlisted => self.unlisted_git(frame, name, program, &reading),
+        };
+        let opinion = opinion.and_if(listing_only(program, &reading)).and_if(signs(program, &reading));
+        let opinion = opinion.and_if(blocked(name, args)).and_if(self.git_cleans(name, args));
+        // Asking the machine costs more than all of the above.
+        if opinion.decision == Decision::Deny { opinion } else { opinion.and_if(self.git_settings(frame)) }
+    }
+
+    fn unlisted_git(
+        &mut self,
+        frame: &Frame,
+        name: &[u8],
+        program: &Program,
+        reading: &Reading<'_>,
+    ) -> Opinion {
+        let shown = super::arg::shorten(name);
+        let risk = if has(REWRITES, name) { Risk::High } else { program.risk };
+        let read = self.judge_reading(frame, program, reading);
+        let opinion =
+            Opinion::miss("guarded.unlisted", format!("`git {shown}` is not on the list"), risk).and(read);
+        let opinion = if has(CARRIERS, name) { opinion.named() } else { opinion };
+        let remote =
+            has(REMOTE, name) || name == b"remote" && talks(reading) || reading.has(|e| e == Effect::Network);
+        if remote {
+            opinion.and(offline::reaches_out(self.scene.policy, "this subcommand of git"))
+        } else {
+            opinion
+        }
+    }
+
+    /// Without `-n` it deletes, with or without `-f`: that depends on a setting.
+    fn git_cleans(&self, name: &[u8], args: &[Arg<'_>]) -> Option<Opinion> {
+        let dry = || has_option(args, "--dry-run", &["-n"]);
+        (name == b"clean" && !dry())
+            .then(|| self.deny_listed("deletion", "`git clean` deletes files", Risk::Critical))
+    }
+
+    /// Settings of the repository that make git run a program (B-C25).
+    fn git_settings(&self, frame: &Frame) -> Option<Opinion> {
+        if !self.is_listed() {
+            return None;
+        }
+        if frame.surroundings == Surroundings::Cleared {
+            let why = "the variables that keep git from running programs of the repository are taken away";
+            return Some(Opinion::miss("git.surroundings", why, Risk::High).exact());
+        }
+        if frame.place.candidates().is_empty() {
+            return Some(unknown_argument("the directory that git works in"));
+        }
+        let setting = frame
+            .place
+            .candidates()
+            .iter()
+            .find_map(|dir| self.scene.facts.git_programs(dir).into_iter().next())?;
+        let setting = Bytes::from(setting.as_str()).display();
+        let reason = format!("the repository sets `{setting}`, which makes git run a program");
+        Some(
+            Opinion::miss("git.config", reason, Risk::High)
+                .exact()
+                .fix("say yes to this one, or remove the setting"),
+        )
+    }
+
+    /// An operand that is a revision, a path, or both: `HEAD~3`, `main:.env`, `src/lib.rs`.
+    pub(super) fn revision(&mut self, frame: &Frame, operand: Operand<'_>, intent: Intent) {
+        if !self.is_listed() {
+            return;
+        }
+        match operand.arg {
+            Arg::Text(text)
+                if operand.side == Side::AfterDashes || text.starts_with(b":") || is_wild(text) =>
+            {
+                self.pathspec(frame, text, intent);
+            }
+            Arg::Text(text) => {
+                match text.iter().position(|byte| *byte == b':').and_then(|at| text.get(at + 1..)) {
+                    Some(path) => self.blob(frame, path),
+                    None => self.revision_or_path(frame, text, intent),
+                }
+            }
+            Arg::Glob { .. } | Arg::Home(_) => self.path(frame, operand.arg, intent),
+            Arg::Unknown(_) => {}
+        }
+    }
+
+    /// git takes a word for a path only where there is such a file.
+    fn revision_or_path(&mut self, frame: &Frame, text: &[u8], intent: Intent) {
+        let part = self.path_part(frame, text, intent);
+        let inside = || {
+            Path::new(&*String::from_utf8_lossy(text))
+                .components()
+                .all(|part| matches!(part, Component::Normal(_)))
+        };
+        let absent = || likely_path(frame, text).is_some_and(|path| self.is_missing(&path));
+        if part.decision > Decision::Allow && inside() && absent() {
+            return;
+        }
+        self.push(frame, part);
+    }
+
+    /// `*.rs`, `:(top)src`, `:!.env`, `:/lib`, `:.env` (from the index), `:2:.env` (of a merge).
+    fn pathspec(&mut self, frame: &Frame, text: &[u8], intent: Intent) {
+        let rest = match text {
+            [b':', b'!' | b'^', ..] => return,
+            [b':', b'(', rest @ ..] => {
+                let Some(close) = rest.iter().position(|byte| *byte == b')') else { return };
+                let (magic, path) = rest.split_at(close);
+                if magic.split(|byte| *byte == b',').any(|word| word == b"exclude") {
+                    return;
+                }
+                path.get(1..).unwrap_or_default()
+            }
+            [b':', b'/', rest @ ..] => return self.blob(frame, rest),
+            [b':', b'0'..=b'3', b':', rest @ ..] | [b':', rest @ ..] => return self.blob(frame, rest),
+            _ => text,
+        };
+        let part = match rest.iter().position(|byte| matches!(byte, b'*' | b'?' | b'[')) {
+            _ if rest.is_empty() => return,
+            Some(at) => self.pattern_part(frame, rest.get(..at).unwrap_or_default(), rest, intent),
+            None => self.path_part(frame, rest, intent),
+        };
+        self.push(frame, part);
+    }
+
+    /// A file of a commit. It is no file of the machine, so only its name counts.
+    fn blob(&mut self, frame: &Frame, path: &[u8]) {
+        if path.is_empty() || path.len() > 4096 {
+            return;
+        }
+        let place = below(self.scene.workspace(), path);
+        let part = judge_path(self.scene, &place, Intent::Read);
+        self.push(frame, part);
+    }
+}
+
+/// What in the arguments is more than the subcommand says, wherever it runs.
+pub(super) fn unusual(args: &[Arg<'_>]) -> Option<Opinion> {
+    let global = read(&GIT, args);
+    let rest = args.get(global.rest..).unwrap_or_default();
+    let inner = rest.split_first().and_then(|(name, args)| {
+        let name = name.text()?;
+        let program = git_subcommand(name);
+        let reading = read(program, args);
+        let carries = has(CARRIERS, name)
+            .then(|| Opinion::miss("guarded.unlisted", "it runs what it is given", Risk::High).named());
+        [about(program, &reading), listing_only(program, &reading), signs(program, &reading), carries]
+            .into_iter()
+            .flatten()
+            .reduce(Opinion::and)
+    });
+    about(&GIT, &global).into_iter().chain(inner).reduce(Opinion::and)
+}
+
+/// `branch` with a name and nothing that makes it list creates a branch.
+fn listing_only(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
+    let lists = || reading.has(|effect| effect == Effect::Pattern);
+    (program.name == "git-branch" && !reading.operands.is_empty() && !lists()).then(|| {
+        Opinion::miss("option.git-branch", "with a name it creates or changes a branch", Risk::Medium).named()
+    })
+}
+
+/// `%G?` makes git run gpg.
+fn signs(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
+    let formats = reading.hits.iter().filter(|hit| hit.effect == Effect::Format).filter_map(|hit| hit.value);
+    let gpg = |arg: Arg<'_>| arg.text().is_none_or(|text| text.windows(2).any(|part| part == b"%G"));
+    formats.into_iter().find(|format| gpg(*format)).map(|_| {
+        let rule = format!("option.{}", program.name);
+        Opinion::miss(rule, "the format makes git run gpg", Risk::Medium).exact()
+    })
+}
+
+/// The forms that document 000 blocks, in every spelling (S000-21). They are policy of git, not of the deny list.
+fn blocked(name: &[u8], args: &[Arg<'_>]) -> Option<Opinion> {
+    const FIX: &str = "nothing: run it yourself, outside of Ringfence";
+    let (rule, why) = match name {
+        b"push" if forces(args) => ("git.push-force", "`push --force` rewrites what others have"),
+        b"reset" if has_option(args, "--hard", &[]) => ("git.reset-hard", "`reset --hard` throws work away"),
+        b"clean" if has_option(args, "--force", &["-f"]) && has_option(args, "-d", &[]) => {
+            ("git.clean-force", "`clean -fd` deletes what was never committed")
+        }
+        _ => return None,
+    };
+    Some(Opinion::deny(rule, why, Risk::Critical).fix(FIX))
+}
+
+fn forces(args: &[Arg<'_>]) -> bool {
+    let with_lease =
+        has_option(args, "--force-with-lease", &[]) || has_option(args, "--force-if-includes", &[]);
+    has_option(args, "--force", &["-f"])
+        || has_option(args, "--mirror", &[])
+        || with_lease
+        || has_plus_refspec(args)
+}
+
+fn talks(reading: &Reading<'_>) -> bool {
+    let acts = |text: &[u8]| has(REMOTE_ACTIONS, text);
+    reading.operands.first().and_then(|operand| operand.arg.text()).is_none_or(acts)
+        && !reading.operands.is_empty()
+}
+
+/// Never above the workspace.
+fn below(workspace: &Path, path: &[u8]) -> PathBuf {
+    let mut inside = PathBuf::new();
+    for component in Bytes::from(path).as_path().components() {
+        match component {
+            Component::Normal(name) => inside.push(name),
+            Component::ParentDir => {
+                inside.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    workspace.join(inside)
+}
+
+fn has(list: &str, word: &[u8]) -> bool {
+    list.split_ascii_whitespace().any(|known| known.as_bytes() == word)
+}

@@ -1,0 +1,163 @@
+//! Paths in a command line: each is judged from every directory that the command could run in.
+
+use std::path::{Component, Path, PathBuf};
+
+use ringfence_types::{Bytes, Decision, Risk};
+
+use super::arg::Arg;
+use super::place::{fold, join};
+use super::wildcard::{example, is_wild, means};
+use super::{Frame, Judge};
+use crate::facts::PathKind;
+use crate::judgement::{Aspect, Part};
+use crate::paths::{Intent, judge_path};
+
+/// Names that a pattern must not mean.
+const KEPT: &[&str] = &[
+    ".env",
+    ".env.local",
+    ".env.production",
+    ".envrc",
+    ".netrc",
+    ".npmrc",
+    ".pgpass",
+    ".pypirc",
+    ".htpasswd",
+    ".git-credentials",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+    "credentials.json",
+    "service-account.json",
+    "kubeconfig",
+    "wallet.dat",
+    "secring.gpg",
+];
+
+impl Judge<'_> {
+    /// Judges an argument that names a file, and keeps the part.
+    pub(super) fn path(&mut self, frame: &Frame, arg: Arg<'_>, intent: Intent) {
+        if !self.is_listed() {
+            return;
+        }
+        let part = match arg {
+            Arg::Text(b"") | Arg::Unknown(_) => return,
+            Arg::Text(text) => self.path_part(frame, text, intent),
+            Arg::Glob { prefix, pattern } => self.pattern_part(frame, prefix, pattern, intent),
+            Arg::Home(rest) => self.home_part(rest, intent),
+        };
+        self.push(frame, part);
+    }
+
+    /// A file that is read, unless `-` says that it is the standard input.
+    pub(super) fn input_path(&mut self, frame: &Frame, arg: Arg<'_>) {
+        if !arg.is("-") {
+            self.path(frame, arg, Intent::Read);
+        }
+    }
+
+    /// From the likely directory it counts in full; what another one would refuse becomes a question.
+    pub(super) fn path_part(&self, frame: &Frame, text: &[u8], intent: Intent) -> Part {
+        if text.starts_with(b"/") {
+            return self.absolute_part(&join(Path::new("/"), text), intent);
+        }
+        let mut parts =
+            frame.place.candidates().iter().map(|dir| self.absolute_part(&join(dir, text), intent));
+        let Some(likely) = parts.next() else { return unknown_directory(text, intent) };
+        parts.map(softened).fold(likely, stricter)
+    }
+
+    /// By its folded name and, where `..` is in it, also as the kernel would walk it.
+    fn absolute_part(&self, path: &Path, intent: Intent) -> Part {
+        let folded = fold(path);
+        let part = self.file_or_directory(&folded, intent);
+        if !path.components().any(|component| component == Component::ParentDir) {
+            return part;
+        }
+        stricter(part, self.file_or_directory(path, intent))
+    }
+
+    /// Rules about names are about files: a directory that is named like a secret may be searched.
+    fn file_or_directory(&self, path: &Path, intent: Intent) -> Part {
+        let part = judge_path(self.scene, path, intent);
+        let directory = || self.scene.facts.kind(path) == PathKind::Directory;
+        if part.decision > Decision::Allow && matches!(intent, Intent::Read) && directory() {
+            return judge_path(self.scene, path, Intent::List);
+        }
+        part
+    }
+
+    fn home_part(&self, rest: &[u8], intent: Intent) -> Part {
+        let Some(home) = &self.scene.policy.home else {
+            return unsure(b"~", intent, "paths.home", "where the home directory is, is not known");
+        };
+        let below = rest.strip_prefix(b"/").unwrap_or(rest);
+        self.absolute_part(&join(home.as_path(), below), intent)
+    }
+
+    /// What a pattern could expand to: its directory, a name that it surely matches, and the names that it could mean.
+    /// A pattern that says nothing (`*`) is fine: files that must not be read are not there inside the fence.
+    pub(super) fn pattern_part(&self, frame: &Frame, prefix: &[u8], pattern: &[u8], intent: Intent) -> Part {
+        let dir = prefix
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .map_or(&b"."[..], |at| prefix.get(..=at).unwrap_or(b"/"));
+        let around = self.path_part(frame, dir, Intent::List);
+        let sample = self.path_part(frame, &sample_path(pattern), intent);
+        let part = stricter(around, sample);
+        let last = pattern.rsplit(|byte| *byte == b'/').next().unwrap_or(pattern);
+        let meant = || is_wild(last) && KEPT.iter().any(|name| means(last, name.as_bytes()));
+        let named = Part { subject: Bytes::from(pattern).display(), ..part };
+        if matches!(intent, Intent::List) || named.decision > Decision::Allow || !meant() {
+            return named;
+        }
+        unsure(pattern, intent, "paths.pattern", "it could match a file that must not be read")
+    }
+
+    pub(super) fn is_missing(&self, path: &Path) -> bool {
+        self.scene.facts.kind(path) == PathKind::Missing
+    }
+}
+
+/// One path that the pattern matches. A component never becomes empty: that would make it another path.
+fn sample_path(pattern: &[u8]) -> Vec<u8> {
+    let mut sample = Vec::with_capacity(pattern.len());
+    for (index, component) in pattern.split(|byte| *byte == b'/').enumerate() {
+        if index > 0 {
+            sample.push(b'/');
+        }
+        let name = if is_wild(component) { example(component) } else { component.to_vec() };
+        let hollow = name.is_empty() && !component.is_empty();
+        sample.extend_from_slice(if hollow { b"x" } else { &name });
+    }
+    sample
+}
+
+fn stricter(a: Part, b: Part) -> Part {
+    if b.decision > a.decision { b } else { a }
+}
+
+fn softened(part: Part) -> Part {
+    if part.decision != Decision::Deny {
+        return part;
+    }
+    let fix = "use a path from the root of the workspace";
+    let reason = format!("it may run in another directory, and from there: {}", part.reason);
+    Part { reason: reason.into(), ..part }.ask(Risk::High, fix)
+}
+
+fn unknown_directory(text: &[u8], intent: Intent) -> Part {
+    unsure(text, intent, "paths.unknown-directory", "the directory that it is relative to is not known")
+}
+
+fn unsure(text: &[u8], intent: Intent, rule: &'static str, why: &'static str) -> Part {
+    let aspect = if matches!(intent, Intent::Write) { Aspect::Write } else { Aspect::Read };
+    let fix = "name the file itself, from the root of the workspace";
+    Part::new(aspect, super::arg::shorten(text), rule).because(why).ask(Risk::Medium, fix)
+}
+
+/// The path that an operand means from the likely directory.
+pub(super) fn likely_path(frame: &Frame, text: &[u8]) -> Option<PathBuf> {
+    frame.place.likely().map(|dir| fold(&join(dir, text)))
+}

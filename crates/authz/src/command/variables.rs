@@ -1,0 +1,80 @@
+//! Variables that a command sets: a name that steers other programs is a question, whatever its value (B-C21, C4).
+
+use ringfence_types::{Bytes, Risk};
+
+use super::{Frame, Judge};
+use crate::env::family_of;
+use crate::judgement::{Aspect, Part};
+
+/// Obeyed by a listed program or by a shell, and in no family.
+const STEERING: &[&str] = &[
+    "ARGV0",
+    "EXECIGNORE",
+    "GLOBIGNORE",
+    "GREP_OPTIONS",
+    "NULLCMD",
+    "POSIXLY_CORRECT",
+    "PROMPT",
+    "PS1",
+    "PS2",
+    "PS3",
+    "READNULLCMD",
+    "RIPGREP_CONFIG_PATH",
+    "STTY",
+    "TAR_OPTIONS",
+    "TERMCAP",
+    "TERMINFO",
+    "TERMINFO_DIRS",
+];
+
+/// Names that begin so, unless they are known to be harmless.
+const PREFIXES: &[&str] = &["BASH", "GIT_", "ZSH"];
+const HARMLESS: &[&str] = &["GIT_OPTIONAL_LOCKS", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_LITERAL_PATHSPECS"];
+
+const FIX: &str = "leave the variable out, or say yes to this one";
+
+impl Judge<'_> {
+    /// Keeps a part about a variable that is set or taken away.
+    pub(super) fn variable(&mut self, frame: &Frame, name: &[u8]) {
+        if self.is_listed() {
+            self.push(frame, judge_variable(name));
+        }
+    }
+}
+
+fn judge_variable(name: &[u8]) -> Part {
+    let bytes = Bytes::from(name);
+    let part = |rule: String| Part::new(Aspect::Variable, super::arg::shorten(name), rule);
+    if !is_name(name) {
+        let why = "it is not the plain name of a variable, so setting it may run something";
+        return part("env.name".to_owned()).because(why).ask(Risk::High, FIX);
+    }
+    if starts(name, "RINGFENCE_") {
+        return part("env.reserved".to_owned())
+            .because("the name is reserved for Ringfence")
+            .deny(Risk::High, "nothing: choose another name");
+    }
+    if let Some(family) = family_of(&bytes) {
+        return part(format!("env.{}", family.name)).because(family.reason).ask(Risk::High, FIX);
+    }
+    if steers(name) {
+        return part("env.steering".to_owned()).because("programs take orders from it").ask(Risk::High, FIX);
+    }
+    part("env.harmless".to_owned()).because("no known program takes orders from it")
+}
+
+fn steers(name: &[u8]) -> bool {
+    let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+    let named = STEERING.iter().any(|known| is(known));
+    let prefixed = PREFIXES.iter().any(|prefix| starts(name, prefix));
+    named || prefixed && !HARMLESS.iter().any(|prefix| starts(name, prefix))
+}
+
+fn starts(name: &[u8], prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+}
+
+fn is_name(name: &[u8]) -> bool {
+    let word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    name.first().is_some_and(|first| !first.is_ascii_digit()) && name.iter().all(word)
+}

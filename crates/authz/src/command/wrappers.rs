@@ -1,0 +1,318 @@
+//! Programs that run another command. The wrapper is judged for itself, the command inside for itself; the stricter
+//! decides.
+
+use ringfence_types::{Bytes, Risk};
+
+use super::arg::Arg;
+use super::opinion::Opinion;
+use super::options::{Effect, Program, Reading, read};
+use super::plain::unknown_argument;
+use super::rules::Line;
+use super::{Frame, Judge, Surroundings, Voice};
+use crate::env::family_of;
+use crate::paths::Intent;
+
+#[derive(Debug)]
+pub(super) struct Wrapper {
+    /// Separated by blanks.
+    pub(super) names: &'static str,
+    pub(super) program: Program,
+    pub(super) inner: Inner,
+    pub(super) manner: Manner,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// It only runs what follows.
+    Transparent,
+    Asks(Risk, &'static str),
+}
+
+/// Where the command inside begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inner {
+    /// At the first operand.
+    Rest,
+    /// After this many operands.
+    After(usize),
+    /// After settings of variables.
+    Environment,
+    /// After the name of an architecture, if there is one.
+    Architecture,
+    /// At the first operand; more arguments come from the input.
+    Appended,
+    /// The first operand is the name of a part of the program itself.
+    Applet,
+    /// After the lock file, or in `-c`.
+    Locked,
+    /// In `-c`, as shell text.
+    Body,
+    BodyOrRest,
+    /// All operands together are shell text.
+    Joined,
+}
+
+const ARCHITECTURES: &[&str] = &[
+    "linux32", "linux64", "i386", "i486", "i586", "i686", "athlon", "x86_64", "uname26", "ppc", "ppc32",
+    "ppc64", "ppc64le", "s390", "s390x", "arm", "armv6l", "armv7l", "armv8l", "arm64", "aarch64", "riscv64",
+    "sparc", "mips64",
+];
+
+impl Judge<'_> {
+    pub(super) fn wrapper(&mut self, frame: &Frame, line: &Line<'_>, wrapper: &'static Wrapper) -> Opinion {
+        self.wrapped(frame, line.args, wrapper, line.identity.name)
+    }
+
+    fn wrapped(
+        &mut self,
+        frame: &Frame,
+        args: &[Arg<'_>],
+        wrapper: &'static Wrapper,
+        name: &[u8],
+    ) -> Opinion {
+        let reading = read(&wrapper.program, args);
+        let rest = args.get(reading.rest..).unwrap_or_default();
+        self.option_paths(frame, &reading);
+        let own = match wrapper.manner {
+            Manner::Transparent => {
+                Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
+            }
+            Manner::Asks(risk, why) => {
+                Opinion::miss(format!("wrapper.{}", Bytes::from(name).display()), why, risk)
+            }
+        };
+        let own = own.and_if(self.about_wrapper(wrapper, &reading, name));
+        let run = match wrapper.inner {
+            Inner::Environment => self.environment(frame, &reading, rest, wrapper),
+            Inner::Rest => self.run(frame, rest),
+            Inner::After(count) => self.run(frame, rest.get(count..).unwrap_or_default()),
+            Inner::Architecture => self.architecture(frame, rest, wrapper),
+            Inner::Appended => self.appended(frame, &reading, rest),
+            Inner::Applet => self.run_applet(frame, &reading, rest),
+            Inner::Locked => self.locked(frame, &reading, rest),
+            Inner::Body => self.body(frame, &reading, rest),
+            Inner::BodyOrRest if reading.has(|effect| effect == Effect::Body) => {
+                self.body(frame, &reading, rest)
+            }
+            Inner::BodyOrRest => self.run(frame, rest),
+            Inner::Joined => self.joined(frame, rest),
+        };
+        own.and_if(run)
+    }
+
+    /// As [`Judge::about_options`], under the name it was called by.
+    fn about_wrapper(&self, wrapper: &Wrapper, reading: &Reading<'_>, name: &[u8]) -> Option<Opinion> {
+        let opinion = self.about_options(&wrapper.program, reading)?;
+        if opinion.rule == "option." {
+            let rule = format!("option.{}", Bytes::from(name).display());
+            return Some(Opinion { rule: rule.into(), ..opinion });
+        }
+        Some(opinion)
+    }
+
+    fn run(&mut self, frame: &Frame, rest: &[Arg<'_>]) -> Option<Opinion> {
+        if rest.is_empty() {
+            return Some(Opinion::miss(
+                "guarded.unlisted",
+                "it runs nothing that could be judged",
+                Risk::Medium,
+            ));
+        }
+        self.command(&frame.inside(), rest, None);
+        None
+    }
+
+    /// `env A=1 ls`, `sudo A=1 ls`.
+    fn environment(
+        &mut self,
+        frame: &Frame,
+        reading: &Reading<'_>,
+        rest: &[Arg<'_>],
+        wrapper: &'static Wrapper,
+    ) -> Option<Opinion> {
+        let mut inside = frame.clone();
+        for hit in &reading.hits {
+            if let (Effect::Enter, Some(Arg::Text(dir))) = (hit.effect, hit.value) {
+                inside.place = inside.place.entered(dir, self.scene.facts);
+            } else if hit.effect == Effect::Enter {
+                inside.place = super::place::Place::unknown();
+            }
+        }
+        let rest = match rest.split_first() {
+            Some((dash, rest)) if dash.is("-") => {
+                inside.surroundings = Surroundings::Cleared;
+                rest
+            }
+            _ => rest,
+        };
+        if reading.has(|effect| effect == Effect::Clear) {
+            inside.surroundings = Surroundings::Cleared;
+        }
+        let unset = unsets(reading);
+        if let Some(text) = reading.value(b'S', "split-string") {
+            return unset.into_iter().chain(self.split(&inside, text, rest, wrapper)).reduce(Opinion::and);
+        }
+        let settings = rest.iter().take_while(|arg| arg.known_start().contains(&b'=')).count();
+        for arg in rest.get(..settings).unwrap_or_default() {
+            self.setting(frame, *arg);
+        }
+        let run = self.run(&inside, rest.get(settings..).unwrap_or_default());
+        unset.into_iter().chain(run).reduce(Opinion::and)
+    }
+
+    /// `env -S 'ls -l'`, where the text needs no more than cutting at blanks (GHSA-796m-2973-wc5q).
+    fn split(
+        &mut self,
+        frame: &Frame,
+        text: Arg<'_>,
+        rest: &[Arg<'_>],
+        wrapper: &'static Wrapper,
+    ) -> Option<Opinion> {
+        let unclear = || {
+            Opinion::miss("option.env", "option `-S` makes words of a text in its own way", Risk::High)
+                .never()
+        };
+        let Some(text) = text.text().filter(|text| text.iter().all(|byte| is_plain(*byte))) else {
+            return Some(unclear());
+        };
+        let words =
+            text.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()).map(Arg::Text);
+        let args: Vec<Arg<'_>> = words.chain(rest.iter().copied()).collect();
+        let mut inside = frame.clone();
+        inside.wraps = inside.wraps.saturating_add(1);
+        if inside.wraps > super::MAX_WRAPS {
+            return Some(unclear());
+        }
+        Some(self.wrapped(&inside, &args, wrapper, b"env"))
+    }
+
+    fn architecture(
+        &mut self,
+        frame: &Frame,
+        rest: &[Arg<'_>],
+        wrapper: &'static Wrapper,
+    ) -> Option<Opinion> {
+        let Some((first, after)) = rest.split_first() else { return self.run(frame, rest) };
+        if !ARCHITECTURES.iter().any(|known| first.is(known)) {
+            return self.run(frame, rest);
+        }
+        let reading = read(&wrapper.program, after);
+        self.run(frame, after.get(reading.rest..).unwrap_or_default())
+            .or(self.about_wrapper(wrapper, &reading, b"setarch"))
+    }
+
+    /// `xargs`: its input becomes arguments, so they are not known.
+    fn appended(&mut self, frame: &Frame, reading: &Reading<'_>, rest: &[Arg<'_>]) -> Option<Opinion> {
+        const WHY: &str = "xargs reads them from its input";
+        if rest.is_empty() {
+            return Some(unknown_argument(WHY));
+        }
+        let replaced = reading.hits.iter().rev().find(|hit| hit.effect == Effect::Body);
+        let args: Vec<Arg<'_>> = match replaced {
+            None => rest.iter().copied().chain([Arg::Unknown(WHY)]).collect(),
+            Some(hit) => {
+                let mark = hit.value.and_then(Arg::text).unwrap_or(b"{}");
+                rest.iter().map(|arg| without(*arg, mark, WHY)).collect()
+            }
+        };
+        self.run(frame, &args)
+    }
+
+    fn run_applet(&mut self, frame: &Frame, reading: &Reading<'_>, rest: &[Arg<'_>]) -> Option<Opinion> {
+        let named = reading.hits.iter().find(|hit| hit.effect == Effect::Body).and_then(|hit| hit.value);
+        let args: Vec<Arg<'_>> = named.into_iter().chain(rest.iter().copied()).collect();
+        match args.first() {
+            Some(Arg::Text(name)) if !name.contains(&b'/') => self.applet(&frame.inside(), &args),
+            Some(_) => return Some(unknown_argument("the name of an applet")),
+            None => {
+                return Some(Opinion::miss(
+                    "guarded.unlisted",
+                    "it runs nothing that could be judged",
+                    Risk::Low,
+                ));
+            }
+        }
+        None
+    }
+
+    fn locked(&mut self, frame: &Frame, reading: &Reading<'_>, rest: &[Arg<'_>]) -> Option<Opinion> {
+        let (file, after) = rest.split_first()?;
+        self.path(frame, *file, Intent::Write);
+        match after.split_first() {
+            _ if reading.has(|effect| effect == Effect::Body) => self.body(frame, reading, &[]),
+            Some((option, [text, ..])) if option.is("-c") || option.is("--command") => {
+                self.text_body(frame, *text)
+            }
+            Some(_) => self.run(frame, after),
+            None => None,
+        }
+    }
+
+    /// `su -c TEXT`, `script -c TEXT FILE`.
+    fn body(&mut self, frame: &Frame, reading: &Reading<'_>, rest: &[Arg<'_>]) -> Option<Opinion> {
+        for arg in rest {
+            self.path(frame, *arg, Intent::Write);
+        }
+        let bodies = reading.hits.iter().filter(|hit| hit.effect == Effect::Body).filter_map(|hit| hit.value);
+        bodies.fold(None, |opinion, text| {
+            opinion.into_iter().chain(self.text_body(frame, text)).reduce(Opinion::and)
+        })
+    }
+
+    fn text_body(&mut self, frame: &Frame, text: Arg<'_>) -> Option<Opinion> {
+        match text {
+            Arg::Text(text) => self.script(&Frame { voice: Voice::Script, ..frame.inside() }, text),
+            Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => {
+                return Some(unknown_argument("the text that a shell runs"));
+            }
+        };
+        None
+    }
+
+    fn joined(&mut self, frame: &Frame, rest: &[Arg<'_>]) -> Option<Opinion> {
+        let words: Option<Vec<&[u8]>> = rest
+            .iter()
+            .take_while(|arg| !arg.known_start().starts_with(b":::"))
+            .map(|arg| arg.text())
+            .collect();
+        match words {
+            Some(words) => self.text_body(frame, Arg::Text(&words.join(&b' '))),
+            None => Some(unknown_argument("the text that a shell runs")),
+        }
+    }
+
+    /// `NAME=VALUE` as an argument.
+    pub(super) fn setting(&mut self, frame: &Frame, arg: Arg<'_>) {
+        let start = arg.known_start();
+        let name = start.split(|byte| *byte == b'=').next().unwrap_or(start);
+        self.variable(frame, name.strip_suffix(b"+").unwrap_or(name));
+    }
+}
+
+/// `env -u NAME` of something that steers other programs.
+fn unsets(reading: &Reading<'_>) -> Option<Opinion> {
+    let steering = |name: &[u8]| family_of(&Bytes::from(name)).is_some();
+    let unset = reading.hits.iter().filter(|hit| hit.effect == Effect::Unset);
+    unset.filter_map(|hit| hit.value).find(|value| value.text().is_none_or(steering)).map(|_| {
+        Opinion::miss(
+            "option.env",
+            "option `-u` takes away a variable that steers other programs",
+            Risk::Medium,
+        )
+        .exact()
+    })
+}
+
+/// `{}` in an argument makes it unknown.
+fn without<'a>(arg: Arg<'a>, mark: &[u8], why: &'static str) -> Arg<'a> {
+    let holds = |text: &[u8]| mark.is_empty() || text.windows(mark.len()).any(|part| part == mark);
+    match arg {
+        Arg::Text(text) if !holds(text) => arg,
+        Arg::Text(_) | Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => Arg::Unknown(why),
+    }
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b' ' | b'\t' | b'_' | b'-' | b'.' | b'/' | b'=' | b':' | b',' | b'+')
+}

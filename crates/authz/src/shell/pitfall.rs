@@ -1,0 +1,262 @@
+//! What looks harmless word by word, and is not in one of the shells.
+//!
+//! Three families: words that a builtin evaluates as arithmetic (there `a[$(…)]` runs a command, and the value of a
+//! variable is evaluated in turn), variables that steer the shell itself, and names that are grammar in zsh only.
+
+use super::expansion::STATUS;
+use super::{Assignment, Simple, Word};
+
+/// Why a command does more than its words say.
+pub(super) fn pitfall(simple: &Simple, ascii: bool) -> Option<&'static str> {
+    let assigned = simple.assignments.iter().find_map(|assignment| assigned(assignment, ascii));
+    assigned.or_else(|| called(&simple.words))
+}
+
+/// Whether running it in a process of its own would make a difference to what follows.
+pub(super) fn changes_the_shell(simple: &Simple) -> bool {
+    let Some(Word::Literal(name)) = simple.words.first() else { return true };
+    SHELL_CHANGERS.contains(&name.as_slice())
+}
+
+const SHELL_CHANGERS: &[&[u8]] = &[
+    b".",
+    b"alias",
+    b"builtin",
+    b"cd",
+    b"chdir",
+    b"command",
+    b"declare",
+    b"emulate",
+    b"eval",
+    b"exec",
+    b"exit",
+    b"export",
+    b"hash",
+    b"local",
+    b"popd",
+    b"pushd",
+    b"read",
+    b"readonly",
+    b"return",
+    b"set",
+    b"setopt",
+    b"shift",
+    b"shopt",
+    b"source",
+    b"trap",
+    b"typeset",
+    b"ulimit",
+    b"umask",
+    b"unalias",
+    b"unset",
+    b"unsetopt",
+];
+
+/// Integers of bash or zsh: what is assigned to them is evaluated.
+const INTEGERS: &[&[u8]] = &[
+    b"ARGC",
+    b"BASHPID",
+    b"COLUMNS",
+    b"EGID",
+    b"ERRNO",
+    b"EUID",
+    b"FUNCNEST",
+    b"GID",
+    b"HISTCMD",
+    b"HISTSIZE",
+    b"KEYTIMEOUT",
+    b"LINENO",
+    b"LINES",
+    b"LISTMAX",
+    b"LOGCHECK",
+    b"MAILCHECK",
+    b"OPTIND",
+    b"PPID",
+    b"RANDOM",
+    b"REPORTMEMORY",
+    b"REPORTTIME",
+    b"SAVEHIST",
+    b"SECONDS",
+    b"SHLVL",
+    b"SRANDOM",
+    b"TMOUT",
+    b"TRY_BLOCK_ERROR",
+    b"TRY_BLOCK_INTERRUPT",
+    b"TTYIDLE",
+    b"UID",
+    b"ZSH_SUBSHELL",
+    b"status",
+];
+
+/// Variables with which bash or zsh keeps aliases, functions, paths or the way it reads.
+const SWITCHES: &[&[u8]] = &[
+    b"BASH_ALIASES",
+    b"BASH_CMDS",
+    b"BASH_COMPAT",
+    b"HISTCHARS",
+    b"NULLCMD",
+    b"POSIXLY_CORRECT",
+    b"READNULLCMD",
+    b"aliases",
+    b"argv",
+    b"cdpath",
+    b"commands",
+    b"dirstack",
+    b"dis_aliases",
+    b"dis_functions",
+    b"dis_galiases",
+    b"dis_saliases",
+    b"fpath",
+    b"functions",
+    b"galiases",
+    b"histchars",
+    b"module_path",
+    b"nameddirs",
+    b"options",
+    b"path",
+    b"saliases",
+];
+
+const CHARACTER_SETS: &[&[u8]] = &[b"LANG", b"LC_ALL", b"LC_CTYPE"];
+
+fn assigned(assignment: &Assignment, ascii: bool) -> Option<&'static str> {
+    let name = assignment.name.as_slice();
+    if SWITCHES.contains(&name) {
+        return Some("a variable that steers the shell");
+    }
+    if INTEGERS.contains(&name) && !is_number(&assignment.value) {
+        return Some("a variable whose value is evaluated");
+    }
+    if CHARACTER_SETS.contains(&name) && !ascii {
+        return Some("a change of the character set before other characters");
+    }
+    may_run(&assignment.value).then_some("a value that runs a command where it is evaluated")
+}
+
+fn called(words: &[Word]) -> Option<&'static str> {
+    let (name, arguments) = called_builtin(words)?;
+    match name {
+        b"-" | b"foreach" | b"nocorrect" | b"noglob" | b"repeat" => Some("a word that is grammar in zsh"),
+        b"alias" if !arguments.is_empty() => Some("an alias changes what is read after it"),
+        b"printf" => printed(arguments),
+        b"[" | b"[[" | b"test" => tested(arguments, name),
+        b"break" | b"continue" | b"exit" | b"logout" | b"return" | b"shift" => {
+            (!arguments.iter().all(is_number)).then_some("an argument that zsh evaluates")
+        }
+        _ if EVALUATORS.contains(&name) && arguments.iter().any(may_run) => {
+            Some("an argument that is evaluated")
+        }
+        _ => None,
+    }
+}
+
+/// The name and the arguments, behind the words that only say that it is to be a builtin.
+fn called_builtin(words: &[Word]) -> Option<(&[u8], &[Word])> {
+    let wrapper = |word: &&Word| {
+        let word = literal(word).unwrap_or_default();
+        matches!(word, b"builtin" | b"command") || word.starts_with(b"-") && word != b"-"
+    };
+    let wrapped = matches!(literal(words.first()?)?, b"builtin" | b"command");
+    let skipped = if wrapped { words.iter().take_while(wrapper).count() } else { 0 };
+    let (name, arguments) = words.get(skipped..)?.split_first()?;
+    Some((literal(name)?, arguments))
+}
+
+/// Builtins that take names of variables, with an index, or numbers.
+const EVALUATORS: &[&[u8]] = &[
+    b"declare",
+    b"export",
+    b"float",
+    b"getopts",
+    b"integer",
+    b"let",
+    b"local",
+    b"mapfile",
+    b"print",
+    b"read",
+    b"readarray",
+    b"readonly",
+    b"set",
+    b"typeset",
+    b"unset",
+    b"vared",
+    b"wait",
+];
+
+/// `printf -v name` sets a variable; numbers are expressions in zsh.
+fn printed(arguments: &[Word]) -> Option<&'static str> {
+    let end = arguments.first().is_some_and(|word| literal(word) == Some(b"--"));
+    let (format, values) = arguments.get(usize::from(end)..)?.split_first()?;
+    let format = literal(format)?;
+    if format.starts_with(b"-") {
+        return Some("an option of `printf`");
+    }
+    if prints_text_only(format) || values.iter().all(is_number) {
+        return None;
+    }
+    Some("a number for `printf` that zsh evaluates")
+}
+
+/// Every conversion is `%s`, `%b`, `%c`, `%q` or `%%`, without a width that is an argument.
+fn prints_text_only(format: &[u8]) -> bool {
+    format.split(|byte| *byte == b'%').skip(1).fold((true, true), text_conversion).0
+}
+
+/// One piece behind a `%`; the second value says whether it is behind a conversion and not behind `%%`.
+fn text_conversion((only, starts): (bool, bool), piece: &[u8]) -> (bool, bool) {
+    if !starts || !only {
+        return (only, true);
+    }
+    let kind = piece.iter().find(|byte| !matches!(byte, b'-' | b'+' | b' ' | b'#' | b'.' | b'0'..=b'9'));
+    match kind {
+        _ if piece.is_empty() => (true, false),
+        Some(b's' | b'b' | b'c' | b'q') => (true, true),
+        _ => (false, true),
+    }
+}
+
+fn tested(arguments: &[Word], name: &[u8]) -> Option<&'static str> {
+    if name == b"[[" && arguments.last().and_then(literal) != Some(b"]]") {
+        return Some("`[[` without its end");
+    }
+    let odd = arguments.iter().any(may_run) || (0..arguments.len()).any(|at| is_evaluated(arguments, at));
+    odd.then_some("an operand that is evaluated")
+}
+
+/// Whether there is an operator at `at` with an operand that may run something.
+fn is_evaluated(arguments: &[Word], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|at| arguments.get(at));
+    let after = arguments.get(at.saturating_add(1));
+    match arguments.get(at).and_then(literal) {
+        Some(b"-eq" | b"-ne" | b"-lt" | b"-le" | b"-gt" | b"-ge") => {
+            [before, after].into_iter().flatten().any(|operand| !is_number(operand))
+        }
+        Some(b"-t") => after.is_some_and(|operand| !is_number(operand)),
+        Some(b"-v") => after.is_some_and(|operand| literal(operand).is_none()),
+        _ => false,
+    }
+}
+
+fn literal(word: &Word) -> Option<&[u8]> {
+    match word {
+        Word::Literal(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn is_number(word: &Word) -> bool {
+    match word {
+        Word::Literal(bytes) => {
+            let digits = bytes.strip_prefix(b"-").or_else(|| bytes.strip_prefix(b"+")).unwrap_or(bytes);
+            digits.iter().all(u8::is_ascii_digit)
+        }
+        Word::Dynamic { why } => *why == STATUS,
+        _ => false,
+    }
+}
+
+/// An index with something in it that runs: `a[$(…)]`.
+fn may_run(word: &Word) -> bool {
+    let word = literal(word).unwrap_or_default();
+    word.contains(&b'[') && word.iter().any(|byte| matches!(byte, b'$' | b'`'))
+}

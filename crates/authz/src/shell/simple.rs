@@ -1,0 +1,169 @@
+//! Simple commands.
+
+use super::keyword::is_reserved;
+use super::reader::{Read, Reader};
+use super::redirection::Splits;
+use super::word::{Assigns, Draft};
+use super::{Assignment, Input, Simple, Word};
+
+/// A simple command while it is read.
+struct Parts {
+    simple: Simple,
+    index: usize,
+    start: usize,
+    splits: Splits,
+}
+
+/// What comes after a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    More,
+    End,
+    /// It was the name of a function.
+    Function,
+}
+
+impl Reader<'_, '_> {
+    /// `A=1 cmd arg > file`.
+    pub(super) fn simple(&mut self, input: Input) -> Read<()> {
+        let index = self.reserve()?;
+        let simple = Simple { input, ..Simple::default() };
+        let mut parts = Parts { simple, index, start: self.at, splits: Splits::No };
+        let read = self.parts(&mut parts);
+        if let Ok(Next::Function) = read {
+            self.output.script.commands.pop();
+            return self.function();
+        }
+        // What was read before a stop is shown, too.
+        self.check_parts(&parts);
+        self.fill(parts.index, parts.simple, parts.start);
+        read.map(|_| ())
+    }
+
+    fn parts(&mut self, parts: &mut Parts) -> Read<Next> {
+        loop {
+            self.blanks();
+            match self.part_of_command(parts)? {
+                Next::More => {}
+                Next::End if self.at == parts.start => {
+                    return Err(self.stop("not the grammar of a shell"));
+                }
+                next => return Ok(next),
+            }
+        }
+    }
+
+    fn part_of_command(&mut self, parts: &mut Parts) -> Read<Next> {
+        if self.at_redirection() {
+            if self.redirection(&mut parts.simple)? == Splits::InDash {
+                parts.splits = Splits::InDash;
+            }
+            return Ok(Next::More);
+        }
+        match self.peek() {
+            None | Some(b'\n' | b';' | b'&' | b'|' | b')' | b'#') => Ok(Next::End),
+            Some(b'<' | b'>') => {
+                let draft = self.process_substitution()?;
+                self.add_word(draft, parts)?;
+                Ok(Next::More)
+            }
+            Some(b'(') => self.parenthesis(parts),
+            Some(_) => self.add(parts),
+        }
+    }
+
+    /// `name ()` is a function; anything else with a parenthesis in it is a pattern of zsh, or an error.
+    fn parenthesis(&mut self, parts: &Parts) -> Read<Next> {
+        let simple = &parts.simple;
+        let alone = simple.assignments.is_empty() && simple.redirections.is_empty();
+        match simple.words.as_slice() {
+            [Word::Literal(_)] if alone => Ok(Next::Function),
+            _ => Err(self.stop("a parenthesis inside a command")),
+        }
+    }
+
+    fn add(&mut self, parts: &mut Parts) -> Read<Next> {
+        let draft = self.word()?;
+        if self.peek() == Some(b'(') {
+            if draft.ends_with_equals() && draft.assigns() != Assigns::No {
+                return self.add_array(&draft, parts);
+            }
+            if !parts.simple.words.is_empty() {
+                return Err(self.stop("a parenthesis inside a word"));
+            }
+        } else {
+            self.no_parenthesis()?;
+        }
+        if parts.simple.words.is_empty() {
+            self.check_first(&draft, parts);
+            if let Some(assignment) = self.assignment(&draft) {
+                parts.simple.assignments.push(assignment);
+                self.count_word()?;
+                return Ok(Next::More);
+            }
+        }
+        self.add_word(draft, parts)?;
+        Ok(Next::More)
+    }
+
+    fn add_array(&mut self, draft: &Draft, parts: &mut Parts) -> Read<Next> {
+        self.array()?;
+        if !parts.simple.words.is_empty() {
+            self.gap("an array that is not assigned");
+        }
+        if let Some(mut assignment) = self.assignment(draft) {
+            assignment.value = Word::Dynamic { why: "an array" };
+            parts.simple.assignments.push(assignment);
+        }
+        Ok(Next::More)
+    }
+
+    fn assignment(&mut self, draft: &Draft) -> Option<Assignment> {
+        let name = draft.assigned_name()?.to_vec();
+        if draft.assigns() == Assigns::Appending {
+            self.gap("an assignment that dash reads as a command");
+        }
+        Some(Assignment { name, value: draft.value() })
+    }
+
+    /// A word where the name of a command or an assignment may stand.
+    fn check_first(&mut self, draft: &Draft, parts: &Parts) {
+        if draft.is_element() {
+            self.gap("an assignment to an element, whose index is evaluated");
+        }
+        let Some(word) = draft.as_plain() else { return };
+        if word.len() > 1 && matches!(word.first(), Some(b'{' | b'}')) {
+            self.gap("a brace that zsh takes for the start or the end of a group");
+        }
+        let prefixed = !parts.simple.assignments.is_empty() || !parts.simple.redirections.is_empty();
+        if prefixed && is_reserved(word) {
+            self.gap("a reserved word behind an assignment or a redirection");
+        }
+    }
+
+    fn add_word(&mut self, draft: Draft, parts: &mut Parts) -> Read<()> {
+        if self.names_descriptor(&draft) {
+            self.gap("a name before a redirection, which dash reads as a word");
+        }
+        if parts.splits == Splits::InDash {
+            self.gap("a word behind `&>`, which dash reads as a command");
+        }
+        if draft.as_plain() == Some(b"}") {
+            self.gap("a brace that closes a group in zsh");
+        }
+        self.count_word()?;
+        let word = self.settle(draft);
+        parts.simple.words.push(word);
+        Ok(())
+    }
+
+    fn check_parts(&mut self, parts: &Parts) {
+        let simple = &parts.simple;
+        if simple.words.is_empty() && !simple.redirections.is_empty() {
+            self.gap("a redirection without a command, for which zsh runs `cat`");
+        }
+        if parts.splits == Splits::InDash && super::pitfall::changes_the_shell(simple) {
+            self.gap("`&>` behind a command that changes the shell: in dash it runs on its own");
+        }
+    }
+}

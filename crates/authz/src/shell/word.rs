@@ -1,0 +1,340 @@
+//! Words: quotes and what is left of them.
+
+use super::Word;
+use super::grammar::is_name;
+use super::reader::{Read, Reader, ends_word};
+
+/// A word while it is read: its bytes without quotes, and what was special about them.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) bytes: Vec<u8>,
+    /// Why it is known only when it runs.
+    pub(super) dynamic: Option<&'static str>,
+    /// Part of it is quoted or escaped.
+    pub(super) quoted: bool,
+    /// A line is continued in the middle of it.
+    joined: bool,
+    /// The first wildcard: where in `bytes`, and the pattern with quoted wildcards escaped.
+    wild: Option<(usize, Vec<u8>)>,
+    tilde: Tilde,
+    braces: Braces,
+    /// Where in `bytes` the first `=` is, if nothing before it is quoted or expanded.
+    equals: Option<usize>,
+    assigns: Assigns,
+    /// After the first `=` there is something that zsh expands in the value of an assignment.
+    value_expands: bool,
+    /// The last byte is written as it is.
+    plain_end: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Tilde {
+    #[default]
+    None,
+    /// `~` or `~/…` at the start.
+    Home,
+    /// Another use at the start, such as `~user`.
+    Other,
+}
+
+/// What is before the first `=`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Assigns {
+    /// Not a name.
+    #[default]
+    No,
+    /// `name=`.
+    Plainly,
+    /// `name+=`, which dash reads as a command.
+    Appending,
+}
+
+#[derive(Debug, Default)]
+struct Braces {
+    open: usize,
+    /// An unquoted brace was seen.
+    any: bool,
+    /// `a,b` or `a..b` inside.
+    expands: bool,
+    unbalanced: bool,
+}
+
+impl Draft {
+    /// A byte that is quoted or escaped.
+    pub(super) fn quote(&mut self, byte: u8) {
+        self.quoted = true;
+        self.push(byte);
+        if self.tilde == Tilde::Home && self.bytes.len() == 2 {
+            self.tilde = Tilde::Other;
+        }
+        if let Some((_, pattern)) = &mut self.wild {
+            escape(pattern, byte);
+        }
+        self.plain_end = false;
+    }
+
+    /// A byte that stands in the text as it is.
+    fn plain(&mut self, byte: u8) {
+        match byte {
+            b'~' => self.plain_tilde(),
+            b'=' => self.plain_equals(),
+            b'{' | b'}' => self.brace(byte),
+            b'*' | b'?' | b'[' if self.wild.is_none() => self.start_pattern(),
+            _ => {}
+        }
+        self.push(byte);
+        if self.tilde == Tilde::Home && self.bytes.len() == 2 && byte != b'/' {
+            self.tilde = Tilde::Other;
+        }
+        if let Some((_, pattern)) = &mut self.wild {
+            pattern.push(byte);
+        }
+        self.plain_end = true;
+    }
+
+    fn push(&mut self, byte: u8) {
+        let ellipsis = byte == b'.' && self.bytes.last() == Some(&b'.');
+        if self.braces.open > 0 && (byte == b',' || ellipsis) {
+            self.braces.expands = true;
+        }
+        self.bytes.push(byte);
+    }
+
+    /// Something that is known only when it runs.
+    pub(super) fn expand(&mut self, why: &'static str) {
+        self.dynamic = self.dynamic.or(Some(why));
+        self.plain_end = false;
+    }
+
+    fn starts(&self) -> bool {
+        self.bytes.is_empty() && !self.quoted && self.dynamic.is_none()
+    }
+
+    fn plain_tilde(&mut self) {
+        if self.starts() {
+            self.tilde = Tilde::Home;
+        } else if self.after_separator() && self.assigns != Assigns::No {
+            self.expand("a tilde prefix");
+        }
+    }
+
+    fn plain_equals(&mut self) {
+        if self.after_separator() {
+            self.value_expands = true;
+        }
+        if self.equals.is_none() && !self.quoted && self.dynamic.is_none() {
+            self.equals = Some(self.bytes.len());
+            self.assigns = Assigns::before_equals(&self.bytes);
+        }
+    }
+
+    /// Behind the first `=` or a later `:`, where a path in the value of an assignment starts.
+    fn after_separator(&self) -> bool {
+        self.equals.is_some() && self.plain_end && matches!(self.bytes.last(), Some(b'=' | b':'))
+    }
+
+    fn brace(&mut self, byte: u8) {
+        self.braces.any = true;
+        if byte == b'{' {
+            self.braces.open = self.braces.open.saturating_add(1);
+        } else if self.braces.open > 0 {
+            self.braces.open = self.braces.open.saturating_sub(1);
+        } else {
+            self.braces.unbalanced = true;
+        }
+    }
+
+    fn start_pattern(&mut self) {
+        let mut pattern = Vec::new();
+        self.bytes.iter().for_each(|byte| escape(&mut pattern, *byte));
+        self.wild = Some((self.bytes.len(), pattern));
+    }
+
+    /// The whole word as it is in the text, where nothing in it is quoted or expanded.
+    pub(super) fn as_plain(&self) -> Option<&[u8]> {
+        (!self.quoted && self.dynamic.is_none()).then_some(self.bytes.as_slice())
+    }
+
+    pub(super) fn assigns(&self) -> Assigns {
+        self.assigns
+    }
+
+    /// What is before the first `=`, where that is a name.
+    pub(super) fn assigned_name(&self) -> Option<&[u8]> {
+        let before = self.bytes.get(..self.equals?)?;
+        match self.assigns {
+            Assigns::No => None,
+            Assigns::Plainly => Some(before),
+            Assigns::Appending => before.strip_suffix(b"+"),
+        }
+    }
+
+    /// `name[`, unquoted: the start of an assignment to an element in bash and zsh.
+    pub(super) fn is_element(&self) -> bool {
+        self.wild.as_ref().is_some_and(|(at, pattern)| {
+            pattern.get(*at) == Some(&b'[') && self.bytes.get(..*at).is_some_and(is_name)
+        })
+    }
+
+    /// Ends with the first `=`: what follows is the whole value.
+    pub(super) fn ends_with_equals(&self) -> bool {
+        self.equals.is_some_and(|at| at.saturating_add(1) == self.bytes.len()) && self.plain_end
+    }
+
+    /// What is after the first `=`: nothing is a pattern there.
+    pub(super) fn value(&self) -> Word {
+        if let Some(why) = self.dynamic {
+            return Word::Dynamic { why };
+        }
+        if self.value_expands {
+            return Word::Dynamic { why: "a leading `=`" };
+        }
+        if self.braces.expands || self.braces.unbalanced || self.braces.open > 0 {
+            return Word::Dynamic { why: "a brace expansion" };
+        }
+        let value = self.equals.and_then(|at| self.bytes.get(at.saturating_add(1)..));
+        Word::Literal(value.unwrap_or_default().to_vec())
+    }
+
+    /// Whether a continued line could have hidden what is special about the word from some shell.
+    fn hides_something(&self) -> bool {
+        let special = self.wild.is_some() || self.tilde != Tilde::None || self.braces.any;
+        self.joined && (special || self.equals.is_some() || super::keyword::is_reserved(&self.bytes))
+    }
+
+    fn into_word(self) -> Word {
+        if let Some(why) = self.dynamic {
+            return Word::Dynamic { why };
+        }
+        if self.braces.expands || self.braces.unbalanced || self.braces.open > 0 {
+            return Word::Dynamic { why: "a brace expansion" };
+        }
+        if self.equals == Some(0) && !matches!(self.bytes.as_slice(), b"=" | b"==" | b"=~") {
+            return Word::Dynamic { why: "a leading `=`" };
+        }
+        match (self.tilde, self.wild) {
+            (Tilde::Home, None) => Word::Home(self.bytes.get(1..).unwrap_or_default().to_vec()),
+            (Tilde::Home | Tilde::Other, _) => Word::Dynamic { why: "a tilde prefix" },
+            (Tilde::None, Some((at, pattern))) if !matches!(self.bytes.as_slice(), b"[" | b"[[") => {
+                Word::Glob { prefix: self.bytes.get(..at).unwrap_or_default().to_vec(), pattern }
+            }
+            (Tilde::None, _) => Word::Literal(self.bytes),
+        }
+    }
+}
+
+impl Assigns {
+    fn before_equals(bytes: &[u8]) -> Self {
+        match bytes.strip_suffix(b"+") {
+            Some(name) if is_name(name) => Self::Appending,
+            None if is_name(bytes) => Self::Plainly,
+            _ => Self::No,
+        }
+    }
+}
+
+fn escape(pattern: &mut Vec<u8>, byte: u8) {
+    if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\') {
+        pattern.push(b'\\');
+    }
+    pattern.push(byte);
+}
+
+/// Where an expansion stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quoting {
+    None,
+    /// In double quotes or in the body of a here-document.
+    Double,
+}
+
+impl Reader<'_, '_> {
+    /// The word that starts here: up to a blank, a newline or an operator.
+    pub(super) fn word(&mut self) -> Read<Draft> {
+        let mut draft = Draft::default();
+        while let Some(byte) = self.peek().filter(|byte| !ends_word(Some(*byte))) {
+            match byte {
+                b'\\' => self.backslash(&mut draft)?,
+                b'\'' => self.single_quoted(&mut draft)?,
+                b'"' => self.double_quoted(&mut draft)?,
+                b'$' => self.expansion(Quoting::None, &mut draft)?,
+                b'`' => self.backticks(Quoting::None, &mut draft)?,
+                _ => {
+                    self.skip(1);
+                    draft.plain(byte);
+                }
+            }
+        }
+        Ok(draft)
+    }
+
+    /// The word that a draft has become.
+    pub(super) fn settle(&mut self, draft: Draft) -> Word {
+        if draft.hides_something() {
+            self.gap("a line continued inside a word");
+        }
+        if draft.braces.unbalanced || draft.braces.open > 0 {
+            self.gap("a brace without its other half");
+        }
+        draft.into_word()
+    }
+
+    fn backslash(&mut self, draft: &mut Draft) -> Read<()> {
+        match self.peek_at(1) {
+            None => return Err(self.stop("a backslash at the end")),
+            Some(b'\n') => draft.joined = true,
+            Some(byte) => draft.quote(byte),
+        }
+        self.skip(2);
+        Ok(())
+    }
+
+    pub(super) fn single_quoted(&mut self, draft: &mut Draft) -> Read<()> {
+        self.skip(1);
+        draft.quoted = true;
+        loop {
+            match self.peek() {
+                None => return Err(self.stop("an unterminated quote")),
+                Some(b'\'') => break,
+                Some(b'\n') => self.quoted_newline()?,
+                Some(_) => {}
+            }
+            draft.quote(self.peek().unwrap_or_default());
+            self.skip(1);
+        }
+        self.skip(1);
+        Ok(())
+    }
+
+    pub(super) fn double_quoted(&mut self, draft: &mut Draft) -> Read<()> {
+        self.skip(1);
+        draft.quoted = true;
+        self.nested(|reader| {
+            while reader.peek() != Some(b'"') {
+                reader.in_double_quotes(draft)?;
+            }
+            reader.skip(1);
+            Ok(())
+        })
+    }
+
+    fn in_double_quotes(&mut self, draft: &mut Draft) -> Read<()> {
+        match (self.peek(), self.peek_at(1)) {
+            (None, _) => return Err(self.stop("an unterminated quote")),
+            (Some(b'$'), _) => return self.expansion(Quoting::Double, draft),
+            (Some(b'`'), _) => return self.backticks(Quoting::Double, draft),
+            (Some(b'\\'), Some(b'\n')) => self.skip(1),
+            (Some(b'\\'), Some(byte @ (b'$' | b'`' | b'"' | b'\\'))) => {
+                draft.quote(byte);
+                self.skip(1);
+            }
+            (Some(b'\n'), _) => {
+                self.quoted_newline()?;
+                draft.quote(b'\n');
+            }
+            (Some(byte), _) => draft.quote(byte),
+        }
+        self.skip(1);
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! Questions at a terminal, through the real binary: the answer comes from the person, and from nowhere else.
+
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::terminal::Terminal;
+use crate::testkit::{Done, World, collect, eventually, finish};
+
+const READY: &str = "[e]xplain > ";
+
+/// A shell whose controlling terminal is `terminal`, and which is in its foreground.
+fn session(world: &World, terminal: &Terminal, script: &str) -> Child {
+    let mut command = world.host("setsid");
+    command
+        .args(["--ctty", "--wait", "sh", "-c", script])
+        .stdin(terminal.end())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Writes a build script: a question in profile `guarded`. What is written says what an eager reader would take for a yes.
+const WRITE: &str = "printf 'o\\nyes\\no\\n' | \"$RINGFENCE\" file write --profile guarded Makefile";
+
+fn kinds(world: &World) -> Vec<String> {
+    let kind = |record: &Value| record["event"]["kind"].as_str().unwrap_or_default().to_owned();
+    world.records().iter().map(kind).filter(|kind| !kind.starts_with("session")).collect()
+}
+
+fn answered(keys: &[u8]) -> (World, Terminal, Done) {
+    let world = World::new();
+    let terminal = Terminal::new(24, 80);
+    let before = terminal.mode();
+    let child = session(&world, &terminal, WRITE);
+    terminal.wait_for(READY);
+    assert!(!world.workspace.join("Makefile").exists(), "nothing happens before the answer");
+    terminal.type_in(keys);
+    let done = collect(child);
+    let after = terminal.mode();
+    assert_eq!((before.local_modes, before.input_modes), (after.local_modes, after.input_modes));
+    assert_eq!(before.output_modes, after.output_modes);
+    (world, terminal, done)
+}
+
+#[test]
+fn yes_at_the_terminal_lets_it_happen_and_is_written_down_first() {
+    let (world, terminal, done) = answered(b"o");
+    done.expect(0);
+    terminal.wait_for("allowed once");
+    let written = std::fs::read(world.workspace.join("Makefile")).unwrap();
+    assert_eq!(written, b"o\nyes\no\n", "the standard input is the content and no answer");
+    assert_eq!(kinds(&world), ["approval-requested", "approval-decided", "intent", "settled"]);
+    let shown = terminal.seen();
+    for text in ["be written?", "content      8 bytes", "path.build-script", "no answer in 10 minutes"] {
+        assert!(shown.contains(text), "`{text}` is missing in\n{shown}");
+    }
+}
+
+#[test]
+fn everything_else_is_a_no() {
+    for keys in [&b"d"[..], b"\r", b"\x03", b"\x04"] {
+        let (world, terminal, done) = answered(keys);
+        done.expect(126).says("the answer was no");
+        terminal.wait_for("denied");
+        assert!(!world.workspace.join("Makefile").exists());
+        assert_eq!(kinds(&world), ["approval-requested", "approval-decided", "refused"]);
+    }
+}
+
+#[test]
+fn without_a_terminal_nobody_is_asked_and_nothing_happens() {
+    let world = World::new();
+    let mut command = world.host("setsid");
+    command.args(["--wait", "sh", "-c", WRITE]);
+    let done = finish(&mut command, b"").expect(126).says("nobody can be asked");
+    assert!(!done.err.contains("[o]nce") && done.text().is_empty());
+    assert!(!world.workspace.join("Makefile").exists());
+}
+
+/// A process in the background of its terminal would be stopped by the kernel at the first key, with nobody to wake it.
+#[test]
+fn from_the_background_nobody_is_asked() {
+    let world = World::new();
+    let terminal = Terminal::new(24, 80);
+    let script = format!("set -m; ({WRITE}) & wait $!");
+    collect(session(&world, &terminal, &script)).expect(126);
+    assert!(!terminal.seen().contains("ringfence asks"), "{}", terminal.seen());
+    assert!(!world.workspace.join("Makefile").exists());
+}
+
+#[test]
+fn keys_that_were_typed_before_are_no_answer() {
+    let world = World::new();
+    let terminal = Terminal::new(24, 80);
+    terminal.type_in(b"o\ro");
+    let child = session(&world, &terminal, WRITE);
+    terminal.wait_for("no answer in");
+    terminal.type_in(b"o");
+    terminal.wait_for(READY);
+    terminal.type_in(b"d");
+    collect(child).expect(126);
+    assert!(!world.workspace.join("Makefile").exists());
+}
+
+#[test]
+fn a_signal_and_a_terminal_that_goes_away_are_a_no_and_leave_a_usable_terminal() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let world = World::new();
+        let terminal = Terminal::new(24, 80);
+        let before = terminal.mode();
+        let child = session(
+            &world,
+            &terminal,
+            "echo $$ > pid; exec \"$RINGFENCE\" file write --profile guarded Makefile < pid",
+        );
+        terminal.wait_for(READY);
+        let pid: i32 = std::fs::read_to_string(world.workspace.join("pid")).unwrap().trim().parse().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+        collect(child).expect(126);
+        eventually("the mode to be back", || terminal.mode().local_modes == before.local_modes);
+        assert!(!world.workspace.join("Makefile").exists());
+    }
+}
