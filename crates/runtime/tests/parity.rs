@@ -54,12 +54,6 @@ impl World {
         self.beside("w").join(relative)
     }
 
-    fn write(&self, relative: &str, content: &str) {
-        let path = self.path(relative);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-
     fn setup(&self) -> Setup {
         Setup {
             state_dir: self.state.path().canonicalize().unwrap(),
@@ -407,8 +401,7 @@ fn agree(plan: &Plan, backend: Option<Backend>) {
     let world = World::new(plan.rules.clone());
     let existing = build(&world, plan);
     control(&world, &existing);
-    let free: Vec<String> =
-        plan.free.iter().filter(|path| fs::symlink_metadata(world.path(path)).is_err()).cloned().collect();
+    let free: Vec<String> = plan.free.iter().filter(|path| is_free(&world, path)).cloned().collect();
     let judged: Vec<Answers> = existing
         .iter()
         .map(|path| Answers { read: world.judged_read(path), write: world.judged_write(path) })
@@ -467,6 +460,13 @@ fn check_shell(world: &World, plan: &Plan, path: &str, judged: Answers, shell: A
             shell.write
         );
     }
+}
+
+/// Nothing is there, and something could be.
+fn is_free(world: &World, path: &str) -> bool {
+    let above = Path::new(path).ancestors().skip(1).filter_map(|above| above.to_str());
+    let in_the_way = |above: &str| fs::metadata(world.path(above)).is_ok_and(|metadata| !metadata.is_dir());
+    fs::symlink_metadata(world.path(path)).is_err() && !above.into_iter().any(in_the_way)
 }
 
 fn reaches(world: &World, other: &str, real_path: &str) -> bool {
