@@ -55,6 +55,16 @@ pub(super) struct Reader<'t, 'o> {
     /// Here-documents whose bodies start after the next newline.
     pub(super) pending: Vec<Delimiter>,
     pub(super) surroundings: Surroundings,
+    pub(super) tally: Tally,
+}
+
+/// What has been read so far, to compare before and after.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Here-documents.
+    pub(super) documents: usize,
+    /// Commands behind others in a list, and compound commands.
+    pub(super) structures: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +95,7 @@ impl<'t, 'o> Reader<'t, 'o> {
             place: Place::From(0),
             pending: Vec::new(),
             surroundings: Surroundings::default(),
+            tally: Tally::default(),
         }
     }
 
@@ -113,6 +124,7 @@ impl<'t, 'o> Reader<'t, 'o> {
             output: self.output,
             pending: Vec::new(),
             surroundings: Surroundings { substitution: true, announced: false },
+            tally: Tally::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Simple commands.
 
 use super::keyword::is_reserved;
-use super::reader::{Read, Reader};
+use super::reader::{Read, Reader, ends_word};
 use super::redirection::Splits;
 use super::word::{Assigns, Draft};
 use super::{Assignment, Input, Simple, Word};
@@ -108,6 +108,9 @@ impl Reader<'_, '_> {
 
     fn add_array(&mut self, draft: &Draft, parts: &mut Parts) -> Read<Next> {
         self.array()?;
+        if !ends_word(self.peek()) {
+            self.gap("an array with something behind it");
+        }
         if !parts.simple.words.is_empty() {
             self.gap("an array that is not assigned");
         }
@@ -120,8 +123,8 @@ impl Reader<'_, '_> {
 
     fn assignment(&mut self, draft: &Draft) -> Option<Assignment> {
         let name = draft.assigned_name()?.to_vec();
-        if draft.assigns() == Assigns::Appending {
-            self.gap("an assignment that dash reads as a command");
+        if draft.assigns() == Assigns::Oddly {
+            self.gap("an assignment in some shells, a command in others");
         }
         Some(Assignment { name, value: draft.value() })
     }
@@ -151,8 +154,13 @@ impl Reader<'_, '_> {
         if draft.as_plain() == Some(b"}") {
             self.gap("a brace that closes a group in zsh");
         }
+        if draft.bytes.iter().all(u8::is_ascii_digit) && self.rest().starts_with(b"&>") {
+            self.gap("a number before `&>`, which zsh takes for a descriptor");
+        }
         self.count_word()?;
-        let word = self.settle(draft);
+        // Operators: zsh does not look for a program called `=` there, or stops.
+        let operator = is_test(&parts.simple.words) && matches!(draft.as_plain(), Some(b"==" | b"=~"));
+        let word = if operator { Word::Literal(draft.bytes) } else { self.settle(draft) };
         parts.simple.words.push(word);
         Ok(())
     }
@@ -166,4 +174,8 @@ impl Reader<'_, '_> {
             self.gap("`&>` behind a command that changes the shell: in dash it runs on its own");
         }
     }
+}
+
+fn is_test(words: &[Word]) -> bool {
+    matches!(words.first(), Some(Word::Literal(name)) if matches!(name.as_slice(), b"[" | b"[[" | b"test"))
 }
