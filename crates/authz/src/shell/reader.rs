@@ -7,7 +7,6 @@ use super::{Gap, Script, Simple};
 const MAX_NESTING: u8 = 64;
 const MAX_COMMANDS: usize = 10_000;
 const MAX_WORDS: usize = 200_000;
-const MAX_GAPS: usize = 32;
 /// The most that is kept of the text of one command, and of all commands together.
 const MAX_TEXT: usize = 4 * 1024;
 const MAX_TEXTS: usize = 1024 * 1024;
@@ -34,10 +33,10 @@ impl Output {
         Self { script: Script::default(), ascii: text.is_ascii(), words: 0, texts: 0 }
     }
 
+    /// The first of each kind is kept.
     pub(super) fn gap(&mut self, at: usize, why: &'static str) {
-        let gap = Gap { at, why };
-        if self.script.gaps.len() < MAX_GAPS && !self.script.gaps.contains(&gap) {
-            self.script.gaps.push(gap);
+        if !self.script.gaps.iter().any(|gap| gap.why == why) {
+            self.script.gaps.push(Gap { at, why });
         }
     }
 }

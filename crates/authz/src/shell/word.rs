@@ -279,13 +279,17 @@ impl Reader<'_, '_> {
 
     /// The word that a draft has become.
     pub(super) fn settle(&mut self, draft: Draft) -> Word {
-        if draft.hides_something() {
-            self.gap("a line continued inside a word");
-        }
+        self.check_joined(&draft);
         if draft.braces.unbalanced || draft.braces.open > 0 {
             self.gap("a brace without its other half");
         }
         draft.into_word()
+    }
+
+    pub(super) fn check_joined(&mut self, draft: &Draft) {
+        if draft.hides_something() {
+            self.gap("a line continued inside a word");
+        }
     }
 
     fn backslash(&mut self, draft: &mut Draft) -> Read<()> {

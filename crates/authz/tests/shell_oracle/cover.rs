@@ -11,10 +11,13 @@ pub enum Hole {
     File(Vec<u8>),
 }
 
-/// Commands whose arguments are code, or which make another file run: they are listed, and others judge them.
+/// Whether a command is not known before it runs, or takes code as an argument: it is listed, and others judge it.
 pub fn runs_more(script: &Script) -> bool {
-    let more = |word: &Word| matches!(word, Word::Literal(name) if matches!(name.as_slice(), b"." | b"source" | b"eval" | b"trap"));
-    script.commands.iter().any(|simple| simple.words.first().is_some_and(more))
+    let first = script.commands.iter().filter_map(|simple| simple.words.first());
+    first.into_iter().any(|word| match word {
+        Word::Literal(name) => matches!(name.as_slice(), b"." | b"source" | b"eval" | b"trap"),
+        _ => true,
+    })
 }
 
 /// The first thing in a record that is not in the script.
@@ -25,7 +28,13 @@ pub fn hole(script: &Script, record: &Record) -> Option<Hole> {
 }
 
 fn runs(simple: &Simple, call: &[Vec<u8>]) -> bool {
-    matches(&simple.words, call)
+    let direct = simple.words.iter().position(|word| !is_carrier(word)).unwrap_or_default();
+    matches(&simple.words, call) || matches(&simple.words[direct..], call)
+}
+
+/// A builtin that runs the command behind it.
+fn is_carrier(word: &Word) -> bool {
+    matches!(word, Word::Literal(name) if matches!(name.as_slice(), b"builtin" | b"command" | b"exec"))
 }
 
 /// A literal is one word, a pattern is at least one, what is dynamic is any number of them.

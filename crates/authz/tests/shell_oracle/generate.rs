@@ -31,6 +31,30 @@ pub fn damaged() -> impl Strategy<Value = String> {
     })
 }
 
+/// A given text with a few tokens put in, taken out or exchanged.
+pub fn damaged_text(texts: &'static [&'static str]) -> impl Strategy<Value = String> {
+    (select(texts), vec((any::<Index>(), 0..4_u8, select(TOKENS)), 1..3)).prop_map(|(text, edits)| {
+        edits.into_iter().fold(text.to_owned(), |text, (at, edit, token)| damage(&text, &at, edit, token))
+    })
+}
+
+/// A script of the grammar inside a substitution, where shells read it in their own ways.
+pub fn inside() -> impl Strategy<Value = String> {
+    let around = &[
+        ("alpha $(", ")"),
+        ("alpha \"$(", ")\""),
+        ("alpha <(", ")"),
+        ("x=$(", ") beta"),
+        ("alpha ${x:-$(", ")}"),
+        ("alpha <<E\n$(", ")\nE\n"),
+        ("(", ")"),
+        ("{ ", "\n}"),
+        ("alpha $(beta $(", "))"),
+        ("if beta; then ", "\nfi"),
+    ][..];
+    (by_grammar(), select(around)).prop_map(|(script, (before, after))| format!("{before}{script}{after}"))
+}
+
 pub fn from_a_bag() -> impl Strategy<Value = String> {
     vec(select(TOKENS), 1..14).prop_map(|tokens| tokens.concat())
 }
