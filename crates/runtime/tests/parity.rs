@@ -73,7 +73,7 @@ impl World {
             ..Policy::new(Profile::Workspace)
         };
         policy.rules.paths = self.rules.clone();
-        Asked { workspace: self.beside("w"), policy, roots: Vec::new() }
+        Asked { workspace: self.beside("w"), policy, roots: Vec::new(), operator_file: None }
     }
 
     fn judged(&self, subject: Subject) -> Decision {
