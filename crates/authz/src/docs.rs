@@ -19,7 +19,7 @@ fn files_md_is_up_to_date() {
     check("files.md", &[("hidden", hidden()), ("protected", protected()), ("steering", steering())]);
 }
 
-fn check(file: &str, tables: &[(&str, String)]) {
+pub(crate) fn check(file: &str, tables: &[(&str, String)]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(file);
     let found = std::fs::read_to_string(&path).unwrap();
     let expected = tables.iter().fold(found.clone(), |text, (name, table)| replaced(&text, name, table));

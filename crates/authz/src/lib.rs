@@ -15,6 +15,7 @@
 //! What the attacker controls here: every byte of the call. What the attacker does not control: the policy, the
 //! roots, and the facts about the workspace.
 
+pub mod cases;
 mod command;
 mod danger;
 mod decide;
@@ -27,7 +28,7 @@ pub mod hosts;
 mod judgement;
 mod path_rules;
 mod paths;
-mod policy;
+pub mod policy;
 pub mod protected;
 mod refuse;
 mod scene;

@@ -1,5 +1,17 @@
 //! What the operator allows, as one value: built from a profile, startup flags and policy files, never from a call.
 
+mod check;
+mod file;
+mod format;
+mod layers;
+mod limits;
+mod problem;
+mod read;
+mod rules;
+mod text;
+mod words;
+mod write;
+
 use ringfence_types::{Access, ApprovalMode, Backend, Bytes, CommandMode, Control, Limits, NetMode, Profile};
 
 use crate::command::CommandRules;
@@ -8,6 +20,13 @@ use crate::env::EnvRules;
 use crate::hosts::HostRules;
 use crate::path_rules::PathRules;
 use crate::tools::ToolRules;
+
+pub use file::{Loader, PolicyFile, Role};
+pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
+pub use limits::LimitFlags;
+pub use problem::{PolicyError, Problem};
+pub use text::{Excerpt, MAX_BYTES, sha256};
+pub use write::{WriteError, with_approved, with_rule};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -112,3 +131,6 @@ pub(crate) fn limits(profile: Profile) -> Limits {
         Profile::Review | Profile::Guarded | Profile::Workspace | Profile::Danger => common,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! What the user typed. Parsing reads no environment and touches no file.
 
-mod units;
+mod variable;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,9 +9,10 @@ use std::process::ExitCode;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use ringfence_types::units::{self, Cpus, Duration, Size};
 use ringfence_types::{Backend, Control, NetMode, Profile};
 
-pub(crate) use units::{Cpus, Duration, Size, Variable};
+pub(crate) use variable::Variable;
 
 /// Exit code when Ringfence itself failed, usage included (docs/errors.md).
 pub(crate) const FAILED: u8 = 125;
@@ -35,6 +36,9 @@ pub(crate) enum Command {
     Run(Box<Run>),
     /// Would this be allowed, asked or denied? Judges without doing anything
     Check(Box<Check>),
+    /// Show, explain, test and approve policy
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Read, write, list or link files of the workspace as an agent's file tool would
     #[command(subcommand)]
     File(FileCommand),
@@ -75,10 +79,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
     /// Memory limit, at least 8m: 512m, 2g
-    #[arg(long, value_name = "SIZE", value_parser = units::memory)]
+    #[arg(long, value_name = "SIZE", value_parser = Size::memory)]
     pub(crate) memory: Option<Size>,
     /// Most processes and threads at once
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::PROCESSES))]
     pub(crate) pids: Option<u64>,
     /// Processor limit in cores: 2, 0.5
     #[arg(long, value_name = "N")]
@@ -87,7 +91,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME")]
     pub(crate) cpu_time: Option<Duration>,
     /// Most open files
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::OPEN_FILES))]
     pub(crate) open_files: Option<u64>,
     /// Largest file that may be written: 100m
     #[arg(long, value_name = "SIZE")]
@@ -127,7 +131,7 @@ pub(crate) struct Run {
     pub(crate) argv: Vec<OsString>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
     /// What may happen: review, guarded, workspace (the default), strict, air-gapped or danger
     #[arg(long, value_name = "PROFILE")]
@@ -164,8 +168,8 @@ pub(crate) struct Check {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) subject: SubjectArgs,
-    /// Method of the request
-    #[arg(long, requires = "url", value_name = "METHOD")]
+    /// Method of the request that `--url` is about
+    #[arg(long, value_name = "METHOD")]
     pub(crate) method: Option<String>,
 }
 
@@ -201,6 +205,43 @@ pub(crate) struct SubjectArgs {
     /// A command and its arguments
     #[arg(last = true, value_name = "CMD")]
     pub(crate) argv: Vec<OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// The policy in force, with the origin of each value
+    Show {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        network: Network,
+        /// One JSON object on stdout
+        #[arg(long)]
+        json: bool,
+    },
+    /// Why an action is allowed, asked or denied: each part, its rule, its layer, what would change it
+    Explain(Box<Check>),
+    /// Check policy against cases: files with `[[case]]` entries (docs/policy.md)
+    Test {
+        #[command(flatten)]
+        place: Place,
+        /// One JSON object on stdout
+        #[arg(long)]
+        json: bool,
+        /// Files of cases
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Approve what the policy file of a workspace asks for, as it is now
+    Approve {
+        #[command(flatten)]
+        place: Place,
+        /// Approve without a question, if the file has this SHA-256
+        #[arg(long, value_name = "HEX")]
+        sha256: Option<String>,
+    },
+    /// Print the JSON Schema of policy files
+    Schema,
 }
 
 #[derive(Debug, Subcommand)]

@@ -13,6 +13,7 @@ mod limits;
 mod outcome;
 mod path_verdict;
 mod posture;
+pub mod units;
 mod visible;
 mod workspace;
 

@@ -65,6 +65,8 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Closed {
     program: String,
+    /// Whatever layer it is of: what a lower one lists opens nothing, but is not closed by its own list either.
+    listed: Vec<CommandRule>,
     source: RuleSource,
 }
 
@@ -98,13 +100,12 @@ impl CommandRules {
     /// Document 000's form: a program with the subcommands that are allowed and those that are blocked (S000-23).
     pub fn restrict(&mut self, restriction: Restriction) -> Result<(), PatternError> {
         let name = format!("restriction.{}", restriction.program);
-        for rule in restriction.rules()? {
-            self.insert(rule, name.clone())?;
-        }
+        let rules = restriction.rules()?;
         if restriction.allowed.is_some() {
-            self.closed.push(Closed { program: restriction.program, source: restriction.source });
+            let listed = rules.iter().filter(|rule| rule.decision == Decision::Allow).cloned().collect();
+            self.closed.push(Closed { program: restriction.program, listed, source: restriction.source });
         }
-        Ok(())
+        rules.into_iter().try_for_each(|rule| self.insert(rule, name.clone()))
     }
 
     /// What a tool says of itself: a command that its manifest does not name is denied (S000-22).
@@ -112,6 +113,11 @@ impl CommandRules {
         manifest.check()?;
         self.manifests.push(manifest);
         Ok(())
+    }
+
+    /// What these rules alone say about a command line; `None`: nothing. For the examples that an entry carries.
+    pub(crate) fn decision_alone(&self, argv: &[Bytes]) -> Option<Decision> {
+        examples::decision(self, argv)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -145,9 +151,8 @@ impl CommandRules {
         let closed =
             self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
         for closed in closed {
-            let name = format!("restriction.{}", closed.program);
-            if !found.allow.iter().any(|ruling| *ruling.name == name) {
-                found.add(Ruling::closed(name, &closed.source));
+            if !closed.listed.iter().any(|rule| matching::speaks(rule, line, workspace)) {
+                found.add(Ruling::closed(format!("restriction.{}", closed.program), &closed.source));
             }
         }
         for manifest in self.manifests.iter().filter(|manifest| manifest.is_about(&names)) {

@@ -1,20 +1,47 @@
-//! Whether one rule alone speaks about a command line: for the examples that a rule carries.
+//! What rules alone say about a command line: for the examples that they carry. Nothing is unwrapped, and where it would
+//! run is not asked.
 
 use std::path::Path;
 
 use ringfence_types::{Bytes, Decision};
 
-use super::{CommandRule, Line, matching};
+use super::{CommandPattern, CommandRule, CommandRules, Line, matching};
 use crate::command::arg::Arg;
 use crate::command::identity::{Identity, Trust};
+use crate::command::place::Place;
 use crate::command::programs;
 
 pub(super) fn matches(rule: &CommandRule, argv: &[Bytes]) -> bool {
     let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
-    let Some((Arg::Text(called), args)) = args.split_first() else { return false };
-    let name = called.rsplit(|byte| *byte == b'/').next().unwrap_or(called);
-    let file = called.contains(&b'/').then(|| Path::new("/").join(Bytes::from(*called).as_path()));
-    let line = Line { identity: Identity { name, file, trust: Trust::System }, called, args };
+    let Some(line) = line(&args) else { return false };
+    let program =
+        rule.pattern.program().map(|program| program.rsplit('/').next().unwrap_or(program).as_bytes());
+    if !line.names().iter().any(|name| Some(*name) == program) {
+        return false;
+    }
     let covered = || programs::unusual(&line).is_none_or(|opinion| opinion.is_covered_by(&rule.pattern));
     matching::speaks(rule, &line, Path::new("/")) && (rule.decision != Decision::Allow || covered())
+}
+
+pub(super) fn decision(rules: &CommandRules, argv: &[Bytes]) -> Option<Decision> {
+    let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
+    let line = line(&args)?;
+    let mut found = rules.find(&line, &Place::at(Path::new("/")), Path::new("/"));
+    if found.denied().is_some() {
+        return Some(Decision::Deny);
+    }
+    if found.asked().is_some() {
+        return Some(Decision::Ask);
+    }
+    let unusual = programs::unusual(&line);
+    let covered =
+        |pattern: &CommandPattern| unusual.as_ref().is_none_or(|opinion| opinion.is_covered_by(pattern));
+    found.allowed(covered).map(|_| Decision::Allow)
+}
+
+fn line<'a>(argv: &'a [Arg<'a>]) -> Option<Line<'a>> {
+    let Some((Arg::Text(called), args)) = argv.split_first() else { return None };
+    let name = called.rsplit(|byte| *byte == b'/').next().unwrap_or(called);
+    let file = called.contains(&b'/').then(|| Path::new("/").join(Bytes::from(*called).as_path()));
+    Some(Line { identity: Identity { name, file, trust: Trust::System }, called, args })
 }

@@ -1,0 +1,193 @@
+//! What makes no sense in a file, or not in this one, apart from its rules.
+
+use std::path::{Component, Path};
+
+use ringfence_types::{Access, Backend, NetMode, Profile};
+
+use super::file::Role;
+use super::format::{Body, OwnAccess, Top, WorkspaceTable};
+use super::limits::Limit;
+use super::problem::Problems;
+use super::read::{Reading, shorten};
+use super::text::{At, Span};
+use super::{access, approval, commands, limits, net_ceiling};
+
+pub(super) fn top(role: Role, top: &Top, problems: &mut Problems<'_>) {
+    body(role, &top.body, problems);
+    profiles(role, top.profile.as_ref(), top.minimum_profile.as_ref(), problems);
+    knobs(top.profile.as_ref(), &top.body, problems);
+    for (_, agent) in top.agents.iter().flat_map(|named| &named.0) {
+        body(Role::Session, agent, problems);
+    }
+    for (path, table) in top.workspaces.iter().flat_map(|named| &named.0) {
+        workspace(role, path, table, problems);
+    }
+}
+
+fn workspace(role: Role, path: &At<String>, table: &WorkspaceTable, problems: &mut Problems<'_>) {
+    if role != Role::Operator {
+        let fix = "write it in `config.toml` of the operator";
+        problems.add(path.span, format!("{} says nothing about workspaces", role.noun()), fix);
+        return;
+    }
+    if !is_place(&path.value) {
+        let message = format!("`{}` is not the absolute path of a workspace", shorten(&path.value));
+        problems.add(
+            path.span,
+            message,
+            "write `[workspaces.\"/absolute/path\"]` or `[workspaces.\"~/path\"]`",
+        );
+    }
+    body(role, &table.body, problems);
+    profiles(role, table.profile.as_ref(), table.minimum_profile.as_ref(), problems);
+    knobs(table.profile.as_ref(), &table.body, problems);
+}
+
+/// Absolute or below the home, without `..`.
+fn is_place(text: &str) -> bool {
+    let path = Path::new(text.strip_prefix("~/").map_or(text, |_| text.trim_start_matches('~')));
+    path.is_absolute()
+        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+}
+
+fn body(role: Role, body: &Body, problems: &mut Problems<'_>) {
+    if role != Role::Operator {
+        only_for_operators(role, body, problems);
+    }
+    roots(body, problems);
+    if let (Some(net), Some(host)) = (&body.net, body.host.iter().flatten().next())
+        && net.value == NetMode::Full
+    {
+        let message = "with `net = \"full\"` nothing holds this rule";
+        problems.add(host.head.span, message, "write `net = \"filtered\"`, or leave the rule out");
+    }
+}
+
+fn only_for_operators(role: Role, body: &Body, problems: &mut Problems<'_>) {
+    if let Some(floor) = &body.danger_floor {
+        let message = format!("{} cannot lower the floor", role.noun());
+        problems.add(floor.span, message, "leave `danger_floor` out");
+    }
+    if let Some(At { value: backend @ (Backend::None | Backend::External), span }) = body.backend {
+        let message = format!("{} cannot choose backend `{backend}`", role.noun());
+        problems.add(span, message, "leave `backend` out");
+    }
+}
+
+fn profiles(
+    role: Role,
+    profile: Option<&At<Profile>>,
+    minimum: Option<&At<Profile>>,
+    problems: &mut Problems<'_>,
+) {
+    let Some(profile) = profile else { return };
+    if profile.value == Profile::Danger && role != Role::Operator {
+        let message = format!("{} cannot choose profile `danger`", role.noun());
+        problems.add(profile.span, message, "leave `profile` out");
+    }
+    if let Some(minimum) = minimum
+        && profile.value.strictness() < minimum.value.strictness()
+    {
+        let message = format!("profile `{}` is below the `minimum_profile` of this file", profile.value);
+        problems.add(profile.span, message, format!("write `{}` or a stricter one", minimum.value));
+    }
+}
+
+/// A file whose own profile does not give what it says says two things.
+fn knobs(profile: Option<&At<Profile>>, body: &Body, problems: &mut Problems<'_>) {
+    let Some(profile) = profile.map(|profile| profile.value) else { return };
+    let mut beyond = |span: Span, what: String, most: String| {
+        let fix = format!("leave it out, or choose another profile; `{profile}` gives {most}");
+        problems.add(span, format!("{what} is more than profile `{profile}` gives"), fix);
+    };
+    if let Some(given) = &body.commands
+        && given.value < commands(profile)
+    {
+        beyond(given.span, format!("`commands = \"{}\"`", given.value), format!("`{}`", commands(profile)));
+    }
+    if let Some(given) = &body.approval
+        && given.value < approval(profile)
+    {
+        beyond(given.span, format!("`approval = \"{}\"`", given.value), format!("`{}`", approval(profile)));
+    }
+    if let Some(given) = &body.access
+        && Access::from(given.value) > access(profile)
+    {
+        beyond(given.span, "`access = \"write\"`".to_owned(), format!("`{}`", access(profile)));
+    }
+    if let Some(given) = &body.net
+        && given.value > net_ceiling(profile)
+    {
+        beyond(given.span, format!("`net = \"{}\"`", given.value), format!("`{}`", net_ceiling(profile)));
+    }
+    if !matches!(profile, Profile::Strict | Profile::AirGapped) {
+        return;
+    }
+    for limit in Limit::ALL {
+        let most = limit.of(&limits(profile));
+        let given = body.limits.as_ref().and_then(|table| limit.in_table(table));
+        if let Some(given) = given.filter(|given| given.value > most) {
+            beyond(given.span, format!("`{} = {}`", limit.key(), limit.show(given.value)), limit.show(most));
+        }
+    }
+}
+
+impl From<OwnAccess> for Access {
+    fn from(access: OwnAccess) -> Self {
+        match access {
+            OwnAccess::Read => Self::Read,
+            OwnAccess::Write => Self::Write,
+        }
+    }
+}
+
+fn roots(body: &Body, problems: &mut Problems<'_>) {
+    let mut seen: Vec<(&str, Span)> = Vec::new();
+    for root in body.root.iter().flatten() {
+        let whole = root.head.reading == Reading::Whole;
+        let Some(path) = &root.path else {
+            if whole {
+                problems.add(root.head.span, "a root without a `path`", "write `path = \"/absolute/path\"`");
+            }
+            continue;
+        };
+        if root.access.is_none() && whole {
+            problems.add(
+                root.head.span,
+                "a root without an `access`",
+                "write `access = \"read\"`, `\"write\"` or `\"none\"`",
+            );
+        }
+        root_path(path, problems);
+        let plain = path.value.trim_end_matches('/');
+        if let Some((_, first)) = seen.iter().find(|(known, _)| *known == plain) {
+            let first = problems.source().origin(*first);
+            let message = format!("root `{}` is already at {}:{}", shorten(plain), first.line, first.column);
+            problems.add(path.span, message, "keep one of them");
+        }
+        seen.push((plain, path.span));
+    }
+}
+
+fn root_path(path: &At<String>, problems: &mut Problems<'_>) {
+    let shown = shorten(&path.value);
+    if Path::new(&path.value).components().any(|part| part == Component::ParentDir) {
+        problems.add(path.span, format!("root `{shown}` leads upwards"), "name the directory without `..`");
+    }
+    if path.value.contains(['*', '?', '[']) {
+        let fix = "name a directory; patterns are for rules about files (`[[path]]`)";
+        problems.add(path.span, format!("root `{shown}` is a pattern"), fix);
+    }
+    let whole = matches!(path.value.trim_end_matches('/'), "" | "~" | ".");
+    if whole {
+        let fix = "name a narrower directory; what the workspace itself gives is `access`";
+        problems.add(path.span, format!("root `{shown}` is too wide to be one"), fix);
+    }
+    if path.value.starts_with('~') && !path.value.starts_with("~/") {
+        problems.add(
+            path.span,
+            format!("`{shown}` is not a path"),
+            "write `~/…` for the home, or an absolute path",
+        );
+    }
+}

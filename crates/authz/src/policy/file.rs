@@ -1,0 +1,291 @@
+//! One policy file with everything it is made of, read and checked.
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use ringfence_types::{Layer, Profile};
+use toml::de::DeTable;
+
+use super::check;
+use super::format::{Body, Top, WorkspaceTable};
+use super::problem::{PolicyError, Problems};
+use super::read::{Many, read_table, shorten};
+use super::rules::{self, RuleSet};
+use super::text::{At, Source, Span};
+
+/// Whose file it is. It decides what a file can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Of the person who runs Ringfence: it has authority up to the floor.
+    Operator,
+    /// Of the workspace, and so within reach of whoever wrote that: it narrows, and asks for the rest.
+    Workspace,
+    /// Of one session: it narrows.
+    Session,
+}
+
+impl Role {
+    pub fn layer(self) -> Layer {
+        match self {
+            Self::Operator => Layer::Operator,
+            Self::Workspace => Layer::Workspace,
+            Self::Session => Layer::Session,
+        }
+    }
+
+    pub(super) fn noun(self) -> &'static str {
+        match self {
+            Self::Operator => "an operator file",
+            Self::Workspace => "a workspace file",
+            Self::Session => "a session file",
+        }
+    }
+}
+
+/// Reads another file that a policy names. The caller decides what may be read.
+pub type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
+
+/// A file, read and checked, with the files it extends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFile {
+    role: Role,
+    /// Itself, then what it extends, the nearest first.
+    documents: Vec<Document>,
+    /// `sha256:…` of everything it was made from.
+    digests: Vec<String>,
+}
+
+/// One text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Document {
+    pub(super) source: Source,
+    pub(super) profile: Option<At<Profile>>,
+    pub(super) minimum_profile: Option<At<Profile>>,
+    pub(super) section: Section,
+    pub(super) agents: Vec<(At<String>, Section)>,
+    pub(super) workspaces: Vec<(At<String>, WorkspaceSection)>,
+}
+
+/// What a file, an agent's part or a workspace's part says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Section {
+    pub(super) body: Body,
+    pub(super) rules: RuleSet,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WorkspaceSection {
+    pub(super) profile: Option<At<Profile>>,
+    pub(super) minimum_profile: Option<At<Profile>>,
+    pub(super) section: Section,
+    pub(super) approved: Vec<String>,
+}
+
+impl PolicyFile {
+    /// Reads a file and everything it names. Total: any bytes give a file or an error.
+    pub fn load(role: Role, path: &Path, bytes: &[u8], loader: Loader<'_>) -> Result<Self, PolicyError> {
+        let mut loading = Loading {
+            role,
+            loader,
+            documents: Vec::new(),
+            digests: Vec::new(),
+            errors: Vec::new(),
+            files: 1,
+        };
+        loading.add(path, bytes, &mut Vec::new());
+        match PolicyError::all(loading.errors) {
+            Some(error) => Err(error),
+            None => Ok(Self { role, documents: loading.documents, digests: loading.digests }),
+        }
+    }
+
+    /// Reads a file that names no other.
+    pub fn parse(role: Role, path: &Path, bytes: &[u8]) -> Result<Self, PolicyError> {
+        Self::load(role, path, bytes, &|_| Err(io::Error::from(io::ErrorKind::NotFound)))
+    }
+
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    pub fn path(&self) -> &Path {
+        self.documents.first().map_or(Path::new(""), |document| document.source.path())
+    }
+
+    /// `sha256:…` of the file and of every file it names: what an operator approves.
+    pub fn digests(&self) -> &[String] {
+        &self.digests
+    }
+
+    pub(super) fn documents(&self) -> &[Document] {
+        &self.documents
+    }
+}
+
+/// How far `extends` goes before it is a mistake.
+const MAX_DEPTH: usize = 8;
+const MAX_FILES: usize = 64;
+
+struct Loading<'a> {
+    role: Role,
+    loader: Loader<'a>,
+    documents: Vec<Document>,
+    digests: Vec<String>,
+    errors: Vec<PolicyError>,
+    /// Read so far.
+    files: usize,
+}
+
+impl Loading<'_> {
+    /// `above` are the files that led here. Its length bounds the recursion.
+    fn add(&mut self, path: &Path, bytes: &[u8], above: &mut Vec<PathBuf>) {
+        let source = match Source::new(path, bytes) {
+            Ok(source) => source,
+            Err(error) => return self.errors.push(error),
+        };
+        self.digests.push(source.sha256().to_owned());
+        let mut problems = Problems::new(&source);
+        let Some(top) = read(&mut problems) else {
+            self.errors.extend(problems.finish().err());
+            return;
+        };
+        let extends = top.extends.clone();
+        let document = self.document(&source, top, &mut problems);
+        self.documents.push(document);
+        above.push(folded(path));
+        let bases = extends.map(|extends| self.bases(&extends, above, &mut problems)).unwrap_or_default();
+        self.errors.extend(problems.finish().err());
+        for (base, bytes) in bases {
+            self.add(&base, &bytes, above);
+        }
+        above.pop();
+    }
+
+    fn document(&mut self, source: &Source, top: Top, problems: &mut Problems<'_>) -> Document {
+        check::top(self.role, &top, problems);
+        let workspaces = top.workspaces.map(|named| named.0).unwrap_or_default();
+        let agents = top.agents.map(|named| named.0).unwrap_or_default();
+        Document {
+            source: source.clone(),
+            profile: top.profile,
+            minimum_profile: top.minimum_profile,
+            section: self.section(top.body, rules::Place::Whole, problems),
+            agents: agents
+                .into_iter()
+                .map(|(name, body)| {
+                    let section = self.section(body, rules::Place::Agent(&name.value), problems);
+                    (name, section)
+                })
+                .collect(),
+            workspaces: workspaces
+                .into_iter()
+                .map(|(path, table)| (path, self.workspace(table, problems)))
+                .collect(),
+        }
+    }
+
+    fn section(&mut self, body: Body, place: rules::Place<'_>, problems: &mut Problems<'_>) -> Section {
+        let mut converting = rules::Converting {
+            role: self.role,
+            place,
+            loader: self.loader,
+            digests: &mut self.digests,
+            problems,
+        };
+        let rules = converting.rules(&body);
+        Section { body, rules }
+    }
+
+    fn workspace(&mut self, table: WorkspaceTable, problems: &mut Problems<'_>) -> WorkspaceSection {
+        let approved = table.approved.map(|digests| digests.items).unwrap_or_default();
+        WorkspaceSection {
+            profile: table.profile,
+            minimum_profile: table.minimum_profile,
+            section: self.section(table.body, rules::Place::Whole, problems),
+            approved: approved.into_iter().map(|digest| digest.value.0).collect(),
+        }
+    }
+
+    /// The files of `extends` that were not read yet.
+    fn bases(
+        &mut self,
+        extends: &Many<String>,
+        above: &[PathBuf],
+        problems: &mut Problems<'_>,
+    ) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut bases: Vec<(PathBuf, Vec<u8>)> = Vec::new();
+        for name in &extends.items {
+            let Some(path) = named_file(self.role, name, problems) else { continue };
+            let same = folded(&path);
+            if let Some(message) = endless(&same, above, self.files) {
+                problems.add(name.span, message, "leave it out");
+                continue;
+            }
+            let known = self.documents.iter().any(|document| folded(document.source.path()) == same);
+            if known || bases.iter().any(|(base, _)| folded(base) == same) {
+                continue;
+            }
+            self.files += 1;
+            match (self.loader)(&path) {
+                Ok(bytes) => bases.push((path, bytes)),
+                Err(error) => unreadable(name, &error, problems),
+            }
+        }
+        bases
+    }
+}
+
+pub(super) fn read(problems: &mut Problems<'_>) -> Option<Top> {
+    let (table, errors) = DeTable::parse_recoverable(problems.source().text());
+    for error in &errors {
+        let span = error.span().map_or(Span::default(), Span::from);
+        problems.note(span, format!("not TOML: {}", error.message()));
+    }
+    // What was saved from a broken text would be full of problems that are none.
+    errors.is_empty().then(|| read_table(table.get_ref(), Span::default(), problems))
+}
+
+fn endless(path: &Path, above: &[PathBuf], files: usize) -> Option<String> {
+    let shown = shorten(&path.to_string_lossy());
+    if above.iter().any(|file| file == path) {
+        return Some(format!("`{shown}` extends itself"));
+    }
+    if above.len() > MAX_DEPTH {
+        return Some(format!("`{shown}` is extended through more than {MAX_DEPTH} files"));
+    }
+    (files >= MAX_FILES).then(|| format!("more than {MAX_FILES} files"))
+}
+
+/// The path of a file that a policy names. A file that others can write must not make us read (and quote) whatever it
+/// likes.
+pub(super) fn named_file(role: Role, name: &At<String>, problems: &mut Problems<'_>) -> Option<PathBuf> {
+    let given = Path::new(&name.value);
+    let below = |component| matches!(component, Component::Normal(_) | Component::CurDir);
+    if role != Role::Operator && !given.components().all(below) {
+        let message = format!("`{}` is not below the directory of this file", shorten(&name.value));
+        problems.add(name.span, message, format!("{} names only files beside or below it", role.noun()));
+        return None;
+    }
+    let dir = problems.source().path().parent().unwrap_or(Path::new(""));
+    Some(dir.join(given))
+}
+
+pub(super) fn unreadable(name: &At<String>, error: &io::Error, problems: &mut Problems<'_>) {
+    let message = format!("`{}` cannot be read: {error}", shorten(&name.value));
+    problems.add(name.span, message, "name a file that exists, relative to this one");
+}
+
+/// Without `.` and `..`, by name alone: enough to see that two names are the same.
+fn folded(path: &Path) -> PathBuf {
+    let mut folded = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(folded.components().next_back(), Some(Component::Normal(_))) => {
+                folded.pop();
+            }
+            other => folded.push(other),
+        }
+    }
+    folded
+}

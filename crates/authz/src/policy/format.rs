@@ -1,0 +1,436 @@
+//! The format of a policy file, key by key. The comments here are the reference: `docs/policy.md` and
+//! `schema/policy.schema.json` are made from them.
+
+use ringfence_types::units::{Cpus, Duration, Size};
+use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Control, NetMode, Profile};
+use toml::de::DeValue;
+
+use super::problem::Problems;
+use super::read::{
+    Fields, Head, Many, Memory, Named, OpenFiles, Processes, Read, Scalar, Table, Value, Version, Wrong,
+    check_text, empty_list, kind_of, unknown, word,
+};
+use super::text::{At, Span};
+use super::words::split;
+
+/// A struct with optional fields whose keys, reading, schema and documentation cannot drift apart.
+macro_rules! table {
+    ($(#[$doc:meta])* $name:ident $(: $part:ident: $base:ty;)? { $($(#[$field_doc:meta])* $key:literal $field:ident: $type:ty,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[cfg_attr(test, derive(schemars::JsonSchema), schemars(deny_unknown_fields))]
+        pub(super) struct $name {
+            #[cfg_attr(test, schemars(skip))]
+            pub(super) head: Head,
+            $(#[cfg_attr(test, schemars(flatten))] pub(super) $part: $base,)?
+            $(
+                $(#[$field_doc])*
+                #[cfg_attr(test, schemars(rename = $key, skip_serializing_if = "Option::is_none"))]
+                pub(super) $field: Option<$type>,
+            )+
+        }
+
+        impl Table for $name {
+            fn keys() -> Vec<&'static str> {
+                [vec![$($key),+] $(, <$base as Table>::keys())?].concat()
+            }
+
+            fn take(fields: &mut Fields<'_, '_, '_>) -> Self {
+                // In the order of the text: the head knows what became of the rest.
+                Self { $($part: <$base as Table>::take(fields),)? $($field: fields.take($key),)+ head: fields.head() }
+            }
+        }
+    };
+}
+
+table! {
+    /// What may happen to the work of an agent. One file is one layer.
+    Top: body: Body; {
+        /// The version of this format.
+        "schema" schema: At<Version>,
+        /// Other files that this one builds on, relative to it. Their rules come after its own; their values count where
+        /// it has none.
+        "extends" extends: Many<String>,
+        /// The profile to start with where no `--profile` says otherwise.
+        "profile" profile: At<Profile>,
+        /// Nothing starts below this profile, whatever a flag says.
+        "minimum_profile" minimum_profile: At<Profile>,
+        /// What holds for one agent only, by its name. It can only narrow.
+        "agents" agents: Named<Body>,
+        /// What holds for one workspace only, by its absolute path (`~/` is the home). Operator files only.
+        "workspaces" workspaces: Named<WorkspaceTable>,
+    }
+}
+
+table! {
+    /// What may happen in one workspace.
+    WorkspaceTable: body: Body; {
+        /// The profile to start with where no `--profile` says otherwise.
+        "profile" profile: At<Profile>,
+        /// Nothing starts below this profile, whatever a flag says.
+        "minimum_profile" minimum_profile: At<Profile>,
+        /// Digests (`sha256:…`) of the policy files of the workspace that an operator has read and approved. Every file
+        /// that an approved one is made of needs its own.
+        "approved" approved: Many<Digest>,
+    }
+}
+
+table! {
+    /// What every part of a file can say.
+    Body {
+        /// Which commands run without a question: whatever stays inside the fence, or only what is listed. Narrows the
+        /// profile.
+        "commands" commands: At<CommandMode>,
+        /// What becomes of a question: a person answers, or the answer is no. Narrows the profile.
+        "approval" approval: At<ApprovalMode>,
+        /// What the workspace itself gives. Narrows the profile.
+        "access" access: At<OwnAccess>,
+        /// The most network that a call may ask for.
+        "net" net: At<NetMode>,
+        /// How the sandbox is made; without it the strongest that the machine has.
+        "backend" backend: At<Backend>,
+        /// Controls without which nothing runs, whatever else says so.
+        "floor" floor: Many<Control>,
+        /// UNSAFE: only these controls are required, instead of all. Operator files only.
+        "danger_floor" danger_floor: Many<Control>,
+        /// The most a session may use.
+        "limits" limits: LimitsTable,
+        /// Directories besides the workspace, or parts of it with less access.
+        "root" root: Vec<RootTable>,
+        /// Rules about files. In one file the first that speaks about a path decides; of several files the strictest.
+        "path" path: Vec<PathTable>,
+        /// Rules about commands. Their order means nothing: deny counts before ask, ask before allow.
+        "command" command: Vec<CommandTable>,
+        /// Rules about an agent's tools.
+        "tool" tool: Vec<ToolTable>,
+        /// Rules about variables.
+        "env" env: Vec<EnvTable>,
+        /// Rules about hosts, for `net = "filtered"`.
+        "host" host: Vec<HostTable>,
+    }
+}
+
+table! {
+    /// The most a session may use. A flag that asks for more is refused; a later layer can only lower it.
+    LimitsTable {
+        /// Memory of everything that runs together.
+        "memory" memory: At<Memory>,
+        /// Processes and threads at once.
+        "processes" processes: At<Processes>,
+        /// Cores.
+        "cpus" cpus: At<Cpus>,
+        /// Processor time.
+        "cpu_time" cpu_time: At<Duration>,
+        /// Open files of one process.
+        "open_files" open_files: At<OpenFiles>,
+        /// The largest file that may be written.
+        "file_size" file_size: At<Size>,
+        /// The private `/tmp`.
+        "tmp_size" tmp_size: At<Size>,
+        /// Time from start to end of a command.
+        "timeout" timeout: At<Duration>,
+        /// Captured output per stream.
+        "output" output: At<Size>,
+    }
+}
+
+table! {
+    /// A directory. The nearest one around a path decides about it.
+    RootTable {
+        /// Absolute, below the home (`~/…`), or relative to the workspace.
+        "path" path: At<String>,
+        /// What it gives. `none` closes a part of another root.
+        "access" access: At<Access>,
+        /// Why, for people.
+        "reason" reason: At<String>,
+    }
+}
+
+table! {
+    /// A rule about files: one of `deny`, `ask` and `allow`.
+    PathTable {
+        /// Patterns of files that are neither read nor written; they are not visible inside.
+        "deny" deny: Many<String>,
+        /// Patterns of files that a person is asked about; not visible inside until then.
+        "ask" ask: Many<String>,
+        /// Patterns of files that are open although a later or a built-in rule closes them.
+        "allow" allow: Many<String>,
+        /// Patterns of files that this rule does not speak about.
+        "except" except: Many<String>,
+        /// Whether it is about reading and writing, or about writing alone. For `write`, `deny` takes only what the kernel can
+        /// hold before it exists: a path from the root (`./name`, `dir/name`) or everything in a directory (`dir/**`).
+        "operation" operation: At<OperationWord>,
+        /// Why, for people.
+        "reason" reason: At<String>,
+        /// Paths that it must speak about; checked when the file is read.
+        "match" examples: Many<String>,
+        /// Paths that it must not speak about; checked when the file is read.
+        "not_match" counterexamples: Many<String>,
+    }
+}
+
+table! {
+    /// A rule about commands: one of `deny`, `ask`, `allow`, `program` and `manifest`.
+    ///
+    /// A pattern is a program, then subcommands in order, then options that must be there in any order and spelling; more
+    /// arguments may follow. It is written as one would type it (`"git push --force"`), literally. A list is several
+    /// commands; a list inside it is one command word by word (`[["git", "push"]]`).
+    CommandTable {
+        /// Commands that do not run.
+        "deny" deny: Commands,
+        /// Commands that a person is asked about.
+        "ask" ask: Commands,
+        /// Commands that run without a question.
+        "allow" allow: Commands,
+        /// The command has these arguments and no others.
+        "exact" exact: At<bool>,
+        /// Only where the working directory is this one or below it; relative to the workspace.
+        "here" here: At<String>,
+        /// A program that runs without a question, with `allowed` and `blocked` as its restrictions.
+        "program" program: At<String>,
+        /// Its subcommands that may run; every other one is denied. Without it every one that is not blocked may.
+        "allowed" allowed: Many<String>,
+        /// Its subcommands, with options where they matter (`push --force`), that are denied.
+        "blocked" blocked: Many<String>,
+        /// What a program says about itself: its saved `__manifest` (version 2), relative to this file. What is not in it is
+        /// denied.
+        "manifest" manifest: At<String>,
+        /// Why, for people.
+        "reason" reason: At<String>,
+        /// Commands that it must match (of `program` and `manifest`: allow); checked when the file is read.
+        "match" examples: Many<String>,
+        /// Commands that it must not match (of `program` and `manifest`: not allow); checked when the file is read.
+        "not_match" counterexamples: Many<String>,
+    }
+}
+
+table! {
+    /// A rule about tools: one of `deny`, `ask` and `allow`. A tool without a rule is denied.
+    ToolTable {
+        /// Tools that do not exist for the agent.
+        "deny" deny: Many<String>,
+        /// Tools that a person is asked about.
+        "ask" ask: Many<String>,
+        /// Tools that may be used.
+        "allow" allow: Many<String>,
+        /// Why, for people.
+        "reason" reason: At<String>,
+    }
+}
+
+table! {
+    /// A rule about variables: one of `deny`, `allow` and `pass`. A pattern is a name with `*` at its start, its end or both.
+    EnvTable {
+        /// Variables that no caller sets and that are not inherited.
+        "deny" deny: Many<String>,
+        /// Variables that a caller may set although they are closed otherwise.
+        "allow" allow: Many<String>,
+        /// Variables that are inherited from the host.
+        "pass" pass: Many<String>,
+        /// Why, for people.
+        "reason" reason: At<String>,
+    }
+}
+
+table! {
+    /// A rule about hosts: one of `deny`, `ask` and `allow`. A host without a rule is denied.
+    HostTable {
+        /// Hosts (`HOST[:PORT]`, `*.example.com` for every name below) that are not reached.
+        "deny" deny: Many<String>,
+        /// Hosts that a person is asked about.
+        "ask" ask: Many<String>,
+        /// Hosts that are reached without a question.
+        "allow" allow: Many<String>,
+        /// Only these HTTP methods.
+        "methods" methods: Many<String>,
+        /// Only what begins with this path.
+        "path" path: At<String>,
+        /// Only this scheme.
+        "scheme" scheme: At<SchemeWord>,
+        /// Why, for people.
+        "reason" reason: At<String>,
+    }
+}
+
+macro_rules! vocabulary {
+    ($($(#[$doc:meta])* $name:ident: $article:literal $what:literal { $($variant:ident = $word:literal),+ })+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum $name { $($variant),+ }
+
+        impl $name {
+            const WORDS: &'static [&'static str] = &[$($word),+];
+            const ALL: &'static [Self] = &[$(Self::$variant),+];
+        }
+
+        word! { $name: $article $what }
+    )+ };
+}
+
+vocabulary! {
+    /// A workspace that gives nothing would be none.
+    OwnAccess: "an" "access" { Read = "read", Write = "write" }
+    OperationWord: "an" "operation" { All = "all", Write = "write" }
+    SchemeWord: "a" "scheme" { Http = "http", Https = "https" }
+}
+
+/// `sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Digest(pub(super) String);
+
+impl Scalar for Digest {
+    const EXPECTED: &'static str = "a digest such as \"sha256:…\"";
+
+    fn parse(value: &DeValue<'_>) -> Result<Self, Wrong> {
+        let text = value.as_str().ok_or(Wrong::Type)?;
+        let hex = |digits: &str| digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match text.strip_prefix("sha256:") {
+            Some(digits) if hex(digits) => Ok(Self(text.to_ascii_lowercase())),
+            _ => Err(Wrong::Value {
+                message: format!("`{}` is not a digest", super::read::shorten(text)),
+                fix: "write `sha256:` and the 64 digits that `sha256sum` shows".to_owned(),
+            }),
+        }
+    }
+
+    #[cfg(test)]
+    fn schema() -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-fA-F]{64}$" })
+    }
+}
+
+/// Commands, each as its words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Commands {
+    pub(super) items: Vec<At<Vec<String>>>,
+    pub(super) span: Span,
+}
+
+impl Read for Commands {
+    fn read(key: &'static str, value: &Value<'_>, problems: &mut Problems<'_>) -> Option<Self> {
+        let span: Span = value.span().into();
+        let Some(list) = value.get_ref().as_array() else {
+            return command(key, value, problems).map(|item| Self { items: vec![item], span });
+        };
+        if list.is_empty() {
+            empty_list(key, span, problems);
+            return None;
+        }
+        let items: Vec<At<Vec<String>>> =
+            list.iter().filter_map(|item| command(key, item, problems)).collect();
+        if items.len() < list.len() {
+            return None;
+        }
+        let flat = list.iter().all(|item| item.get_ref().is_str());
+        if flat && items.len() > 1 && items.iter().all(|item| item.value.len() == 1) {
+            return words_or_commands(items, span, problems);
+        }
+        Some(Self { items, span })
+    }
+}
+
+/// `["git", "push", "--force"]` can only be one command, because no program is called `--force`. `["git", "status"]`
+/// could be two, and whoever reads it the other way gets a rule that is not theirs.
+fn words_or_commands(
+    items: Vec<At<Vec<String>>>,
+    span: Span,
+    problems: &mut Problems<'_>,
+) -> Option<Commands> {
+    let words: Vec<String> = items.into_iter().flat_map(|item| item.value).collect();
+    if words.iter().skip(1).any(|word| word.starts_with('-')) {
+        return Some(Commands { items: vec![At { value: words, span }], span });
+    }
+    let several: Vec<String> = words.iter().map(|word| format!("[\"{word}\"]")).collect();
+    let fix = format!("write \"{}\" for one command, [{}] for several", words.join(" "), several.join(", "));
+    problems.add(span, "this list could be one command or several", fix);
+    None
+}
+
+fn command(key: &'static str, value: &Value<'_>, problems: &mut Problems<'_>) -> Option<At<Vec<String>>> {
+    let span: Span = value.span().into();
+    let words = match value.get_ref() {
+        DeValue::String(text) if !check_text(key, text, span, problems) => return None,
+        DeValue::String(text) => match split(text) {
+            Ok(words) => words,
+            Err(error) => {
+                problems.add(span, error.to_string(), error.fix());
+                return None;
+            }
+        },
+        DeValue::Array(_) => {
+            Many::<String>::read(key, value, problems)?.items.into_iter().map(|item| item.value).collect()
+        }
+        other => {
+            let message = format!("`{key}` is a command, not {}", kind_of(other));
+            problems.add(span, message, "write it as you would type it, for example \"git push --force\"");
+            return None;
+        }
+    };
+    Some(At { value: words, span })
+}
+
+#[cfg(test)]
+mod schema {
+    use std::borrow::Cow;
+
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+    use super::{At, Commands, Many, Named, Scalar};
+
+    impl<T: Scalar> JsonSchema for At<T> {
+        fn inline_schema() -> bool {
+            true
+        }
+
+        fn schema_name() -> Cow<'static, str> {
+            T::EXPECTED.into()
+        }
+
+        fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+            T::schema()
+        }
+    }
+
+    impl<T: Scalar> JsonSchema for Many<T> {
+        fn inline_schema() -> bool {
+            true
+        }
+
+        fn schema_name() -> Cow<'static, str> {
+            format!("{}, or several", T::EXPECTED).into()
+        }
+
+        fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+            json_schema!({ "anyOf": [T::schema(), { "type": "array", "items": T::schema(), "minItems": 1 }] })
+        }
+    }
+
+    impl<T: JsonSchema> JsonSchema for Named<T> {
+        fn inline_schema() -> bool {
+            true
+        }
+
+        fn schema_name() -> Cow<'static, str> {
+            format!("{}, by name", T::schema_name()).into()
+        }
+
+        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+            json_schema!({ "type": "object", "additionalProperties": generator.subschema_for::<T>() })
+        }
+    }
+
+    impl JsonSchema for Commands {
+        fn schema_name() -> Cow<'static, str> {
+            "Commands".into()
+        }
+
+        fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+            let text = json_schema!({ "type": "string", "minLength": 1 });
+            let words = json_schema!({ "type": "array", "items": text, "minItems": 1 });
+            json_schema!({
+                "description": "A command as one would type it, or a list of them; a list inside the list is one command word by word.",
+                "anyOf": [text, { "type": "array", "items": { "anyOf": [text, words] }, "minItems": 1 }]
+            })
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Files and flags as one policy.
+//!
+//! INVARIANT: only operator files, and workspace files whose digest an operator approved, have authority. Everything else
+//! narrows: a value or rule of it that would give more is a request without effect (workspace) or an error (session,
+//! agent). A flag chooses within what the operator's files leave. Property tests hold this for random stacks.
+
+mod merge;
+mod roots;
+mod slot;
+mod state;
+
+use std::path::{Path, PathBuf};
+
+use ringfence_types::{Backend, Bytes, Control, HostRule, Layer, NetMode, Profile, Root};
+
+use super::Policy;
+use super::file::{Document, PolicyFile, Role, Section};
+use super::limits::LimitFlags;
+use super::problem::PolicyError;
+use super::text::At;
+use crate::danger::DangerFlags;
+use crate::judgement::Origin;
+use state::State;
+
+/// What was said at startup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// Canonical.
+    pub workspace: PathBuf,
+    pub profile: Option<Profile>,
+    pub net: Option<NetMode>,
+    pub hosts: Vec<HostRule>,
+    pub backend: Option<Backend>,
+    pub limits: LimitFlags,
+    /// `--danger-floor`.
+    pub floor: Option<Vec<Control>>,
+    pub danger: DangerFlags,
+    /// Besides the workspace; canonical.
+    pub roots: Vec<Root>,
+    /// Whose `[agents.NAME]` counts.
+    pub agent: Option<String>,
+    pub home: Option<Bytes>,
+}
+
+/// What holds, and where each part of it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    pub policy: Policy,
+    /// Besides the workspace, whose access is in the policy.
+    pub roots: Vec<Root>,
+    pub settings: Vec<Setting>,
+    /// What an unapproved workspace file asks for. It has no effect.
+    pub requests: Vec<Request>,
+}
+
+/// One effective value or rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// As in a file: `limits.memory`, `command.deny`.
+    pub key: String,
+    pub value: String,
+    pub layer: Layer,
+    /// `None`: a flag, a profile or a default.
+    pub origin: Option<Origin>,
+}
+
+/// A part of a workspace file that would give more than there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub what: String,
+    pub origin: Origin,
+    /// Why it has no effect.
+    pub why: String,
+}
+
+/// Whether a file has authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    Operator,
+    /// A workspace file whose every digest an operator approved for this workspace.
+    Approved,
+    Unapproved,
+}
+
+/// One policy from all that was said. `resolve` says where an absolute path leads when every link is followed: a root
+/// that is a link must not be more than it seems.
+pub fn effective(
+    flags: &Flags,
+    files: &[PolicyFile],
+    resolve: &dyn Fn(&Path) -> PathBuf,
+) -> Result<Effective, PolicyError> {
+    let stack = stack(flags, files);
+    let mut state = State::new(flags, resolve, &stack);
+    let (authority, below): (Vec<&Step<'_>>, Vec<&Step<'_>>) =
+        stack.iter().partition(|step| step.standing == Standing::Authority);
+    authority.iter().for_each(|step| state.apply(step));
+    state.hold_profile();
+    state.apply_flags();
+    state.hold_narrowed_profile();
+    below.iter().for_each(|step| state.apply(step));
+    state.finish(&stack, files)
+}
+
+/// Whether `file` has authority over the workspace of `flags`.
+pub fn trust(flags: &Flags, files: &[PolicyFile], file: &PolicyFile) -> Trust {
+    let operators = files.iter().filter(|file| file.role() == Role::Operator);
+    let sections = operators.flat_map(PolicyFile::documents).flat_map(|document| &document.workspaces);
+    let own = sections.filter(|(path, _)| flags.is_workspace(&path.value));
+    let approved: Vec<&String> = own.flat_map(|(_, part)| &part.approved).collect();
+    match file.role() {
+        Role::Operator => Trust::Operator,
+        Role::Workspace if file.digests().iter().all(|digest| approved.contains(&digest)) => Trust::Approved,
+        Role::Workspace | Role::Session => Trust::Unapproved,
+    }
+}
+
+impl Flags {
+    /// By its canonical name alone: a link that somebody moves must not move a permission.
+    fn is_workspace(&self, named: &str) -> bool {
+        self.expanded(named).is_some_and(|path| path == self.workspace)
+    }
+
+    /// `~/` is the home; what is relative is relative to the workspace (C-7).
+    fn expanded(&self, path: &str) -> Option<PathBuf> {
+        match path.strip_prefix("~/") {
+            Some(rest) => self.home.as_ref().map(|home| home.as_path().join(rest)),
+            None => Some(self.workspace.join(path)),
+        }
+    }
+}
+
+/// One part of one file, in the order in which parts are heard.
+struct Step<'a> {
+    document: &'a Document,
+    section: &'a Section,
+    profile: Option<&'a At<Profile>>,
+    minimum_profile: Option<&'a At<Profile>>,
+    layer: Layer,
+    standing: Standing,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Whole,
+    Agent,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// What it says holds, instead of what was said before.
+    Authority,
+    /// It narrows; what would give more is a request.
+    Asks,
+    /// It narrows; what would give more is an error.
+    Narrows,
+}
+
+/// Authority first, the most general first; then what narrows.
+fn stack<'a>(flags: &Flags, files: &'a [PolicyFile]) -> Vec<Step<'a>> {
+    let of = |role: Role| files.iter().filter(move |file| file.role() == role);
+    let mut stack = Vec::new();
+    of(Role::Operator).for_each(|file| stack.extend(whole(file, Standing::Authority)));
+    of(Role::Operator).for_each(|file| stack.extend(own_workspace(flags, file)));
+    let (approved, unapproved): (Vec<_>, Vec<_>) =
+        of(Role::Workspace).partition(|file| trust(flags, files, file) == Trust::Approved);
+    approved.into_iter().for_each(|file| stack.extend(whole(file, Standing::Authority)));
+    unapproved.into_iter().for_each(|file| stack.extend(whole(file, Standing::Asks)));
+    of(Role::Session).for_each(|file| stack.extend(whole(file, Standing::Narrows)));
+    files.iter().for_each(|file| stack.extend(own_agent(flags, file)));
+    stack
+}
+
+/// What a file extends before itself: what is heard later counts.
+fn whole(file: &PolicyFile, standing: Standing) -> impl Iterator<Item = Step<'_>> {
+    file.documents().iter().rev().map(move |document| Step {
+        document,
+        section: &document.section,
+        profile: document.profile.as_ref(),
+        minimum_profile: document.minimum_profile.as_ref(),
+        layer: file.role().layer(),
+        standing,
+        place: Place::Whole,
+    })
+}
+
+fn own_workspace<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = Step<'a>> {
+    let parts = file
+        .documents()
+        .iter()
+        .rev()
+        .flat_map(|document| document.workspaces.iter().map(move |(path, part)| (document, path, part)));
+    parts.filter(|(_, path, _)| flags.is_workspace(&path.value)).map(|(document, _, part)| Step {
+        document,
+        section: &part.section,
+        profile: part.profile.as_ref(),
+        minimum_profile: part.minimum_profile.as_ref(),
+        layer: Layer::Operator,
+        standing: Standing::Authority,
+        place: Place::Whole,
+    })
+}
+
+fn own_agent<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = Step<'a>> {
+    let parts =
+        file.documents().iter().rev().flat_map(|document| {
+            document.agents.iter().map(move |(name, section)| (document, name, section))
+        });
+    parts.filter(|(_, name, _)| flags.agent.as_ref() == Some(&name.value)).map(|(document, _, section)| {
+        Step {
+            document,
+            section,
+            profile: None,
+            minimum_profile: None,
+            layer: Layer::Session,
+            standing: Standing::Narrows,
+            place: Place::Agent,
+        }
+    })
+}

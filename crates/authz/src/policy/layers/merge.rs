@@ -1,0 +1,431 @@
+//! The rules of a stack as one set.
+
+use std::cmp::Reverse;
+
+use ringfence_types::{Decision, Host, HostRule, Layer, NetMode};
+
+use super::super::Rules;
+use super::super::file::PolicyFile;
+use super::super::problem::Problem;
+use super::super::rules::RuleSet;
+use super::slot::Report;
+use super::{Flags, Place, Setting, Standing, Step};
+use crate::command::{CommandPattern, CommandRule, CommandRules, Manifest, Restriction};
+use crate::env::{EnvEffect, EnvRule, EnvRules};
+use crate::hosts::{HostEntry, HostRules};
+use crate::judgement::RuleSource;
+use crate::path_rules::{Operation, PathRule, PathRules};
+use crate::tools::{ToolRule, ToolRules};
+
+pub(super) struct Merged {
+    pub(super) rules: Rules,
+    pub(super) settings: Vec<Setting>,
+}
+
+/// What the rules of every kind have in common.
+trait Rule: Clone {
+    fn decision(&self) -> Decision;
+    fn source(&self) -> &RuleSource;
+    fn source_mut(&mut self) -> &mut RuleSource;
+    /// `command.deny`.
+    fn key(&self) -> String;
+    fn value(&self) -> String;
+
+    /// Whether it opens something that none of these rules of the operator opens.
+    fn opens(&self, _authority: &[Self]) -> bool {
+        self.decision() == Decision::Allow
+    }
+
+    /// Whether it closes something as well.
+    fn narrows(&self) -> bool {
+        self.decision() != Decision::Allow
+    }
+
+    fn at_layer(&self, layer: Layer) -> Self {
+        let mut rule = self.clone();
+        rule.source_mut().layer = layer;
+        rule
+    }
+
+    fn setting(&self) -> Setting {
+        let source = self.source();
+        Setting { key: self.key(), value: self.value(), layer: source.layer, origin: source.origin.clone() }
+    }
+}
+
+pub(super) fn rules(
+    stack: &[Step<'_>],
+    files: &[PolicyFile],
+    (flags, net): (&Flags, NetMode),
+    report: &mut Report,
+) -> Merged {
+    let all: Vec<&Step<'_>> = stack.iter().collect();
+    // Rules about tools know their agent, and are taken from all files at once.
+    let for_everybody: Vec<&Step<'_>> = stack.iter().filter(|step| step.place == Place::Whole).collect();
+    let commands = collected(&all, |rules| &rules.commands.rules, report);
+    let restrictions = collected(&all, |rules| &rules.commands.restrictions, report);
+    let manifests = collected(&all, |rules| &rules.commands.manifests, report);
+    let paths = ordered(stack, report);
+    let env = collected(&all, |rules| &rules.env, report);
+    let mut tools = collected(&for_everybody, |rules| &rules.tools, report);
+    tools.extend(tools_of_agents(files));
+    let mut hosts = collected(&all, |rules| &rules.hosts, report);
+    check_host_flags(flags, &hosts, report);
+    hosts.extend(flags.hosts.iter().map(allowed_by_flag));
+    check_held(net, &hosts, report);
+    let mut settings = Vec::new();
+    settings.extend(commands.iter().map(Rule::setting));
+    settings.extend(restrictions.iter().map(Rule::setting));
+    settings.extend(manifests.iter().map(Rule::setting));
+    settings.extend(paths.iter().map(Rule::setting));
+    settings.extend(env.iter().map(Rule::setting));
+    settings.extend(tools.iter().map(Rule::setting));
+    settings.extend(hosts.iter().map(Rule::setting));
+    let paths = PathRules::new(paths).unwrap_or_else(|error| {
+        report.problems.add(Problem::new(format!("the rules about files of all layers: {error}")));
+        PathRules::default()
+    });
+    let rules = Rules {
+        commands: command_rules(commands, restrictions, manifests, report),
+        paths,
+        env: EnvRules::new(env),
+        hosts: HostRules::new(hosts),
+        tools: ToolRules::new(tools),
+    };
+    Merged { rules, settings }
+}
+
+/// Each was checked when its file was read.
+fn command_rules(
+    rules: Vec<CommandRule>,
+    restrictions: Vec<Restriction>,
+    manifests: Vec<Manifest>,
+    report: &mut Report,
+) -> CommandRules {
+    let mut all = CommandRules::default();
+    let mut wrong: Vec<String> = Vec::new();
+    wrong.extend(rules.into_iter().filter_map(|rule| all.add(rule).err()).map(|error| error.to_string()));
+    wrong.extend(
+        restrictions.into_iter().filter_map(|rule| all.restrict(rule).err()).map(|error| error.to_string()),
+    );
+    wrong.extend(
+        manifests.into_iter().filter_map(|rule| all.manifest(rule).err()).map(|error| error.to_string()),
+    );
+    wrong.into_iter().for_each(|error| report.problems.add(Problem::new(error)));
+    all
+}
+
+/// Rules whose order means nothing.
+fn collected<R: Rule>(stack: &[&Step<'_>], of: fn(&RuleSet) -> &Vec<R>, report: &mut Report) -> Vec<R> {
+    let authority = stack.iter().filter(|step| step.standing == Standing::Authority);
+    // What an operator approved is as good as theirs.
+    let mut rules: Vec<R> = authority
+        .flat_map(|step| of(&step.section.rules))
+        .map(|rule| rule.at_layer(rule.source().layer.min(Layer::Operator)))
+        .collect();
+    let opened = rules.clone();
+    for step in stack.iter().filter(|step| step.standing != Standing::Authority) {
+        for rule in of(&step.section.rules) {
+            if rule.opens(&opened) {
+                ask_for(rule, report);
+            }
+            if rule.narrows() {
+                rules.push(rule.clone());
+            }
+        }
+    }
+    rules
+}
+
+/// Rules about files: in one layer the first that speaks decides, so what is nearer comes first. What narrows cannot be
+/// silenced by what was heard before it: an approved file speaks in its own layer, too, and parts that share a layer
+/// are sorted.
+fn ordered(stack: &[Step<'_>], report: &mut Report) -> Vec<PathRule> {
+    let steps = |standing: Standing| stack.iter().rev().filter(move |step| step.standing == standing);
+    let rules = |step: &Step<'_>| step.section.rules.paths.clone();
+    let (own, approved): (Vec<&Step<'_>>, Vec<&Step<'_>>) =
+        steps(Standing::Authority).partition(|step| step.layer == Layer::Operator);
+    let approved: Vec<PathRule> = approved.into_iter().flat_map(rules).collect();
+    let mut all: Vec<PathRule> = own.into_iter().flat_map(rules).collect();
+    all.extend(approved.iter().map(|rule| rule.at_layer(Layer::Operator)));
+    all.extend(approved);
+    for rule in steps(Standing::Asks).flat_map(rules) {
+        if rule.decision == Decision::Allow {
+            ask_for(&rule, report);
+        }
+        // An `allow` still limits the rules of its own file.
+        all.push(rule);
+    }
+    let mut narrowing: Vec<PathRule> = steps(Standing::Narrows).flat_map(rules).collect();
+    narrowing.sort_by_key(|rule| Reverse(rule.decision));
+    all.extend(narrowing);
+    all
+}
+
+fn ask_for(rule: &impl Rule, report: &mut Report) {
+    let Some(origin) = &rule.source().origin else { return };
+    let what = format!("`{}` of `{}`", rule.key(), rule.value());
+    report.request(&what, origin, "only an operator opens anything".to_owned());
+}
+
+/// Of every agent: who asks about one that this session is not for gets no more than there is.
+fn tools_of_agents(files: &[PolicyFile]) -> impl Iterator<Item = ToolRule> {
+    let agents = files.iter().flat_map(PolicyFile::documents).flat_map(|document| &document.agents);
+    agents.flat_map(|(_, section)| section.rules.tools.clone())
+}
+
+fn allowed_by_flag(host: &HostRule) -> HostEntry {
+    let source = RuleSource { layer: Layer::Flags, origin: None, reason: None };
+    HostEntry {
+        decision: Decision::Allow,
+        host: host.clone(),
+        scheme: None,
+        methods: None,
+        path_prefix: None,
+        source,
+    }
+}
+
+fn check_host_flags(flags: &Flags, hosts: &[HostEntry], report: &mut Report) {
+    for asked in &flags.hosts {
+        let denied = hosts.iter().find(|entry| entry.decision == Decision::Deny && denies(entry, asked));
+        if let Some(origin) = denied.and_then(|entry| entry.source.origin.as_ref()) {
+            let problem = Problem::new(format!("`--allow-host {asked}` is denied at {origin}"));
+            report.problems.add(problem.fix("leave the flag out, or change the file"));
+        }
+    }
+}
+
+/// Whether nothing of the host is left.
+fn denies(entry: &HostEntry, asked: &HostRule) -> bool {
+    let whole = entry.scheme.is_none() && entry.methods.is_none() && entry.path_prefix.is_none();
+    whole && covers(&entry.host, asked)
+}
+
+fn covers(rule: &HostRule, asked: &HostRule) -> bool {
+    let port = rule.port().is_none() || rule.port() == asked.port();
+    let below = |above: &str, name: &str| name.strip_suffix(above).is_some_and(|rest| rest.ends_with('.'));
+    let host = match (rule.host(), asked.host()) {
+        (Host::Below(above), Host::Name(name)) => below(above, name),
+        (Host::Below(above), Host::Below(name)) => above == name || below(above, name),
+        (rule, asked) => rule == asked,
+    };
+    port && host
+}
+
+/// The network of the host has no filter that could hold a rule.
+fn check_held(net: NetMode, hosts: &[HostEntry], report: &mut Report) {
+    if net != NetMode::Full {
+        return;
+    }
+    for entry in hosts.iter().filter(|entry| entry.decision != Decision::Allow) {
+        let problem = Problem::new("with network mode `full` nothing holds this rule about a host");
+        let problem = match &entry.source.origin {
+            Some(origin) => problem.at(origin.clone()),
+            None => problem,
+        };
+        report.problems.add(problem.fix("use `--net filtered` or `--net none`, or leave the rule out"));
+    }
+}
+
+impl Rule for CommandRule {
+    fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    fn source(&self) -> &RuleSource {
+        &self.source
+    }
+
+    fn source_mut(&mut self) -> &mut RuleSource {
+        &mut self.source
+    }
+
+    fn key(&self) -> String {
+        format!("command.{}", word(self.decision))
+    }
+
+    fn value(&self) -> String {
+        let here = self.here.as_ref().map(|here| format!(" in {}", here.display())).unwrap_or_default();
+        match &self.pattern {
+            CommandPattern::Words(words) => format!("{}{here}", words.join(" ")),
+            CommandPattern::Exact(words) => format!("{} and nothing more{here}", words.join(" ")),
+        }
+    }
+}
+
+/// What it lists is opened, and the rest of the program closed.
+impl Rule for Restriction {
+    fn decision(&self) -> Decision {
+        Decision::Allow
+    }
+
+    fn source(&self) -> &RuleSource {
+        &self.source
+    }
+
+    fn source_mut(&mut self) -> &mut RuleSource {
+        &mut self.source
+    }
+
+    fn key(&self) -> String {
+        "command.program".to_owned()
+    }
+
+    fn value(&self) -> String {
+        let allowed = self.allowed.as_ref().map(|list| format!(": {}", list.join(", "))).unwrap_or_default();
+        let blocked = if self.blocked.is_empty() {
+            String::new()
+        } else {
+            format!("; never {}", self.blocked.join(", "))
+        };
+        format!("{}{allowed}{blocked}", self.program)
+    }
+
+    fn narrows(&self) -> bool {
+        self.allowed.is_some() || !self.blocked.is_empty()
+    }
+}
+
+impl Rule for Manifest {
+    fn decision(&self) -> Decision {
+        Decision::Allow
+    }
+
+    fn source(&self) -> &RuleSource {
+        &self.source
+    }
+
+    fn source_mut(&mut self) -> &mut RuleSource {
+        &mut self.source
+    }
+
+    fn key(&self) -> String {
+        "command.manifest".to_owned()
+    }
+
+    fn value(&self) -> String {
+        self.cli.clone()
+    }
+
+    fn narrows(&self) -> bool {
+        true
+    }
+}
+
+impl Rule for PathRule {
+    fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    fn source(&self) -> &RuleSource {
+        &self.source
+    }
+
+    fn source_mut(&mut self) -> &mut RuleSource {
+        &mut self.source
+    }
+
+    fn key(&self) -> String {
+        format!("path.{}", word(self.decision))
+    }
+
+    fn value(&self) -> String {
+        let but = if self.except.is_empty() {
+            String::new()
+        } else {
+            format!(" except {}", self.except.join(", "))
+        };
+        let writing = if self.operation == Operation::Write { " (writing)" } else { "" };
+        format!("{}{but}{writing}", self.patterns.join(", "))
+    }
+}
+
+impl Rule for EnvRule {
+    fn decision(&self) -> Decision {
+        if self.effect == EnvEffect::Deny { Decision::Deny } else { Decision::Allow }
+    }
+
+    fn source(&self) -> &RuleSource {
+        &self.source
+    }
+
+    fn source_mut(&mut self) -> &mut RuleSource {
+        &mut self.source
+    }
+
+    fn key(&self) -> String {
+        let effect = match self.effect {
+            EnvEffect::Deny => "deny",
+            EnvEffect::Allow => "allow",
+            EnvEffect::Pass => "pass",
+        };
+        format!("env.{effect}")
+    }
+
+    fn value(&self) -> String {
+        self.pattern.to_string()
+    }
+}
+
+impl Rule for HostEntry {
+    fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    fn source(&self) -> &RuleSource {
+        &self.source
+    }
+
+    fn source_mut(&mut self) -> &mut RuleSource {
+        &mut self.source
+    }
+
+    fn key(&self) -> String {
+        format!("host.{}", word(self.decision))
+    }
+
+    fn value(&self) -> String {
+        let scheme = self.scheme.map(|scheme| format!("{scheme}://")).unwrap_or_default();
+        let path = self.path_prefix.as_ref().map(ToString::to_string).unwrap_or_default();
+        let methods = self.methods.as_ref().map(|methods| format!(" ({methods})")).unwrap_or_default();
+        format!("{scheme}{}{path}{methods}", self.host)
+    }
+
+    /// A host without a rule is denied, so that a question opens it.
+    fn opens(&self, authority: &[Self]) -> bool {
+        let known = |rule: &Self| rule.decision != Decision::Deny && covers(&rule.host, &self.host);
+        self.decision == Decision::Allow || self.decision == Decision::Ask && !authority.iter().any(known)
+    }
+}
+
+impl Rule for ToolRule {
+    fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    fn source(&self) -> &RuleSource {
+        &self.source
+    }
+
+    fn source_mut(&mut self) -> &mut RuleSource {
+        &mut self.source
+    }
+
+    fn key(&self) -> String {
+        let agent = self.agent.as_ref().map(|agent| format!("agents.{agent}.")).unwrap_or_default();
+        format!("{agent}tool.{}", word(self.decision))
+    }
+
+    fn value(&self) -> String {
+        self.pattern.to_string()
+    }
+}
+
+fn word(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Allow => "allow",
+        Decision::Ask => "ask",
+        Decision::Deny => "deny",
+    }
+}

@@ -1,0 +1,332 @@
+//! The values of a policy while the parts of a stack are heard.
+
+use std::path::{Path, PathBuf};
+
+use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Control, Limits, NetMode, Profile};
+
+use super::super::file::PolicyFile;
+use super::super::format::{Body, OwnAccess};
+use super::super::limits::{Amount, Limit};
+use super::super::problem::{PolicyError, Problem};
+use super::super::text::{At, Span};
+use super::super::{Policy, access, approval, commands, limits, net_ceiling};
+use super::merge;
+use super::roots::Roots;
+use super::slot::{By, Knob, Report, Slot};
+use super::{Effective, Flags, Setting, Standing, Step};
+
+pub(super) struct State<'a> {
+    pub(super) flags: &'a Flags,
+    pub(super) report: Report,
+    /// What operator and flags chose; its promises hold even where a stricter one is in force.
+    chosen: Slot<Profile>,
+    profile: Slot<Profile>,
+    minimum: Option<Slot<Profile>>,
+    commands: Slot<CommandMode>,
+    approval: Slot<ApprovalMode>,
+    access: Slot<Access>,
+    /// Of operator and flags, before anything narrowed it.
+    given_access: Slot<Access>,
+    pub(super) net: Slot<NetMode>,
+    backend: Slot<Option<Backend>>,
+    limits: Vec<(Limit, Slot<Amount>)>,
+    floor: Floor,
+    pub(super) roots: Roots<'a>,
+}
+
+/// Required whatever else is said, and what is required at least.
+#[derive(Default)]
+struct Floor {
+    required: Vec<(Control, By)>,
+    lowered: Option<(Vec<Control>, By)>,
+}
+
+impl<'a> State<'a> {
+    pub(super) fn new(flags: &'a Flags, resolve: &'a dyn Fn(&Path) -> PathBuf, stack: &[Step<'_>]) -> Self {
+        let mut report = Report::default();
+        let minimum = minimum(stack);
+        let chosen = chosen(flags, stack, minimum.as_ref(), &mut report);
+        let profile = narrowed(chosen.clone(), stack, &mut report);
+        let value = chosen.value;
+        let by = By::Profile(value);
+        let limits = Limit::ALL.map(|limit| {
+            let most = limit.of(&limits(value));
+            let by = if promises_limits(value) { by.clone() } else { By::Default };
+            (limit, Slot::new(limit.key(), most, limit.show(most), by))
+        });
+        Self {
+            flags,
+            report,
+            commands: Slot::new("commands", commands(value), commands(value), by.clone()),
+            approval: Slot::new("approval", approval(value), approval(value), by.clone()),
+            access: Slot::new("access", access(value), access(value), by.clone()),
+            given_access: Slot::new("access", access(value), access(value), by),
+            net: Slot::new("net", NetMode::None, NetMode::None, By::Default),
+            backend: Slot::new("backend", None, "the strongest there is", By::Default),
+            limits: limits.to_vec(),
+            floor: Floor::default(),
+            roots: Roots::new(flags, resolve),
+            chosen,
+            profile,
+            minimum,
+        }
+    }
+
+    /// One part of the stack.
+    pub(super) fn apply(&mut self, step: &Step<'_>) {
+        let body = &step.section.body;
+        let own = body.access.as_ref().map(|given| own_access(step, given));
+        self.roots.apply(step, &self.given_access, own, &mut self.report);
+        self.apply_words(step, body);
+        for (limit, slot) in &mut self.limits {
+            if let Some(At { value, span }) = body.limits.as_ref().and_then(|table| limit.in_table(table)) {
+                let offer = Slot::new(limit.key(), value, limit.show(value), By::file(step, span));
+                slot.offer(offer, step.standing, &mut self.report);
+            }
+        }
+        self.apply_floor(step, body);
+    }
+
+    fn apply_words(&mut self, step: &Step<'_>, body: &Body) {
+        let report = &mut self.report;
+        if let Some(given) = &body.commands {
+            self.commands.offer(word(step, "commands", given), step.standing, report);
+        }
+        if let Some(given) = &body.approval {
+            self.approval.offer(word(step, "approval", given), step.standing, report);
+        }
+        if let Some(given) = &body.access {
+            self.access.offer(own_access(step, given), step.standing, report);
+        }
+        if let Some(given) = &body.net {
+            self.net.offer(word(step, "net", given), step.standing, report);
+        }
+        if let Some(At { value, span }) = body.backend {
+            let offer = Slot::new("backend", Some(value), value, By::file(step, span));
+            self.backend.offer(offer, step.standing, report);
+        }
+    }
+
+    fn apply_floor(&mut self, step: &Step<'_>, body: &Body) {
+        for control in body.floor.iter().flat_map(|floor| &floor.items) {
+            self.floor.required.push((control.value, By::file(step, control.span)));
+        }
+        if let Some(lowered) = body.danger_floor.as_ref().filter(|_| step.standing == Standing::Authority) {
+            let controls = lowered.items.iter().map(|control| control.value).collect();
+            self.floor.lowered = Some((controls, By::file(step, lowered.span)));
+        }
+    }
+
+    /// No file gives more than the profile that was chosen.
+    pub(super) fn hold_profile(&mut self) {
+        self.hold(self.chosen.value);
+    }
+
+    fn hold(&mut self, profile: Profile) {
+        self.commands.hold(profile, commands(profile), commands(profile));
+        self.approval.hold(profile, approval(profile), approval(profile));
+        self.access.hold(profile, access(profile), access(profile));
+        self.net.hold(profile, net_ceiling(profile), net_ceiling(profile));
+        if !promises_limits(profile) {
+            return;
+        }
+        for (limit, slot) in &mut self.limits {
+            let most = limit.of(&limits(profile));
+            slot.hold(profile, most, limit.show(most));
+        }
+    }
+
+    pub(super) fn apply_flags(&mut self) {
+        self.apply_net_flag();
+        if let Some(backend) = self.flags.backend {
+            let offer =
+                Slot::new("backend", Some(backend), backend, By::Flag(format!("--backend {backend}")));
+            self.backend.choose(offer, &mut self.report);
+        }
+        for (limit, slot) in &mut self.limits {
+            if let Some(amount) = limit.in_flags(&self.flags.limits) {
+                let shown = limit.show(amount);
+                let by = By::Flag(format!("{} {shown}", limit.flag()));
+                slot.choose(Slot::new(limit.key(), amount, shown, by), &mut self.report);
+            }
+        }
+        self.given_access = self.access.clone();
+        self.roots.apply_flags(&self.given_access, &mut self.report);
+        self.apply_floor_flag();
+    }
+
+    /// The profile that a part without authority asked for holds for all of them.
+    pub(super) fn hold_narrowed_profile(&mut self) {
+        self.hold(self.profile.value);
+        if self.access.value < self.given_access.value {
+            self.roots.cap_workspace(self.access.clone());
+        }
+    }
+
+    fn apply_net_flag(&mut self) {
+        let hosts = self.flags.hosts.first();
+        let asked = match (self.flags.net, hosts) {
+            (Some(NetMode::Full), Some(host)) => {
+                let problem = Problem::new(format!("with `--net full` nothing holds `--allow-host {host}`"));
+                return self.report.problems.add(problem.fix("leave one of them out"));
+            }
+            (None | Some(NetMode::None), Some(host)) => (NetMode::Filtered, format!("--allow-host {host}")),
+            (Some(net), _) => (net, format!("--net {net}")),
+            (None, None) => return,
+        };
+        let (net, flag) = asked;
+        let most = net_ceiling(self.chosen.value);
+        let ceiling = Slot::new("net", most, most, By::Profile(self.chosen.value));
+        let offer = Slot::new("net", net, net, By::Flag(flag));
+        if net.exceeds(&most) {
+            return self.report.excess(&offer.to_string(), &offer.by, &ceiling.named(), Standing::Narrows);
+        }
+        self.net.choose(offer, &mut self.report);
+    }
+
+    /// A flag lowers the floor only where no file said that it holds.
+    fn apply_floor_flag(&mut self) {
+        let Some(asked) = &self.flags.floor else { return };
+        let lowered =
+            self.floor.lowered.iter().flat_map(|(controls, by)| controls.iter().map(move |c| (c, by)));
+        let required = self.floor.required.iter().map(|(control, by)| (control, by));
+        let missing = required.chain(lowered).find(|(control, _)| !asked.contains(control));
+        let list: Vec<&str> = asked.iter().map(|control| control.word()).collect();
+        let flag = format!("`--danger-floor {}`", list.join(","));
+        if let Some((control, by)) = missing {
+            let place = by.origin().map(|origin| format!(" at {origin}")).unwrap_or_default();
+            let problem = Problem::new(format!("{flag} leaves out `{control}`, which is required{place}"));
+            self.report.problems.add(problem.fix(format!("add `{control}`, or change the file")));
+        } else if promises_limits(self.chosen.value) && asked.len() < Control::ALL.len() {
+            let problem = Problem::new(format!("profile `{}` requires every control", self.chosen.value));
+            self.report.problems.add(problem.fix(format!("leave {flag} out, or use another profile")));
+        }
+    }
+
+    pub(super) fn finish(
+        mut self,
+        stack: &[Step<'_>],
+        files: &[PolicyFile],
+    ) -> Result<Effective, PolicyError> {
+        let (floor, floor_settings) = self.floor();
+        let merged = merge::rules(stack, files, (self.flags, self.net.value), &mut self.report);
+        let (mut settings, limits) = (self.settings(), self.limits());
+        settings.extend(floor_settings);
+        let (roots, root_settings) = self.roots.finish(&self.given_access);
+        settings.extend(root_settings);
+        settings.extend(merged.settings);
+        let policy = Policy {
+            profile: self.profile.value,
+            commands: self.commands.value,
+            approval: self.approval.value,
+            access: self.access.value,
+            danger: self.flags.danger,
+            net: self.net.value,
+            backend: self.backend.value,
+            limits,
+            floor,
+            home: self.flags.home.clone(),
+            rules: merged.rules,
+        };
+        self.report.problems.finish()?;
+        Ok(Effective { policy, roots, settings, requests: self.report.requests })
+    }
+
+    fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        self.limits.iter().for_each(|(limit, slot)| limit.set(&mut limits, slot.value));
+        limits
+    }
+
+    fn floor(&self) -> (Vec<Control>, Vec<Setting>) {
+        let promised = promises_limits(self.chosen.value) || promises_limits(self.profile.value);
+        let lowered = self.floor.lowered.as_ref().map(|(controls, by)| (controls, by.clone()));
+        let flag =
+            self.flags.floor.as_ref().map(|controls| (controls, By::Flag("--danger-floor".to_owned())));
+        let least = if promised { None } else { flag.or(lowered) };
+        let by = least.as_ref().map_or(By::Default, |(_, by)| by.clone());
+        let in_force = |control: &Control| {
+            least.as_ref().is_none_or(|(controls, _)| controls.contains(control))
+                || self.floor.required.iter().any(|(required, _)| required == control)
+        };
+        let floor: Vec<Control> = Control::ALL.iter().copied().filter(in_force).collect();
+        let setting = |value: String, by: &By| Setting {
+            key: "floor".to_owned(),
+            value,
+            layer: by.layer(),
+            origin: by.origin().cloned(),
+        };
+        let words: Vec<&str> = floor.iter().map(|control| control.word()).collect();
+        let mut settings = vec![setting(words.join(", "), &by)];
+        settings.extend(self.floor.required.iter().map(|(control, by)| setting(control.to_string(), by)));
+        (floor, settings)
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let mut settings = vec![self.profile.setting()];
+        settings.extend(self.minimum.as_ref().map(Slot::setting));
+        settings.extend([
+            self.commands.setting(),
+            self.approval.setting(),
+            self.access.setting(),
+            self.net.setting(),
+            self.backend.setting(),
+        ]);
+        settings.extend(self.limits.iter().map(|(_, slot)| slot.setting()));
+        settings
+    }
+}
+
+/// `strict` and `air-gapped` promise their numbers; elsewhere they are defaults.
+fn promises_limits(profile: Profile) -> bool {
+    matches!(profile, Profile::Strict | Profile::AirGapped)
+}
+
+/// The strictest minimum of all parts: one that a later part could lower would be none.
+fn minimum(stack: &[Step<'_>]) -> Option<Slot<Profile>> {
+    let given = |step: &Step<'_>| Some(word(step, "minimum_profile", step.minimum_profile?));
+    stack
+        .iter()
+        .filter_map(given)
+        .reduce(|strictest, other| if strictest.value.exceeds(&other.value) { other } else { strictest })
+}
+
+/// A flag below the minimum is refused; a profile that nobody asked for now is raised to it.
+fn chosen(
+    flags: &Flags,
+    stack: &[Step<'_>],
+    minimum: Option<&Slot<Profile>>,
+    report: &mut Report,
+) -> Slot<Profile> {
+    let authority = stack.iter().rev().filter(|step| step.standing == Standing::Authority);
+    let file = || authority.clone().find_map(|step| Some(word(step, "profile", step.profile?)));
+    let flag = flags
+        .profile
+        .map(|profile| Slot::new("profile", profile, profile, By::Flag(format!("--profile {profile}"))));
+    let default = || Slot::new("profile", Profile::Workspace, Profile::Workspace, By::Default);
+    let chosen = flag.or_else(file).unwrap_or_else(default);
+    let Some(minimum) = minimum.filter(|minimum| chosen.value.exceeds(&minimum.value)) else { return chosen };
+    if matches!(chosen.by, By::Flag(_)) {
+        let problem = Problem::new(format!("{chosen} is below {}", minimum.named()));
+        report.problems.add(problem.fix(format!("use `--profile {}` or a stricter one", minimum.value)));
+    }
+    Slot { key: "profile", ..minimum.clone() }
+}
+
+fn narrowed(mut profile: Slot<Profile>, stack: &[Step<'_>], report: &mut Report) -> Slot<Profile> {
+    for step in stack.iter().filter(|step| step.standing != Standing::Authority) {
+        if let Some(given) = step.profile {
+            profile.offer(word(step, "profile", given), step.standing, report);
+        }
+    }
+    profile
+}
+
+fn own_access(step: &Step<'_>, given: &At<OwnAccess>) -> Slot<Access> {
+    word(step, "access", &At { value: Access::from(given.value), span: given.span })
+}
+
+fn word<T: Knob + std::fmt::Display>(step: &Step<'_>, key: &'static str, given: &At<T>) -> Slot<T> {
+    let span: Span = given.span;
+    Slot::new(key, given.value.clone(), &given.value, By::file(step, span))
+}

@@ -1,0 +1,156 @@
+//! The limits of a session, one by one.
+
+use ringfence_types::Limits;
+use ringfence_types::units::{Cpus, Duration, Size};
+
+use super::format::LimitsTable;
+use super::text::{At, Span};
+
+/// Startup flags about limits. `None`: the flag was not given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitFlags {
+    pub memory: Option<Size>,
+    pub processes: Option<u64>,
+    pub cpus: Option<Cpus>,
+    pub cpu_time: Option<Duration>,
+    pub open_files: Option<u64>,
+    pub file_size: Option<Size>,
+    pub tmp_size: Option<Size>,
+    pub timeout: Option<Duration>,
+    pub output: Option<Size>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    Memory,
+    Processes,
+    Cpus,
+    CpuTime,
+    OpenFiles,
+    FileSize,
+    TmpSize,
+    Timeout,
+    Output,
+}
+
+/// How much at most. `Unlimited` is more than any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Amount {
+    Of(u64),
+    Unlimited,
+}
+
+impl Limit {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Memory,
+        Self::Processes,
+        Self::Cpus,
+        Self::CpuTime,
+        Self::OpenFiles,
+        Self::FileSize,
+        Self::TmpSize,
+        Self::Timeout,
+        Self::Output,
+    ];
+
+    /// In a file.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Memory => "limits.memory",
+            Self::Processes => "limits.processes",
+            Self::Cpus => "limits.cpus",
+            Self::CpuTime => "limits.cpu_time",
+            Self::OpenFiles => "limits.open_files",
+            Self::FileSize => "limits.file_size",
+            Self::TmpSize => "limits.tmp_size",
+            Self::Timeout => "limits.timeout",
+            Self::Output => "limits.output",
+        }
+    }
+
+    pub(super) fn flag(self) -> &'static str {
+        match self {
+            Self::Memory => "--memory",
+            Self::Processes => "--pids",
+            Self::Cpus => "--cpus",
+            Self::CpuTime => "--cpu-time",
+            Self::OpenFiles => "--open-files",
+            Self::FileSize => "--file-size",
+            Self::TmpSize => "--tmp-size",
+            Self::Timeout => "--timeout",
+            Self::Output => "--output",
+        }
+    }
+
+    pub(super) fn of(self, limits: &Limits) -> Amount {
+        match self {
+            Self::Memory => Amount::Of(limits.memory_bytes),
+            Self::Processes => Amount::Of(limits.processes),
+            Self::Cpus => limits.millicpus.map_or(Amount::Unlimited, Amount::Of),
+            Self::CpuTime => Amount::Of(limits.cpu_seconds),
+            Self::OpenFiles => Amount::Of(limits.open_files),
+            Self::FileSize => Amount::Of(limits.file_size_bytes),
+            Self::TmpSize => Amount::Of(limits.tmp_bytes),
+            Self::Timeout => limits.wall_ms.map_or(Amount::Unlimited, Amount::Of),
+            Self::Output => Amount::Of(limits.output_bytes),
+        }
+    }
+
+    pub(super) fn set(self, limits: &mut Limits, amount: Amount) {
+        let number = if let Amount::Of(number) = amount { Some(number) } else { None };
+        let target = match self {
+            Self::Memory => &mut limits.memory_bytes,
+            Self::Processes => &mut limits.processes,
+            Self::CpuTime => &mut limits.cpu_seconds,
+            Self::OpenFiles => &mut limits.open_files,
+            Self::FileSize => &mut limits.file_size_bytes,
+            Self::TmpSize => &mut limits.tmp_bytes,
+            Self::Output => &mut limits.output_bytes,
+            Self::Cpus => return limits.millicpus = number,
+            Self::Timeout => return limits.wall_ms = number,
+        };
+        *target = number.unwrap_or(u64::MAX);
+    }
+
+    pub(super) fn in_table(self, table: &LimitsTable) -> Option<At<Amount>> {
+        let at = |number: u64, span: Span| At { value: Amount::Of(number), span };
+        match self {
+            Self::Memory => table.memory.as_ref().map(|found| at(found.value.0.0, found.span)),
+            Self::Processes => table.processes.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::Cpus => table.cpus.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::CpuTime => table.cpu_time.as_ref().map(|found| at(found.value.whole_seconds(), found.span)),
+            Self::OpenFiles => table.open_files.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::FileSize => table.file_size.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::TmpSize => table.tmp_size.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::Timeout => table.timeout.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::Output => table.output.as_ref().map(|found| at(found.value.0, found.span)),
+        }
+    }
+
+    pub(super) fn in_flags(self, flags: &LimitFlags) -> Option<Amount> {
+        let number = match self {
+            Self::Memory => flags.memory.map(|size| size.0),
+            Self::Processes => flags.processes,
+            Self::Cpus => flags.cpus.map(|cpus| cpus.0),
+            Self::CpuTime => flags.cpu_time.map(Duration::whole_seconds),
+            Self::OpenFiles => flags.open_files,
+            Self::FileSize => flags.file_size.map(|size| size.0),
+            Self::TmpSize => flags.tmp_size.map(|size| size.0),
+            Self::Timeout => flags.timeout.map(|time| time.0),
+            Self::Output => flags.output.map(|size| size.0),
+        };
+        number.map(Amount::Of)
+    }
+
+    /// As it is written in a file, without quotes.
+    pub(super) fn show(self, amount: Amount) -> String {
+        let Amount::Of(number) = amount else { return "unlimited".to_owned() };
+        match self {
+            Self::Memory | Self::FileSize | Self::TmpSize | Self::Output => Size(number).to_string(),
+            Self::Processes | Self::OpenFiles => number.to_string(),
+            Self::Cpus => Cpus(number).to_string(),
+            Self::CpuTime => Duration(number.saturating_mul(1000)).to_string(),
+            Self::Timeout => Duration(number).to_string(),
+        }
+    }
+}

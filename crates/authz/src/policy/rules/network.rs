@@ -1,0 +1,103 @@
+//! `[[host]]`.
+
+use ringfence_types::{HostRule, HostRuleError};
+
+use super::super::format::{HostTable, SchemeWord};
+use super::super::read::shorten;
+use super::super::text::At;
+use super::{Converting, Seen, decision};
+use crate::hosts::{HostEntry, Methods, PathPrefix, Scheme};
+
+impl Converting<'_, '_> {
+    pub(super) fn hosts(&mut self, tables: &[HostTable]) -> Vec<HostEntry> {
+        let mut seen = Seen::default();
+        let mut entries = Vec::new();
+        for table in tables {
+            entries.extend(self.host(table, &mut seen).unwrap_or_default());
+        }
+        entries
+    }
+
+    fn host(&mut self, table: &HostTable, seen: &mut Seen) -> Option<Vec<HostEntry>> {
+        let keys =
+            [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
+        let (key, hosts) = self.one("rule about hosts", table.head, keys)?;
+        if key == "allow" && !self.may_open(key, hosts.span) {
+            return None;
+        }
+        let methods = self.methods(table);
+        let path_prefix = self.path_prefix(table);
+        let scheme = table.scheme.as_ref().map(|scheme| match scheme.value {
+            SchemeWord::Http => Scheme::Http,
+            SchemeWord::Https => Scheme::Https,
+        });
+        let mut entries = Vec::new();
+        for name in &hosts.items {
+            let Some(host) = self.host_name(name) else { continue };
+            let limits = [
+                methods.as_ref().map(ToString::to_string),
+                path_prefix.as_ref().map(ToString::to_string),
+                scheme.map(|scheme| scheme.to_string()),
+            ];
+            if !seen.add(key, format!("{host} {limits:?}"), &host.to_string(), name.span, self.problems) {
+                continue;
+            }
+            let entry = HostEntry {
+                decision: decision(key),
+                host,
+                scheme,
+                methods: methods.clone(),
+                path_prefix: path_prefix.clone(),
+                source: self.source(name.span, table.reason.as_ref()),
+            };
+            match entry.check() {
+                Ok(()) => entries.push(entry),
+                Err(error) => self.problems.add(name.span, error.to_string(), "leave it out"),
+            }
+        }
+        Some(entries)
+    }
+
+    fn host_name(&mut self, name: &At<String>) -> Option<HostRule> {
+        match HostRule::parse(&name.value) {
+            Ok(host) => Some(host),
+            Err(HostRuleError::Ambiguous(_, address)) => {
+                let message =
+                    format!("host `{}` is an unusual spelling of `{address}`", shorten(&name.value));
+                self.problems.add(name.span, message, format!("write `{address}`"));
+                None
+            }
+            Err(error) => {
+                self.split_problem(name, &error.to_string(), "write `HOST`, `HOST:PORT` or `*.HOST`");
+                None
+            }
+        }
+    }
+
+    fn methods(&mut self, table: &HostTable) -> Option<Methods> {
+        let given = table.methods.as_ref()?;
+        let words: Vec<&str> = given.items.iter().map(|method| method.value.as_str()).collect();
+        for method in given.items.iter().filter(|method| method.value != method.value.to_ascii_uppercase()) {
+            let message = format!("methods are written in capitals, and `{}` is not", shorten(&method.value));
+            self.problems.add(method.span, message, format!("write `{}`", method.value.to_ascii_uppercase()));
+        }
+        match Methods::parse(&words) {
+            Ok(methods) => Some(methods),
+            Err(error) => {
+                self.problems.add(given.span, error.to_string(), "write for example `methods = [\"GET\"]`");
+                None
+            }
+        }
+    }
+
+    fn path_prefix(&mut self, table: &HostTable) -> Option<PathPrefix> {
+        let given = table.path.as_ref()?;
+        match PathPrefix::parse(&given.value) {
+            Ok(prefix) => Some(prefix),
+            Err(error) => {
+                self.split_problem(given, &error.to_string(), "write for example `path = \"/v1/\"`");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `[[path]]`.
+
+use std::path::Path;
+
+use ringfence_types::Bytes;
+
+use super::super::format::{OperationWord, PathTable};
+use super::super::read::{Many, shorten};
+use super::super::text::{At, Span};
+use super::{Converting, Seen, decision};
+use crate::path_rules::{Operation, PathRule, PathRules, Ruling};
+use crate::{protected, sensitive};
+
+impl Converting<'_, '_> {
+    pub(super) fn paths(&mut self, tables: &[PathTable]) -> Vec<PathRule> {
+        let mut seen = Seen::default();
+        let mut rules = Vec::new();
+        for table in tables {
+            if let Some(entry) = self.path(table, &mut seen) {
+                self.path_examples(table, &entry);
+                rules.extend(entry);
+            }
+        }
+        self.readable(rules)
+    }
+
+    /// One rule for each pattern, so that each knows its own place.
+    fn path(&mut self, table: &PathTable, seen: &mut Seen) -> Option<Vec<(Span, PathRule)>> {
+        let keys =
+            [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
+        let (key, patterns) = self.one("rule about files", table.head, keys)?;
+        if key == "allow" && !self.may_open(key, patterns.span) {
+            return None;
+        }
+        let operation = match table.operation.as_ref().map(|operation| operation.value) {
+            None | Some(OperationWord::All) => Operation::All,
+            Some(OperationWord::Write) => Operation::Write,
+        };
+        let except: Vec<String> =
+            table.except.iter().flat_map(|except| &except.items).map(|at| at.value.clone()).collect();
+        let mut rules = Vec::new();
+        for pattern in &patterns.items {
+            if self.path_makes_sense(key, pattern, operation) && self.is_new_path(key, pattern, table, seen) {
+                let rule = PathRule {
+                    decision: decision(key),
+                    patterns: vec![pattern.value.clone()],
+                    except: except.clone(),
+                    operation,
+                    source: self.source(pattern.span, table.reason.as_ref()),
+                };
+                rules.push((pattern.span, rule));
+            }
+        }
+        Some(rules)
+    }
+
+    /// A second rule about the same pattern never speaks, unless the first has exceptions.
+    fn is_new_path(
+        &mut self,
+        key: &'static str,
+        pattern: &At<String>,
+        table: &PathTable,
+        seen: &mut Seen,
+    ) -> bool {
+        if table.except.is_some() {
+            return true;
+        }
+        let operation = table.operation.as_ref().map(|operation| operation.value);
+        let writes = if operation == Some(OperationWord::Write) { "write" } else { "all" };
+        let what = format!("{writes} {}", pattern.value.trim_end_matches('/'));
+        seen.add(key, what, &pattern.value, pattern.span, self.problems)
+    }
+
+    fn path_makes_sense(&mut self, key: &str, pattern: &At<String>, operation: Operation) -> bool {
+        let shown = shorten(&pattern.value);
+        if key == "allow"
+            && let Some(what) = floor(&pattern.value)
+        {
+            let fix = "leave it out; it stays closed whatever a file says";
+            self.problems.add(pattern.span, format!("`{shown}` cannot be opened: {what}"), fix);
+            return false;
+        }
+        if key == "deny" && operation == Operation::Write && !is_held(&pattern.value) {
+            let fix = format!(
+                "write a path from the root (`./{}`) or a directory (`dir/**`), or leave `operation` out",
+                pattern.value.trim_start_matches(['*', '/'])
+            );
+            let message = format!(
+                "`{shown}` cannot be kept from being written: it may name files that do not exist yet"
+            );
+            self.problems.add(pattern.span, message, fix);
+            return false;
+        }
+        true
+    }
+
+    fn path_examples(&mut self, table: &PathTable, rules: &[(Span, PathRule)]) {
+        if table.examples.is_none() && table.counterexamples.is_none() {
+            return;
+        }
+        let rules =
+            rules.iter().map(|(_, rule)| PathRule { operation: Operation::All, ..rule.clone() }).collect();
+        // What is wrong with a pattern is said elsewhere.
+        let Ok(rules) = PathRules::new(rules) else { return };
+        let speaks = |path: &str| matches!(rules.reading(Path::new(path)), Ruling::File(_));
+        for (key, list, expected) in examples(table.examples.as_ref(), table.counterexamples.as_ref()) {
+            for example in list.items.iter().filter(|example| speaks(&example.value) != expected) {
+                self.wrong_example(key, example);
+            }
+        }
+    }
+
+    pub(super) fn wrong_example(&mut self, key: &str, example: &At<String>) {
+        let shown = shorten(&example.value);
+        let message = if key == "match" {
+            format!("the rule does not match its example `{shown}`")
+        } else {
+            format!("the rule matches its counterexample `{shown}`")
+        };
+        self.problems.add(example.span, message, "correct the rule, or the example");
+    }
+
+    /// The rules, if the engine can read them; what it cannot read is a problem each.
+    fn readable(&mut self, rules: Vec<(Span, PathRule)>) -> Vec<PathRule> {
+        let (spans, rules): (Vec<Span>, Vec<PathRule>) = rules.into_iter().unzip();
+        let Err(together) = PathRules::new(rules.clone()) else { return rules };
+        let alone =
+            |(at, rule): (usize, &PathRule)| Some((at, PathRules::new(vec![rule.clone()]).err()?.message));
+        let mut wrong: Vec<(usize, String)> = rules.iter().enumerate().filter_map(alone).collect();
+        if wrong.is_empty() {
+            wrong.push((together.rule, together.message));
+        }
+        for (at, message) in wrong {
+            let (message, fix) = message.rsplit_once("; ").unwrap_or((&message, "write another pattern"));
+            self.problems.add(spans.get(at).copied().unwrap_or_default(), message, fix);
+        }
+        Vec::new()
+    }
+}
+
+pub(super) fn examples<'t>(
+    positive: Option<&'t Many<String>>,
+    negative: Option<&'t Many<String>>,
+) -> impl Iterator<Item = (&'static str, &'t Many<String>, bool)> {
+    let positive = positive.map(|list| ("match", list, true));
+    positive.into_iter().chain(negative.map(|list| ("not_match", list, false)))
+}
+
+/// Why nothing opens what a pattern names.
+fn floor(pattern: &str) -> Option<String> {
+    let path = Path::new(pattern);
+    let reason = protected::is_protected(path);
+    // What is hidden as well can be opened for reading.
+    if let Some(reason) = reason.filter(|_| PathRules::default().reading(path) == Ruling::Open) {
+        return Some(format!("it is protected, because {reason}"));
+    }
+    let below_home = pattern.strip_prefix("~/")?;
+    let store = sensitive::IN_HOME.iter().find(|store| Path::new(below_home).starts_with(store))?;
+    Some(format!("`~/{}` is a sensitive root", Bytes::from(*store).display()))
+}
+
+/// Whether the kernel can hold the name before it exists: one path from the root, or all of a directory.
+fn is_held(pattern: &str) -> bool {
+    let path = pattern.strip_suffix("/**").unwrap_or(pattern);
+    pattern.contains('/') && !path.contains(['*', '?', '[', '{', '\\'])
+}

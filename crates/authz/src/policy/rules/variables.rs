@@ -1,0 +1,63 @@
+//! `[[env]]`.
+
+use super::super::format::EnvTable;
+use super::super::text::At;
+use super::{Converting, Seen};
+use crate::env::{EnvEffect, EnvPattern, EnvRule};
+
+impl Converting<'_, '_> {
+    pub(super) fn variables(&mut self, tables: &[EnvTable]) -> Vec<EnvRule> {
+        let (mut settable, mut inherited) = (Seen::default(), Seen::default());
+        let mut rules = Vec::new();
+        for table in tables {
+            let keys = [
+                ("deny", table.deny.as_ref()),
+                ("allow", table.allow.as_ref()),
+                ("pass", table.pass.as_ref()),
+            ];
+            let Some((key, names)) = self.one("rule about variables", table.head, keys) else { continue };
+            if key != "deny" && !self.may_open(key, names.span) {
+                continue;
+            }
+            for name in &names.items {
+                // What a caller may set and what is inherited are two questions, and a denial answers both.
+                let what = || name.value.to_ascii_uppercase();
+                let new = match key {
+                    "allow" => settable.add(key, what(), &name.value, name.span, self.problems),
+                    "pass" => inherited.add(key, what(), &name.value, name.span, self.problems),
+                    _ => {
+                        settable.add(key, what(), &name.value, name.span, self.problems)
+                            && inherited.add(key, what(), &name.value, name.span, self.problems)
+                    }
+                };
+                if new {
+                    rules.extend(self.variable(key, name, table));
+                }
+            }
+        }
+        rules
+    }
+
+    fn variable(&mut self, key: &str, name: &At<String>, table: &EnvTable) -> Option<EnvRule> {
+        let pattern = match EnvPattern::parse(&name.value) {
+            Ok(pattern) => pattern,
+            Err(error) => {
+                self.split_problem(name, &error.to_string(), "write a name, or a part of it and `*`");
+                return None;
+            }
+        };
+        let effect = match key {
+            "allow" => EnvEffect::Allow,
+            "pass" => EnvEffect::Pass,
+            _ => EnvEffect::Deny,
+        };
+        let rule = EnvRule { effect, pattern, source: self.source(name.span, table.reason.as_ref()) };
+        match rule.check() {
+            Ok(()) => Some(rule),
+            Err(error) => {
+                self.split_problem(name, &error.to_string(), "leave it out");
+                None
+            }
+        }
+    }
+}
