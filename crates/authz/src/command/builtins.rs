@@ -11,7 +11,7 @@ use super::{Frame, Judge, Surroundings, Voice};
 use crate::paths::Intent;
 
 /// They change the shell's own course and nothing else.
-const HARMLESS: &str = ": exit return break continue shift wait jobs times dirs suspend true false";
+const HARMLESS: &str = ": exit return break continue shift times dirs suspend true false";
 
 /// They give names a new meaning, load code or change how text is read.
 const STEERING: &str = "alias unalias hash enable bind complete compgen compopt fc ulimit umask let mapfile readarray disown bg fg \
@@ -38,6 +38,9 @@ impl Judge<'_> {
         let args = line.args;
         Some(match line.called {
             name if has(HARMLESS, name) => harmless(),
+            // `wait -p NAME` unsets a variable, `jobs -x COMMAND` runs a command.
+            b"wait" => jobs(args, b"fn"),
+            b"jobs" => jobs(args, b"lnprs"),
             b"cd" | b"chdir" | b"pushd" => self.cd(frame, line),
             b"popd" => self.popd(),
             b"export" | b"readonly" | b"declare" | b"typeset" | b"local" => self.settings(frame, args),
@@ -292,6 +295,16 @@ fn shell_options(args: &[Arg<'_>]) -> Opinion {
 
 fn harmless() -> Opinion {
     Opinion::allow("guarded.builtin", "it changes the shell's own course and nothing else")
+}
+
+/// Only jobs, and only these options.
+fn jobs(args: &[Arg<'_>], letters: &[u8]) -> Opinion {
+    let plain = |arg: &Arg<'_>| match arg.text() {
+        Some([b'-', options @ ..]) => options.iter().all(|letter| letters.contains(letter)),
+        Some(job) => job.iter().all(|byte| byte.is_ascii_digit() || b"%+-?".contains(byte)),
+        None => false,
+    };
+    if args.iter().all(plain) { harmless() } else { steering("it may set a variable or run a command") }
 }
 
 fn steering(why: &'static str) -> Opinion {
