@@ -447,7 +447,7 @@ impl Reader<'_, '_> {
     pub(super) fn fill(&mut self, index: usize, mut simple: Simple, start: usize) {
         simple.text = self.quote(start);
         simple.depth = self.depth;
-        if let Some(why) = super::pitfall::pitfall(&simple, self.output.ascii) {
+        if let Some(why) = super::pitfall::pitfall(&simple, self.output.characters) {
             self.gap(why);
         }
         if let Some(place) = self.output.script.commands.get_mut(index) {

@@ -22,15 +22,22 @@ pub(super) type Read<T> = Result<T, Stop>;
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) script: Script,
-    /// Whether a change of the character set could change how the text is read.
-    pub(super) ascii: bool,
+    pub(super) characters: Characters,
     words: usize,
     texts: usize,
 }
 
+/// What a text consists of: beyond ASCII, the character set decides how it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Characters {
+    Ascii,
+    Any,
+}
+
 impl Output {
     pub(super) fn new(text: &[u8]) -> Self {
-        Self { script: Script::default(), ascii: text.is_ascii(), words: 0, texts: 0 }
+        let characters = if text.is_ascii() { Characters::Ascii } else { Characters::Any };
+        Self { script: Script::default(), characters, words: 0, texts: 0 }
     }
 
     /// The first of each kind is kept.

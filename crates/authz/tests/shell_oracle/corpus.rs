@@ -1,7 +1,7 @@
 //! Texts in which shells differ from each other or from what one would think. Every word is a stub, no file has a slash.
 
 /// Each must have a gap or list everything that bash, dash and zsh run.
-pub const TRICKY: &[&str] = &[
+pub(crate) const TRICKY: &[&str] = &[
     // Lists, pipes and what looks like them.
     "alpha; beta & gamma && rm || x | y",
     "alpha\nbeta\n\n\ngamma",

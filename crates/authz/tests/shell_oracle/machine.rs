@@ -17,18 +17,79 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Appends its arguments to the log of the run, with an end behind them, in one write. Succeeds now and then, so
 /// that every branch is taken and every loop ends.
-const STUB: &str = "#!/bin/sh\nprintf '%s\\0' \"${0##*/}\" \"$@\" /end/ >> \"$ORACLE_LOG\"\nexit $(($$ & 1))\n";
+const STUB: &str =
+    "#!/bin/sh\nprintf '%s\\0' \"${0##*/}\" \"$@\" /end/ >> \"$ORACLE_LOG\"\nexit $(($$ & 1))\n";
 
 /// Every word of the generators is a program: a word that one shell takes for a command is seen.
-pub const PROGRAMS: &[&str] = &[
-    "alpha", "beta", "gamma", "rm", "x", "y", "E", "EE", "a", "b", "ab", "1", "2", "12", "cat", "more", "in", "if",
-    "then", "else", "fi", "do", "done", "case", "esac", "for", "while", "until", "select", "function", "coproc",
-    "repeat", "foreach", "end", "always", "noglob", "nocorrect", "{", "}", "!", "[[", "]]", "{}", "{a}", "x=1",
-    "a,b", "x+=1", "-", "--", "-p", "+", "^", "@", "%", ",", "a}", "{a", "$", "$x", "~", "a~", "#", "a#", "x[1]=1",
+pub(crate) const PROGRAMS: &[&str] = &[
+    "alpha",
+    "beta",
+    "gamma",
+    "rm",
+    "x",
+    "y",
+    "E",
+    "EE",
+    "a",
+    "b",
+    "ab",
+    "1",
+    "2",
+    "12",
+    "cat",
+    "more",
+    "in",
+    "if",
+    "then",
+    "else",
+    "fi",
+    "do",
+    "done",
+    "case",
+    "esac",
+    "for",
+    "while",
+    "until",
+    "select",
+    "function",
+    "coproc",
+    "repeat",
+    "foreach",
+    "end",
+    "always",
+    "noglob",
+    "nocorrect",
+    "{",
+    "}",
+    "!",
+    "[[",
+    "]]",
+    "{}",
+    "{a}",
+    "x=1",
+    "a,b",
+    "x+=1",
+    "-",
+    "--",
+    "-p",
+    "+",
+    "^",
+    "@",
+    "%",
+    ",",
+    "a}",
+    "{a",
+    "$",
+    "$x",
+    "~",
+    "a~",
+    "#",
+    "a#",
+    "x[1]=1",
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shell {
+pub(crate) enum Shell {
     Bash,
     PosixBash,
     Dash,
@@ -53,19 +114,19 @@ impl Shell {
 
 /// What a shell did with a script.
 #[derive(Debug, Default)]
-pub struct Record {
-    pub calls: Vec<Vec<Vec<u8>>>,
-    pub files: BTreeSet<Vec<u8>>,
-    pub errors: Vec<u8>,
+pub(crate) struct Record {
+    pub(crate) calls: Vec<Vec<Vec<u8>>>,
+    pub(crate) files: BTreeSet<Vec<u8>>,
+    pub(crate) errors: Vec<u8>,
 }
 
-pub struct Machine {
+pub(crate) struct Machine {
     place: TempDir,
     runs: u64,
 }
 
 impl Machine {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = TempDir::new().unwrap();
         let (bin, stub) = (place.path().join("bin"), place.path().join("stub"));
         std::fs::create_dir(&bin).unwrap();
@@ -79,7 +140,7 @@ impl Machine {
     }
 
     /// Runs a script where nothing but stubs can be called.
-    pub fn run(&mut self, shell: Shell, script: &[u8]) -> Record {
+    pub(crate) fn run(&mut self, shell: Shell, script: &[u8]) -> Record {
         self.runs += 1;
         let work = self.place.path().join(format!("work{}", self.runs));
         let log = self.place.path().join(format!("log{}", self.runs));
