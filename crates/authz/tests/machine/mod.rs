@@ -175,6 +175,7 @@ const FILES: &[&str] = &[
     "/w/password.txt",
     "/w/secrets.txt",
     "/w/server.key",
+    "/w/certs/server.pem",
     "/w/server.pem",
     "/w/src/lib.rs",
     "/w/src/main.rs",
