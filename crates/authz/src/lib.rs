@@ -15,6 +15,7 @@
 //! What the attacker controls here: every byte of the call. What the attacker does not control: the policy, the
 //! roots, and the facts about the workspace.
 
+pub mod cases;
 mod command;
 mod danger;
 mod decide;
@@ -38,7 +39,8 @@ pub mod tools;
 mod workspace;
 
 pub use command::{
-    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError, Restriction,
+    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError,
+    Restriction,
 };
 pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
 pub use decide::{

@@ -36,6 +36,9 @@ pub(crate) enum Command {
     Run(Box<Run>),
     /// Would this be allowed, asked or denied? Judges without doing anything
     Check(Box<Check>),
+    /// Show, explain, test and approve policy
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Read, write, list or link files of the workspace as an agent's file tool would
     #[command(subcommand)]
     File(FileCommand),
@@ -128,7 +131,7 @@ pub(crate) struct Run {
     pub(crate) argv: Vec<OsString>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
     /// What may happen: review, guarded, workspace (the default), strict, air-gapped or danger
     #[arg(long, value_name = "PROFILE")]
@@ -165,8 +168,8 @@ pub(crate) struct Check {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) subject: SubjectArgs,
-    /// Method of the request
-    #[arg(long, requires = "url", value_name = "METHOD")]
+    /// Method of the request that `--url` is about
+    #[arg(long, value_name = "METHOD")]
     pub(crate) method: Option<String>,
 }
 
@@ -202,6 +205,43 @@ pub(crate) struct SubjectArgs {
     /// A command and its arguments
     #[arg(last = true, value_name = "CMD")]
     pub(crate) argv: Vec<OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// The policy in force, with the origin of each value
+    Show {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        network: Network,
+        /// One JSON object on stdout
+        #[arg(long)]
+        json: bool,
+    },
+    /// Why an action is allowed, asked or denied: each part, its rule, its layer, what would change it
+    Explain(Box<Check>),
+    /// Check policy against cases: files with `[[case]]` entries (docs/policy.md)
+    Test {
+        #[command(flatten)]
+        place: Place,
+        /// One JSON object on stdout
+        #[arg(long)]
+        json: bool,
+        /// Files of cases
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Approve what the policy file of a workspace asks for, as it is now
+    Approve {
+        #[command(flatten)]
+        place: Place,
+        /// Approve without a question, if the file has this SHA-256
+        #[arg(long, value_name = "HEX")]
+        sha256: Option<String>,
+    },
+    /// Print the JSON Schema of policy files
+    Schema,
 }
 
 #[derive(Debug, Subcommand)]

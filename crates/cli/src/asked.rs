@@ -1,16 +1,49 @@
-//! From what was typed to what a session is asked to be.
+//! From what was typed, and from policy files, to what a session is asked to be.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ringfence_runtime::Asked;
-use ringfence_runtime::authz::Policy;
-use ringfence_types::{Bytes, Profile};
+use ringfence_runtime::authz::policy::{Effective, Flags, PolicyError, PolicyFile, Request, effective};
+use ringfence_runtime::policy_files::{OperatorFile, PolicyPlaces, load};
+use ringfence_runtime::{Asked, Setup};
+use ringfence_types::{Access, Bytes, HostRule, Layer, Refusal, RefusalCode};
 
-use crate::args::Place;
+use crate::args::{Network, Place};
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
+use crate::output::note;
+
+/// A policy that holds, with the files it was made from.
+pub(crate) struct Governed {
+    pub(crate) effective: Effective,
+    pub(crate) files: Vec<PolicyFile>,
+    pub(crate) flags: Flags,
+    pub(crate) cwd: PathBuf,
+    /// Where "always here" is stored.
+    operator_file: PathBuf,
+    /// As it was asked for; whether it can be a workspace is judged later.
+    workspace: PathBuf,
+}
+
+impl Governed {
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
+            workspace: self.workspace.clone(),
+            policy: self.effective.policy.clone(),
+            roots: self.effective.roots.clone(),
+            operator_file: Some(self.operator_file.clone()),
+        }
+    }
+}
+
+/// Why there is no policy to work under.
+pub(crate) enum Ungoverned {
+    /// A file or a flag is wrong; it was said on standard error.
+    Failed(ExitCode),
+    /// The files are right, and what was asked for is more than they give.
+    Refused(Refusal),
+}
 
 /// The current directory, or the exit code that says why there is none.
 pub(crate) fn current_dir() -> Result<PathBuf, ExitCode> {
@@ -18,11 +51,80 @@ pub(crate) fn current_dir() -> Result<PathBuf, ExitCode> {
         .map_err(|error| error::failed_text(&format!("cannot tell the current directory: {error}"), None))
 }
 
-/// A session for `place` with nothing opened by flags.
-pub(crate) fn plain(place: &Place, environment: &Environment, cwd: &Path) -> Asked {
+/// The policy for `place`, narrowed or chosen by `flags`.
+pub(crate) fn governed(
+    place: &Place,
+    environment: &Environment,
+    setup: &Setup,
+    flags: Flags,
+) -> Result<Governed, Ungoverned> {
+    let cwd = current_dir().map_err(Ungoverned::Failed)?;
     let workspace =
-        place.workspace.clone().unwrap_or_else(|| host::default_workspace(cwd, environment.home.as_deref()));
-    let mut policy = Policy::new(place.profile.unwrap_or(Profile::Workspace));
-    policy.home = environment.home.as_deref().map(Bytes::from);
-    Asked { workspace, policy, roots: Vec::new() }
+        place.workspace.clone().unwrap_or_else(|| host::default_workspace(&cwd, environment.home.as_deref()));
+    let flags = Flags {
+        workspace: real(&workspace),
+        profile: place.profile,
+        agent: place.agent.clone(),
+        home: environment.home.as_deref().map(Bytes::from),
+        ..flags
+    };
+    let files = files(place, setup, &flags).map_err(Ungoverned::Failed)?;
+    match effective(&flags, &files, &|path| real(path)) {
+        Ok(effective) => Ok(Governed {
+            effective,
+            files,
+            flags,
+            cwd,
+            operator_file: place.policy.clone().unwrap_or_else(|| setup.config_dir.join("config.toml")),
+            workspace,
+        }),
+        Err(error) => Err(Ungoverned::Refused(beyond(&error))),
+    }
+}
+
+fn files(place: &Place, setup: &Setup, flags: &Flags) -> Result<Vec<PolicyFile>, ExitCode> {
+    let default = setup.config_dir.join("config.toml");
+    let writable: Vec<PathBuf> = flags
+        .roots
+        .iter()
+        .filter(|root| root.access == Access::Write)
+        .map(|root| root.path.as_path().to_owned())
+        .collect();
+    let operator = place.policy.as_deref().map_or(OperatorFile::Default(&default), OperatorFile::Named);
+    load(PolicyPlaces { operator, workspace: &flags.workspace, writable: &writable })
+        .map_err(|error| error::failed(&error, error.hint().as_deref()))
+}
+
+/// Asking for more than the files give is answered with no, like any other action.
+fn beyond(error: &PolicyError) -> Refusal {
+    let messages: Vec<&str> = error.problems().iter().map(|problem| problem.message.as_str()).collect();
+    Refusal {
+        code: RefusalCode::Profile,
+        layer: Layer::Operator,
+        rule: "policy.ceiling".to_owned(),
+        message: messages.join("; "),
+        hint: error.problems().iter().find_map(|problem| problem.fix.clone()),
+    }
+}
+
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A workspace that asks for more than it has is told once, in one line.
+pub(crate) fn tell_requests(requests: &[Request]) {
+    if let Some(first) = requests.first() {
+        let more = match requests.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        note!("ringfence: the policy of this workspace asks for more than it is given: {}{more}", first.what);
+        note!("  hint: `ringfence policy show` lists it, `ringfence policy approve` grants it");
+    }
+}
+
+/// Flags about hosts. What is no host is a mistake in the command line.
+pub(crate) fn hosts(network: &Network) -> Result<Vec<HostRule>, ExitCode> {
+    let parse = |host: &String| HostRule::parse(host).map_err(|wrong| error::failed(&wrong, None));
+    network.allow_hosts.iter().map(parse).collect()
 }

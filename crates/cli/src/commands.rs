@@ -4,6 +4,7 @@ mod check;
 mod doctor;
 mod file;
 mod ledger;
+mod policy;
 mod run;
 
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Run(run) => run::run(*run),
         Command::Check(check) => check::run(*check),
+        Command::Policy(policy) => policy::run(policy),
         Command::File(file) => file::run(file),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(&ledger),

@@ -1,13 +1,22 @@
 //! What the machine says, for the judge: looked up when asked, as a command inside the fence would find it.
 
-use std::ffi::OsStr;
+mod index;
+mod repository;
+
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use ringfence_authz::{Facts, PathKind, env};
+use ringfence_authz::{Facts, Intent, PathKind, Touch, env};
+use ringfence_sandbox::files::{FileOperation, Tree};
+use ringfence_sandbox::{is_system, survey};
+use ringfence_types::{Layer, Refusal, RefusalCode};
+use rustix::fs::{Access, AtFlags, CWD};
 
+use crate::pipeline::{self, chain};
+use crate::rules::WorkspaceRules;
 use crate::session::Setup;
 
 /// The real machine.
@@ -15,33 +24,47 @@ use crate::session::Setup;
 pub(crate) struct Machine {
     /// Where the fence looks for programs.
     path: Vec<PathBuf>,
+    /// What of it is visible besides the system.
+    toolchains: Vec<PathBuf>,
 }
 
 impl Machine {
     pub(crate) fn new(setup: &Setup) -> Self {
-        let toolchains = setup.toolchains.iter().flat_map(|toolchain| toolchain.programs.iter().cloned());
+        let programs = setup.toolchains.iter().flat_map(|toolchain| toolchain.programs.iter().cloned());
         let fixed = env::FIXED.iter().find(|(name, _)| *name == "PATH").map_or("", |(_, value)| value);
-        Self { path: toolchains.chain(fixed.split(':').map(PathBuf::from)).collect() }
+        let roots = setup.toolchains.iter().flat_map(|toolchain| &toolchain.roots);
+        let canonical = |root: &PathBuf| fs::canonicalize(root).unwrap_or_else(|_| root.clone());
+        Self {
+            path: programs.chain(fixed.split(':').map(PathBuf::from)).collect(),
+            toolchains: roots.map(canonical).collect(),
+        }
+    }
+
+    /// A link from the system to somewhere else leads nowhere inside, and the search goes on.
+    fn is_visible(&self, program: &Path) -> bool {
+        is_system(program) || self.toolchains.iter().any(|root| program.starts_with(root))
     }
 }
 
 impl Facts for Machine {
     fn program(&self, name: &[u8], cwd: &Path) -> Option<PathBuf> {
-        let name = Path::new(OsStr::from_bytes(name));
-        if name.components().count() > 1 || name.is_absolute() {
-            return executable(&cwd.join(name));
+        let file = Path::new(OsStr::from_bytes(name));
+        if name.is_empty() {
+            return None;
         }
-        self.path.iter().find_map(|directory| executable(&directory.join(name)))
+        if name.contains(&b'/') {
+            return executable(&cwd.join(file));
+        }
+        let candidates = self.path.iter().filter_map(|directory| executable(&directory.join(file)));
+        candidates.into_iter().find(|program| self.is_visible(program))
     }
 
     fn real_path(&self, path: &Path) -> PathBuf {
-        for (index, ancestor) in path.ancestors().enumerate() {
-            if let Ok(real) = fs::canonicalize(ancestor) {
-                let missing = path.components().rev().take(index).collect::<Vec<_>>();
-                return missing.into_iter().rev().fold(real, |path, component| path.join(component));
-            }
+        // Of these the fence has its own: what a link in them leads to on the host says nothing.
+        if path.starts_with("/proc") || path.starts_with("/dev") {
+            return path.to_owned();
         }
-        path.to_owned()
+        fs::canonicalize(path).unwrap_or_else(|_| followed(path))
     }
 
     fn kind(&self, path: &Path) -> PathKind {
@@ -54,13 +77,87 @@ impl Facts for Machine {
     }
 
     fn git_programs(&self, dir: &Path) -> Vec<String> {
-        let repository = dir.ancestors().any(|directory| directory.join(".git").exists());
-        if repository { vec!["a configuration that was not read".to_owned()] } else { Vec::new() }
+        repository::programs(dir)
+    }
+
+    fn is_public(&self, path: &Path) -> bool {
+        fs::canonicalize(path).is_ok_and(|real| survey::is_public_file(&real))
+    }
+
+    fn obstacle(&self, touch: &Touch<'_>) -> Option<Refusal> {
+        let rules = WorkspaceRules::new(touch.rules);
+        let operation = match touch.intent {
+            Intent::Read => FileOperation::Read,
+            Intent::List => FileOperation::List,
+            Intent::Write => FileOperation::Write,
+        };
+        match Tree::open(touch.roots, &rules) {
+            Ok(tree) => pipeline::refusal(&tree.check(touch.path, operation).err()?),
+            Err(error) => Some(Refusal {
+                code: RefusalCode::Path,
+                layer: Layer::Floor,
+                rule: "path.survey".to_owned(),
+                message: format!("the workspace cannot be looked through: {}", chain(&error)),
+                hint: Some("remove what is in the way".to_owned()),
+            }),
+        }
     }
 }
 
 fn executable(path: &Path) -> Option<PathBuf> {
+    rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).ok()?;
     let real = fs::canonicalize(path).ok()?;
-    let metadata = fs::metadata(&real).ok()?;
-    (metadata.is_file() && metadata.permissions().mode() & 0o111 != 0).then_some(real)
+    fs::metadata(&real).is_ok_and(|metadata| metadata.is_file()).then_some(real)
 }
+
+/// Follows every link of a path whose end does not exist, component by component: `..` is what is above the place that
+/// was reached, not the component before it. From the first thing that is missing on, only the text is left.
+fn followed(path: &Path) -> PathBuf {
+    const LINKS: usize = 40;
+    let mut reached = PathBuf::from("/");
+    let mut ahead = reversed(path);
+    let mut links = 0;
+    while let Some(name) = ahead.pop() {
+        if name == ".." {
+            reached.pop();
+            continue;
+        }
+        reached.push(name);
+        match fs::read_link(&reached) {
+            Ok(target) if links < LINKS => {
+                links += 1;
+                reached.pop();
+                if target.is_absolute() {
+                    reached = PathBuf::from("/");
+                }
+                ahead.extend(reversed(&target));
+            }
+            // Not a link.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            _ => return ahead.into_iter().rev().fold(reached, folded),
+        }
+    }
+    reached
+}
+
+fn folded(mut path: PathBuf, name: OsString) -> PathBuf {
+    if name == ".." {
+        path.pop();
+    } else {
+        path.push(name);
+    }
+    path
+}
+
+/// The names of a path, the last one first.
+fn reversed(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        _ => None,
+    });
+    names.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ pub mod pipeline;
 pub mod policy_files;
 mod rules;
 mod session;
+pub mod standing;
 mod workspace;
 
 pub use approval::{Approver, Nobody};

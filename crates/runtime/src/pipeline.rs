@@ -36,7 +36,9 @@ use ringfence_sandbox::Io;
 use crate::session::AgentSession;
 
 pub use admitted::Admitted;
+pub(crate) use decided::chain;
 pub use file::Touched;
+pub(crate) use file::refusal;
 pub use received::Received;
 pub use settled::{Ended, Settled};
 

@@ -9,6 +9,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ringfence_authz::policy::{PolicyError, PolicyFile, Role};
 use ringfence_types::Bytes;
 use sha2::{Digest as _, Sha256};
 
@@ -70,6 +71,82 @@ impl PolicyFileError {
     }
 }
 
+/// Why there is no policy to work under.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadPolicyError {
+    #[error(transparent)]
+    File(#[from] PolicyFileError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+impl LoadPolicyError {
+    /// The one thing that would change the answer. A policy's own problems say it each for itself.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::File(error) => Some(error.hint()),
+            Self::Policy(_) => None,
+        }
+    }
+}
+
+/// Where the policy of a session is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyPlaces<'a> {
+    /// The operator's file and whether it has to be there.
+    pub operator: OperatorFile<'a>,
+    /// Canonical.
+    pub workspace: &'a Path,
+    /// Other directories that commands may write; canonical.
+    pub writable: &'a [PathBuf],
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum OperatorFile<'a> {
+    /// Where it is by default; without one the built-in profiles are all there is.
+    Default(&'a Path),
+    /// Named by the operator: not finding it is an error.
+    Named(&'a Path),
+}
+
+/// Reads the operator's file and the workspace's, with everything they name.
+pub fn load(places: PolicyPlaces<'_>) -> Result<Vec<PolicyFile>, LoadPolicyError> {
+    let mut closed: Vec<PathBuf> = places.writable.to_vec();
+    closed.push(places.workspace.to_owned());
+    let mut files = Vec::new();
+    if let Some(path) = operator_path(places.operator) {
+        let read = read_operator(path, &closed)?;
+        let loader = |path: &Path| {
+            read_operator(path, &closed).map(|read| read.text.into_bytes()).map_err(io::Error::other)
+        };
+        files.push(PolicyFile::load(Role::Operator, &read.path, read.text.as_bytes(), &loader)?);
+    }
+    if let Some(file) = read_workspace(places.workspace)? {
+        let directory = places.workspace.join(".ringfence");
+        let loader = |path: &Path| read_beside(&directory, path);
+        files.push(PolicyFile::load(Role::Workspace, &file.path, file.text.as_bytes(), &loader)?);
+    }
+    Ok(files)
+}
+
+fn operator_path(file: OperatorFile<'_>) -> Option<&Path> {
+    match file {
+        OperatorFile::Named(path) => Some(path),
+        // A link that leads nowhere is a file that somebody meant to be there.
+        OperatorFile::Default(path) => fs::symlink_metadata(path).is_ok().then_some(path),
+    }
+}
+
+/// What a workspace file names must be in the same protected directory, itself and not through a link.
+fn read_beside(directory: &Path, path: &Path) -> io::Result<Vec<u8>> {
+    let inside = path.parent() == Some(directory) && path.file_name().is_some();
+    if !inside {
+        return Err(io::Error::other("a workspace file may only name files beside it in `.ringfence`"));
+    }
+    read(path).map(|read| read.text.into_bytes()).map_err(io::Error::other)
+}
+
 /// Reads a file of the operator. `closed_to` are the roots that commands may write.
 pub fn read_operator(path: &Path, closed_to: &[PathBuf]) -> Result<PolicyText, PolicyFileError> {
     let real =
@@ -87,7 +164,10 @@ pub fn read_workspace(workspace: &Path) -> Result<Option<PolicyText>, PolicyFile
     let path = workspace.join(IN_WORKSPACE);
     let directory = path.parent().unwrap_or(workspace);
     match fs::symlink_metadata(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // What is no directory is judged, and refused, as a workspace.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(source) => return Err(PolicyFileError::Io { path, source }),
         Ok(metadata) if !metadata.is_dir() => {
             return Err(PolicyFileError::NotAFile { path: directory.to_owned() });

@@ -1,21 +1,48 @@
-//! Policy as the sandbox sees it: names in, verdicts out.
+//! Policy as the sandbox sees it: names in, verdicts out. The same object for a running sandbox and for the file tools, so
+//! that they cannot disagree.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ringfence_authz::{PathRules, protected};
+use ringfence_authz::{Grant, PathRules, Policy, Steering, protected};
 use ringfence_sandbox::survey::Rules;
-use ringfence_types::PathVerdict;
+use ringfence_types::{Bytes, Extent, PathVerdict, Root};
 
-/// The built-in rules of a workspace.
-#[derive(Debug, Default)]
-pub(crate) struct WorkspaceRules {
-    paths: PathRules,
+/// The rules of a session about the files in its roots.
+#[derive(Debug)]
+pub(crate) struct WorkspaceRules<'a> {
+    paths: &'a PathRules,
+    steering: Steering,
+    held: Vec<PathBuf>,
+    /// What a person opened, relative to the root it is in.
+    opened: Vec<PathBuf>,
 }
 
-impl Rules for WorkspaceRules {
+impl<'a> WorkspaceRules<'a> {
+    /// For a sandbox. What steers something later is not held in it: a command that may run may write it.
+    pub(crate) fn new(paths: &'a PathRules) -> Self {
+        Self { paths, steering: Steering::Reviewed, held: paths.held_while_absent(), opened: Vec::new() }
+    }
+
+    /// For one call of the file tools, with what a person opened for it.
+    pub(crate) fn of_call(policy: &'a Policy, grant: &Grant) -> Self {
+        let steering = Steering::of(policy.profile);
+        let opened = inside(&grant.permissions().roots, grant.opened());
+        Self { steering, opened, ..Self::new(&policy.rules.paths) }
+    }
+
+    fn is_opened(&self, relative: &Path) -> bool {
+        self.opened.iter().any(|opened| opened == relative)
+    }
+
+    fn asks_about(&self, relative: &Path) -> bool {
+        self.steering == Steering::Asked && self.paths.steers(relative)
+    }
+}
+
+impl Rules for WorkspaceRules<'_> {
     fn judge(&self, relative: &Path) -> PathVerdict {
-        self.paths.judge(relative)
+        if self.is_opened(relative) { PathVerdict::Open } else { self.paths.judge(relative) }
     }
 
     fn protected_at_root(&self) -> &[&str] {
@@ -29,8 +56,38 @@ impl Rules for WorkspaceRules {
     }
 
     fn is_protected(&self, relative: &Path) -> bool {
-        protected::is_protected(relative).is_some()
+        let asked = || self.paths.holds(relative) || self.asks_about(relative);
+        protected::is_protected(relative).is_some() || (!self.is_opened(relative) && asked())
     }
+
+    fn hides_all(&self, directory: &Path) -> bool {
+        self.paths.hides_all(directory) && !self.opened.iter().any(|opened| opened.starts_with(directory))
+    }
+
+    fn holds(&self, relative: &Path) -> bool {
+        self.paths.holds(relative) && !self.is_opened(relative)
+    }
+
+    fn holds_in(&self, directory: &Path) -> Extent {
+        self.paths.holds_in(directory)
+    }
+
+    fn held_while_absent(&self) -> &[PathBuf] {
+        &self.held
+    }
+
+    fn opened(&self) -> &[PathBuf] {
+        &self.opened
+    }
+}
+
+/// Each path relative to every root it is in.
+fn inside(roots: &[Root], paths: &[Bytes]) -> Vec<PathBuf> {
+    let within = |path: &Bytes| {
+        let roots = roots.iter().filter_map(|root| path.as_path().strip_prefix(root.path.as_path()).ok());
+        roots.map(Path::to_owned).collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(within).collect()
 }
 
 fn names(list: &'static [protected::Protected]) -> Vec<&'static str> {

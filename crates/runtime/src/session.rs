@@ -10,6 +10,7 @@ use ringfence_types::{Bytes, Call, Refusal, Root, SessionId};
 
 use crate::approval::{Approver, Nobody, Remembered};
 use crate::pipeline::{self, Received, Settled};
+use crate::standing::Stored;
 use crate::workspace::{Workspace, judge_extra_root};
 
 /// What only the command line knows: where things are, and what the host's environment says.
@@ -62,6 +63,8 @@ pub struct Asked {
     pub policy: Policy,
     /// Roots besides the workspace.
     pub roots: Vec<Root>,
+    /// Where "always here" is stored; `None`: nowhere, so it is not offered.
+    pub operator_file: Option<PathBuf>,
 }
 
 impl Runtime {
@@ -73,6 +76,23 @@ impl Runtime {
 
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Writes down that the answer was no before there was a session to ask in.
+    pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
+        let refusal = refusal.clone();
+        self.ledger
+            .append(&Event::Refused { transaction: None, session: None, call: None, refusal })
+            .map(drop)
+    }
+
+    /// Writes down that the operator's policy is another one from now on.
+    pub fn policy_changed(&self, stored: &Stored, change: &str) -> Result<(), AppendError> {
+        self.ledger.append(&changed(None, stored, change)).map(drop)
     }
 
     /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.
@@ -105,10 +125,21 @@ impl Runtime {
             workspace,
             policy: asked.policy,
             roots: asked.roots,
+            operator_file: asked.operator_file,
             approver: Box::new(Nobody),
             remembered: Remembered::default(),
             sandbox: None,
         }))
+    }
+}
+
+pub(crate) fn changed(session: Option<SessionId>, stored: &Stored, change: &str) -> Event {
+    let clean = ringfence_scan::redact(change.as_bytes()).clean;
+    Event::PolicyChanged {
+        session,
+        file: Bytes::from(stored.file.as_path()),
+        sha256: stored.sha256.clone(),
+        change: String::from_utf8_lossy(&clean).into_owned(),
     }
 }
 
@@ -120,6 +151,7 @@ pub struct AgentSession<'r> {
     pub(crate) workspace: Workspace,
     pub(crate) policy: Policy,
     pub(crate) roots: Vec<Root>,
+    pub(crate) operator_file: Option<PathBuf>,
     pub(crate) approver: Box<dyn Approver + 'r>,
     pub(crate) remembered: Remembered,
     pub(crate) sandbox: Option<Sandbox>,

@@ -8,6 +8,7 @@ mod cgroup;
 mod compile;
 mod control;
 pub mod files;
+pub mod git_config;
 mod guard;
 
 mod landlock;
@@ -28,3 +29,4 @@ pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
 pub use relay::{Finished, Interrupt, Io, Source, Target};
 pub use session::{Job, JobId, RunError, Session, StartError};
 pub use spec::{Command, HOME_INSIDE, SkeletonFile, Spec, View};
+pub use system::is_system;

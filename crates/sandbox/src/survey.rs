@@ -167,6 +167,11 @@ pub enum SurveyError {
     TooLong { path: PathBuf },
 }
 
+/// Whether the file at `path` holds certificates and public keys and nothing else.
+pub fn is_public_file(path: &Path) -> bool {
+    at::read_small(rustix::fs::CWD, path, public::MAX).is_some_and(|content| public::is_public(&content))
+}
+
 /// The roots that [`survey`] will return for `workspace`, without looking into them.
 pub fn roots(workspace: &Path) -> Vec<PathBuf> {
     let mut roots = vec![workspace.to_owned()];

@@ -10,6 +10,12 @@ use std::path::{Path, PathBuf};
 pub(crate) const SYSTEM_DIRECTORIES: &[&str] =
     &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu"];
 
+/// Whether what is at this canonical path is part of the read-only system, and so the same inside.
+pub fn is_system(path: &Path) -> bool {
+    let below = path.strip_prefix("/").unwrap_or(path);
+    SYSTEM_DIRECTORIES.iter().any(|directory| below.starts_with(directory))
+}
+
 /// Of /etc: how names, time zones, certificates, shared libraries and tool defaults are found. Everything else,
 /// and above all what only root may read, is absent rather than denied.
 const ETC: &[&str] = &[

@@ -29,9 +29,8 @@ impl Size {
     /// As a limit of memory: less than 8m does not even start a program.
     pub fn memory(text: &str) -> Result<Self, UnitError> {
         const LEAST: u64 = 8 << 20;
-        text.parse::<Self>().and_then(|size| {
-            if size.0 < LEAST { Err(UnitError::Memory(text.to_owned())) } else { Ok(size) }
-        })
+        text.parse::<Self>()
+            .and_then(|size| if size.0 < LEAST { Err(UnitError::Memory(text.to_owned())) } else { Ok(size) })
     }
 }
 

@@ -99,7 +99,10 @@ impl Judge<'_> {
     /// What a pattern could expand to: its directory, a name that it surely matches, and the names that it could mean.
     /// A pattern that says nothing (`*`) is fine: files that must not be read are not there inside the fence.
     pub(super) fn pattern_part(&self, frame: &Frame, prefix: &[u8], pattern: &[u8], intent: Intent) -> Part {
-        let dir = prefix.iter().rposition(|byte| *byte == b'/').map_or(&b"."[..], |at| prefix.get(..=at).unwrap_or(b"/"));
+        let dir = prefix
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .map_or(&b"."[..], |at| prefix.get(..=at).unwrap_or(b"/"));
         let around = self.path_part(frame, dir, Intent::List);
         let sample = self.path_part(frame, &sample_path(pattern), intent);
         let part = stricter(around, sample);

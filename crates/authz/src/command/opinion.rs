@@ -61,12 +61,7 @@ impl Opinion {
 
     /// Not on the list: a person decides, unless a rule covers it.
     pub(super) fn miss(rule: impl Into<Text>, reason: impl Into<Text>, risk: Risk) -> Self {
-        Self {
-            decision: Decision::Ask,
-            risk,
-            fix: Cow::Borrowed(BY_RULE),
-            ..Self::allow(rule, reason)
-        }
+        Self { decision: Decision::Ask, risk, fix: Cow::Borrowed(BY_RULE), ..Self::allow(rule, reason) }
     }
 
     pub(super) fn deny(rule: impl Into<Text>, reason: impl Into<Text>, risk: Risk) -> Self {

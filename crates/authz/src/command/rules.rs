@@ -148,7 +148,8 @@ impl CommandRules {
             }
         }
         let names = line.names();
-        let closed = self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
+        let closed =
+            self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
         for closed in closed {
             if !closed.listed.iter().any(|rule| matching::speaks(rule, line, workspace)) {
                 found.add(Ruling::closed(format!("restriction.{}", closed.program), &closed.source));
@@ -253,11 +254,18 @@ impl<'r> Ruling<'r> {
     fn manifest(manifest: &'r Manifest, line: &Line<'_>) -> Self {
         let Standing { decision, reason, pattern } = manifest.judge(line.args);
         let name = format!("manifest.{}", manifest.cli).into();
-        Self { decision, name, reason, source: &manifest.source, pattern: pattern.map(std::borrow::Cow::Owned) }
+        Self {
+            decision,
+            name,
+            reason,
+            source: &manifest.source,
+            pattern: pattern.map(std::borrow::Cow::Owned),
+        }
     }
 
     pub(super) fn part(self, part: Part) -> Part {
-        let part = Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
+        let part =
+            Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
         match self.decision {
             Decision::Allow => part,
             Decision::Ask => part.ask(Risk::Medium, "say yes to this one, or change the rule"),

@@ -38,7 +38,11 @@ impl Judge<'_> {
             let inside = Frame {
                 depth: frame.depth.saturating_add(simple.depth),
                 place: walk.place.clone(),
-                input: if simple.depth == 0 && simple.input == shell::Input::Inherited { frame.input } else { simple.input },
+                input: if simple.depth == 0 && simple.input == shell::Input::Inherited {
+                    frame.input
+                } else {
+                    simple.input
+                },
                 ..frame.clone()
             };
             self.simple(&inside, simple);

@@ -73,7 +73,8 @@ pub(super) fn example(pattern: &[u8]) -> Vec<u8> {
 pub(super) fn means(pattern: &[u8], name: &[u8]) -> bool {
     let wild = |byte: &u8| matches!(byte, b'*' | b'?' | b'[');
     let before = pattern.iter().position(wild).unwrap_or(pattern.len());
-    let after = pattern.iter().rposition(|byte| wild(byte) || *byte == b']').map_or(0, |at| pattern.len() - at - 1);
+    let after =
+        pattern.iter().rposition(|byte| wild(byte) || *byte == b']').map_or(0, |at| pattern.len() - at - 1);
     let end = pattern.get(pattern.len() - after..).unwrap_or_default();
     let speaks = before >= 2 || pattern.starts_with(b".") || after >= 3 && !end.starts_with(b".");
     speaks && matches(pattern, name)

@@ -53,8 +53,9 @@ pub(super) enum Inner {
 }
 
 const ARCHITECTURES: &[&str] = &[
-    "linux32", "linux64", "i386", "i486", "i586", "i686", "athlon", "x86_64", "uname26", "ppc", "ppc32", "ppc64",
-    "ppc64le", "s390", "s390x", "arm", "armv6l", "armv7l", "armv8l", "arm64", "aarch64", "riscv64", "sparc", "mips64",
+    "linux32", "linux64", "i386", "i486", "i586", "i686", "athlon", "x86_64", "uname26", "ppc", "ppc32",
+    "ppc64", "ppc64le", "s390", "s390x", "arm", "armv6l", "armv7l", "armv8l", "arm64", "aarch64", "riscv64",
+    "sparc", "mips64",
 ];
 
 impl Judge<'_> {
@@ -62,7 +63,13 @@ impl Judge<'_> {
         self.wrapped(frame, line.args, wrapper, line.identity.name)
     }
 
-    fn wrapped(&mut self, frame: &Frame, args: &[Arg<'_>], wrapper: &'static Wrapper, name: &[u8]) -> Opinion {
+    fn wrapped(
+        &mut self,
+        frame: &Frame,
+        args: &[Arg<'_>],
+        wrapper: &'static Wrapper,
+        name: &[u8],
+    ) -> Opinion {
         let reading = read(&wrapper.program, args);
         let rest = args.get(reading.rest..).unwrap_or_default();
         self.option_paths(frame, &reading);
@@ -70,7 +77,9 @@ impl Judge<'_> {
             Manner::Transparent => {
                 Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
             }
-            Manner::Asks(risk, why) => Opinion::miss(format!("wrapper.{}", Bytes::from(name).display()), why, risk),
+            Manner::Asks(risk, why) => {
+                Opinion::miss(format!("wrapper.{}", Bytes::from(name).display()), why, risk)
+            }
         };
         let own = own.and_if(self.about_wrapper(wrapper, &reading, name));
         let run = match wrapper.inner {
@@ -82,7 +91,9 @@ impl Judge<'_> {
             Inner::Applet => self.run_applet(frame, &reading, rest),
             Inner::Locked => self.locked(frame, &reading, rest),
             Inner::Body => self.body(frame, &reading, rest),
-            Inner::BodyOrRest if reading.has(|effect| effect == Effect::Body) => self.body(frame, &reading, rest),
+            Inner::BodyOrRest if reading.has(|effect| effect == Effect::Body) => {
+                self.body(frame, &reading, rest)
+            }
             Inner::BodyOrRest => self.run(frame, rest),
             Inner::Joined => self.joined(frame, rest),
         };
@@ -101,7 +112,11 @@ impl Judge<'_> {
 
     fn run(&mut self, frame: &Frame, rest: &[Arg<'_>]) -> Option<Opinion> {
         if rest.is_empty() {
-            return Some(Opinion::miss("guarded.unlisted", "it runs nothing that could be judged", Risk::Medium));
+            return Some(Opinion::miss(
+                "guarded.unlisted",
+                "it runs nothing that could be judged",
+                Risk::Medium,
+            ));
         }
         self.command(&frame.inside(), rest, None);
         None
@@ -153,11 +168,15 @@ impl Judge<'_> {
         rest: &[Arg<'_>],
         wrapper: &'static Wrapper,
     ) -> Option<Opinion> {
-        let unclear = || Opinion::miss("option.env", "option `-S` makes words of a text in its own way", Risk::High).never();
+        let unclear = || {
+            Opinion::miss("option.env", "option `-S` makes words of a text in its own way", Risk::High)
+                .never()
+        };
         let Some(text) = text.text().filter(|text| text.iter().all(|byte| is_plain(*byte))) else {
             return Some(unclear());
         };
-        let words = text.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()).map(Arg::Text);
+        let words =
+            text.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()).map(Arg::Text);
         let args: Vec<Arg<'_>> = words.chain(rest.iter().copied()).collect();
         let mut inside = frame.clone();
         inside.wraps = inside.wraps.saturating_add(1);
@@ -167,13 +186,19 @@ impl Judge<'_> {
         Some(self.wrapped(&inside, &args, wrapper, b"env"))
     }
 
-    fn architecture(&mut self, frame: &Frame, rest: &[Arg<'_>], wrapper: &'static Wrapper) -> Option<Opinion> {
+    fn architecture(
+        &mut self,
+        frame: &Frame,
+        rest: &[Arg<'_>],
+        wrapper: &'static Wrapper,
+    ) -> Option<Opinion> {
         let Some((first, after)) = rest.split_first() else { return self.run(frame, rest) };
         if !ARCHITECTURES.iter().any(|known| first.is(known)) {
             return self.run(frame, rest);
         }
         let reading = read(&wrapper.program, after);
-        self.run(frame, after.get(reading.rest..).unwrap_or_default()).or(self.about_wrapper(wrapper, &reading, b"setarch"))
+        self.run(frame, after.get(reading.rest..).unwrap_or_default())
+            .or(self.about_wrapper(wrapper, &reading, b"setarch"))
     }
 
     /// `xargs`: its input becomes arguments, so they are not known.
@@ -199,7 +224,13 @@ impl Judge<'_> {
         match args.first() {
             Some(Arg::Text(name)) if !name.contains(&b'/') => self.applet(&frame.inside(), &args),
             Some(_) => return Some(unknown_argument("the name of an applet")),
-            None => return Some(Opinion::miss("guarded.unlisted", "it runs nothing that could be judged", Risk::Low)),
+            None => {
+                return Some(Opinion::miss(
+                    "guarded.unlisted",
+                    "it runs nothing that could be judged",
+                    Risk::Low,
+                ));
+            }
         }
         None
     }
@@ -209,7 +240,9 @@ impl Judge<'_> {
         self.path(frame, *file, Intent::Write);
         match after.split_first() {
             _ if reading.has(|effect| effect == Effect::Body) => self.body(frame, reading, &[]),
-            Some((option, [text, ..])) if option.is("-c") || option.is("--command") => self.text_body(frame, *text),
+            Some((option, [text, ..])) if option.is("-c") || option.is("--command") => {
+                self.text_body(frame, *text)
+            }
             Some(_) => self.run(frame, after),
             None => None,
         }
@@ -221,7 +254,9 @@ impl Judge<'_> {
             self.path(frame, *arg, Intent::Write);
         }
         let bodies = reading.hits.iter().filter(|hit| hit.effect == Effect::Body).filter_map(|hit| hit.value);
-        bodies.fold(None, |opinion, text| opinion.into_iter().chain(self.text_body(frame, text)).reduce(Opinion::and))
+        bodies.fold(None, |opinion, text| {
+            opinion.into_iter().chain(self.text_body(frame, text)).reduce(Opinion::and)
+        })
     }
 
     fn text_body(&mut self, frame: &Frame, text: Arg<'_>) -> Option<Opinion> {
@@ -235,8 +270,11 @@ impl Judge<'_> {
     }
 
     fn joined(&mut self, frame: &Frame, rest: &[Arg<'_>]) -> Option<Opinion> {
-        let words: Option<Vec<&[u8]>> =
-            rest.iter().take_while(|arg| !arg.known_start().starts_with(b":::")).map(|arg| arg.text()).collect();
+        let words: Option<Vec<&[u8]>> = rest
+            .iter()
+            .take_while(|arg| !arg.known_start().starts_with(b":::"))
+            .map(|arg| arg.text())
+            .collect();
         match words {
             Some(words) => self.text_body(frame, Arg::Text(&words.join(&b' '))),
             None => Some(unknown_argument("the text that a shell runs")),
@@ -256,7 +294,12 @@ fn unsets(reading: &Reading<'_>) -> Option<Opinion> {
     let steering = |name: &[u8]| family_of(&Bytes::from(name)).is_some();
     let unset = reading.hits.iter().filter(|hit| hit.effect == Effect::Unset);
     unset.filter_map(|hit| hit.value).find(|value| value.text().is_none_or(steering)).map(|_| {
-        Opinion::miss("option.env", "option `-u` takes away a variable that steers other programs", Risk::Medium).exact()
+        Opinion::miss(
+            "option.env",
+            "option `-u` takes away a variable that steers other programs",
+            Risk::Medium,
+        )
+        .exact()
     })
 }
 
@@ -270,5 +313,6 @@ fn without<'a>(arg: Arg<'a>, mark: &[u8], why: &'static str) -> Arg<'a> {
 }
 
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b' ' | b'\t' | b'_' | b'-' | b'.' | b'/' | b'=' | b':' | b',' | b'+')
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b' ' | b'\t' | b'_' | b'-' | b'.' | b'/' | b'=' | b':' | b',' | b'+')
 }

@@ -1,14 +1,15 @@
 //! `ringfence check`: what would be decided, without doing anything.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
+use ringfence_runtime::authz::Judgement;
 use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::{Setup, Subject, consider};
-use ringfence_types::{Bytes, Decision};
+use ringfence_types::{Bytes, Decision, Refusal};
 
 use crate::args::Check;
-use crate::asked;
+use crate::asked::{self, Ungoverned};
 use crate::commands::run::print_json;
 use crate::environment::Environment;
 use crate::error;
@@ -20,46 +21,96 @@ use crate::output::say;
 const ASK: u8 = 10;
 const DENY: u8 = 11;
 
+/// More would not be read.
+const MOST_FIXES: usize = 50;
+
 pub(crate) fn run(check: Check) -> ExitCode {
-    considered(check).unwrap_or_else(|code| code)
+    considered(&check, Detail::Answer).unwrap_or_else(|code| code)
 }
 
-fn considered(check: Check) -> Result<ExitCode, ExitCode> {
+/// The same with what could be stored about it.
+pub(crate) fn explain(check: Check) -> ExitCode {
+    considered(&check, Detail::Everything).unwrap_or_else(|code| code)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Answer,
+    Everything,
+}
+
+fn considered(check: &Check, detail: Detail) -> Result<ExitCode, ExitCode> {
+    if check.method.is_some() && check.subject.url.is_none() {
+        return Err(error::failed_text("`--method` is about a request", Some("name it with `--url`")));
+    }
     let environment = Environment::read();
     let setup: Setup =
         host::setup(&environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;
-    let cwd = asked::current_dir()?;
-    let asked = asked::plain(&check.place, &environment, &cwd);
-    let json = check.json;
-    let here: Option<PathBuf> = std::fs::canonicalize(&cwd).ok();
-    let judged = consider(&setup, &asked, here, subject(check));
-    if json {
+    let judged = judge(check, &environment, &setup)?;
+    if check.json {
         print_json(&explain::json(judged.as_ref()));
     } else {
         let style = Style::of(&environment.all, &std::io::stdout());
         say!("{}", explain::tree(judged.as_ref(), style).trim_end());
     }
-    Ok(match judged.map_or(Decision::Deny, |judgement| judgement.decision()) {
+    if let (Detail::Everything, false, Ok(judgement)) = (detail, check.json, &judged) {
+        what_would_change(judgement);
+    }
+    Ok(exit_code(judged.as_ref()))
+}
+
+/// Every part that is not allowed has a fix of its own; the tree ends with that of the part that decides.
+fn what_would_change(judgement: &Judgement) {
+    let open = judgement.parts().iter().filter(|part| part.decision != Decision::Allow);
+    let fixes: Vec<(&str, &str)> = open
+        .filter_map(|part| Some((part.subject.as_str(), part.fix.as_deref()?)))
+        .take(MOST_FIXES)
+        .collect();
+    if fixes.len() > 1 {
+        say!("\nwhat would change each part:");
+    }
+    for (subject, fix) in fixes.iter().filter(|_| fixes.len() > 1) {
+        say!("  {}: {}", Bytes::from(*subject).display(), Bytes::from(*fix).display());
+    }
+}
+
+pub(crate) fn exit_code(judged: Result<&Judgement, &Refusal>) -> ExitCode {
+    match judged.map_or(Decision::Deny, Judgement::decision) {
         Decision::Allow => ExitCode::SUCCESS,
         Decision::Ask => ExitCode::from(ASK),
         Decision::Deny => ExitCode::from(DENY),
-    })
+    }
 }
 
-fn subject(check: Check) -> Subject {
-    let subject = check.subject;
-    if let Some(text) = subject.shell {
-        Subject::Shell(Bytes::from(text))
-    } else if let Some(path) = subject.read {
-        Subject::Read(Bytes::from(path))
-    } else if let Some(path) = subject.write {
-        Subject::Write(Bytes::from(path))
-    } else if let Some(url) = subject.url {
-        Subject::Url { url: Bytes::from(url), method: check.method }
-    } else if let Some(name) = subject.tool {
+fn judge(
+    check: &Check,
+    environment: &Environment,
+    setup: &Setup,
+) -> Result<Result<Judgement, Refusal>, ExitCode> {
+    let flags = Flags { net: check.network.net, hosts: asked::hosts(&check.network)?, ..Flags::default() };
+    let governed = match asked::governed(&check.place, environment, setup, flags) {
+        Ok(governed) => governed,
+        Err(Ungoverned::Failed(code)) => return Err(code),
+        Err(Ungoverned::Refused(refusal)) => return Ok(Err(refusal)),
+    };
+    let here = std::fs::canonicalize(&governed.cwd).ok();
+    Ok(consider(setup, &governed.asked(), here, subject(check)))
+}
+
+fn subject(check: &Check) -> Subject {
+    let subject = &check.subject;
+    if let Some(text) = &subject.shell {
+        Subject::Shell(Bytes::from(text.as_os_str()))
+    } else if let Some(path) = &subject.read {
+        Subject::Read(Bytes::from(path.as_path()))
+    } else if let Some(path) = &subject.write {
+        Subject::Write(Bytes::from(path.as_path()))
+    } else if let Some(url) = &subject.url {
+        Subject::Url { url: Bytes::from(url.as_os_str()), method: check.method.clone() }
+    } else if let Some(name) = &subject.tool {
         // A name that is not text is no tool's name, and its replacement characters are not either.
         Subject::Tool(name.to_string_lossy().into_owned())
     } else {
-        Subject::Argv(subject.argv.into_iter().map(Bytes::from).collect())
+        Subject::Argv(subject.argv.iter().map(|word| Bytes::from(word.as_os_str())).collect())
     }
 }

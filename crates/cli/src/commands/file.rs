@@ -7,13 +7,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::{Ended, Io, Source, Target, Touched};
 use ringfence_types::{Bytes, Call, FileCall};
 use sha2::{Digest as _, Sha256};
 
 use crate::approval::Terminal;
 use crate::args::{FAILED, FileCommand, Place};
-use crate::asked;
+use crate::asked::{self, Ungoverned};
 use crate::commands::run;
 use crate::environment::Environment;
 use crate::error;
@@ -44,12 +45,17 @@ fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
-    let cwd = match asked::current_dir() {
-        Ok(cwd) => cwd,
-        Err(code) => return code,
+    let governed = match asked::governed(place, &environment, runtime.setup(), Flags::default()) {
+        Ok(governed) => governed,
+        Err(Ungoverned::Failed(code)) => return code,
+        Err(Ungoverned::Refused(refusal)) => {
+            return match runtime.refuse(&refusal) {
+                Ok(()) => error::refused(&refusal),
+                Err(error) => error::failed(&error, None),
+            };
+        }
     };
-    let asked = asked::plain(place, &environment, &cwd);
-    let mut session = match runtime.session(asked) {
+    let mut session = match runtime.session(governed.asked()) {
         Ok(Ok(session)) => session,
         Ok(Err(refusal)) => return error::refused(&refusal),
         Err(error) => return error::failed(&error, None),

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use base64::Engine as _;
+use ringfence_runtime::authz::policy::{Flags, LimitFlags};
 use ringfence_runtime::authz::{DangerFlags, env::Attendance};
 use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
-    Access, Bytes, Call, Exec, Exit, HostRule, LimitName, Limits, NetMode, Outcome, Posture, Refusal, Root,
+    Access, Bytes, Call, Exec, Exit, LimitName, Limits, NetMode, Outcome, Posture, Refusal, Root,
 };
 use serde::Serialize;
 
 use crate::approval::Terminal;
 use crate::args::{FAILED, Run};
-use crate::asked;
+use crate::asked::{self, Governed, Ungoverned};
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
@@ -23,9 +24,10 @@ use crate::output::{note, say};
 use crate::terminal::{Raw, Signals, reopened};
 
 pub(crate) fn run(run: Run) -> ExitCode {
-    if let Some(code) = wrong_hosts(&run) {
-        return code;
-    }
+    let flags = match flags(&run) {
+        Ok(flags) => flags,
+        Err(code) => return code,
+    };
     let environment = Environment::read();
     let attendance = if std::io::stdin().is_terminal() && !run.json {
         Attendance::Terminal
@@ -36,7 +38,16 @@ pub(crate) fn run(run: Run) -> ExitCode {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
-    asked::current_dir().and_then(|cwd| call(&run, &runtime, &environment, &cwd)).unwrap_or_else(|code| code)
+    let governed = match asked::governed(&run.place, &environment, runtime.setup(), flags) {
+        Ok(governed) => governed,
+        Err(Ungoverned::Failed(code)) => return code,
+        Err(Ungoverned::Refused(refusal)) => return recorded(&run, &runtime, &refusal),
+    };
+    if !run.json {
+        asked::tell_requests(&governed.effective.requests);
+    }
+    let cwd = governed.cwd.clone();
+    call(&run, &runtime, &environment, (governed, &cwd)).unwrap_or_else(|code| code)
 }
 
 pub(crate) fn runtime(environment: &Environment, attendance: Attendance) -> Result<Runtime, ExitCode> {
@@ -50,14 +61,21 @@ pub(crate) fn runtime(environment: &Environment, attendance: Attendance) -> Resu
     })
 }
 
-/// Host rules are checked for what they say even though nothing can let them through yet.
-fn wrong_hosts(run: &Run) -> Option<ExitCode> {
-    let wrong = run.network.allow_hosts.iter().find_map(|host| HostRule::parse(host).err())?;
-    Some(error::failed(&wrong, None))
+fn recorded(run: &Run, runtime: &Runtime, refusal: &Refusal) -> ExitCode {
+    match runtime.refuse(refusal) {
+        Ok(()) => refused(run, refusal),
+        Err(error) => error::failed(&error, None),
+    }
 }
 
-fn call(run: &Run, runtime: &Runtime, environment: &Environment, cwd: &Path) -> Result<ExitCode, ExitCode> {
-    let asked = asked(run, environment, cwd)?;
+fn call(
+    run: &Run,
+    runtime: &Runtime,
+    environment: &Environment,
+    (governed, cwd): (Governed, &Path),
+) -> Result<ExitCode, ExitCode> {
+    let asked = asked(run, &governed);
+    let net = asked.policy.net;
     let opened = runtime.session(asked).map_err(|error| error::failed(&error, None))?;
     let mut session = match opened {
         Ok(session) => session,
@@ -71,7 +89,7 @@ fn call(run: &Run, runtime: &Runtime, environment: &Environment, cwd: &Path) -> 
         argv: run.argv.iter().map(|argument| Bytes::from(argument.as_os_str())).collect(),
         cwd: Bytes::from(inside(&workspace, cwd)),
         env: run.env.iter().map(|variable| (variable.0.clone(), variable.1.clone())).collect(),
-        net: net(run),
+        net,
     });
     let signals = Signals::catch()
         .map_err(|error| error::failed_text(&format!("cannot catch signals: {error}"), None))?;
@@ -116,30 +134,41 @@ fn target(fd: BorrowedFd<'_>) -> Target<'_> {
     if fd.is_terminal() { Target::Terminal(fd) } else { Target::Fd(fd) }
 }
 
-fn asked(run: &Run, environment: &Environment, cwd: &Path) -> Result<Asked, ExitCode> {
-    let Asked { workspace, mut policy, .. } = asked::plain(&run.place, environment, cwd);
-    policy.danger = DangerFlags {
-        danger: run.danger,
-        allow_sensitive_roots: run.allow_sensitive_roots,
-        allow_denylisted_commands: run.allow_denylisted_commands,
-    };
-    policy.net = if run.network.allow_hosts.is_empty() { net(run) } else { NetMode::Filtered };
-    policy.backend = run.backend;
-    policy.limits = limits(run);
-    if let Some(floor) = &run.danger_floor {
-        policy.floor.clone_from(floor);
+fn asked(run: &Run, governed: &Governed) -> Asked {
+    let mut asked = governed.asked();
+    // What is captured is held in memory; what is passed on belongs to whoever reads it, whole.
+    let unsaid = asked.policy.limits.output_bytes == Limits::default().output_bytes;
+    if unsaid && run.output.is_none() && !run.json {
+        asked.policy.limits.output_bytes = u64::MAX;
     }
+    if !run.network.allow_hosts.is_empty() {
+        asked.policy.net = NetMode::Filtered;
+    }
+    asked
+}
+
+/// What was typed, as far as it is about policy.
+fn flags(run: &Run) -> Result<Flags, ExitCode> {
     let mut roots = Vec::new();
     for (paths, access) in [(&run.read, Access::Read), (&run.write, Access::Write)] {
         for path in paths {
             roots.push(Root { path: Bytes::from(canonical(path)?), access });
         }
     }
-    Ok(Asked { workspace, policy, roots })
-}
-
-fn net(run: &Run) -> NetMode {
-    run.network.net.unwrap_or(NetMode::None)
+    Ok(Flags {
+        net: run.network.net,
+        hosts: asked::hosts(&run.network)?,
+        backend: run.backend,
+        limits: limits(run),
+        floor: run.danger_floor.clone(),
+        danger: DangerFlags {
+            danger: run.danger,
+            allow_sensitive_roots: run.allow_sensitive_roots,
+            allow_denylisted_commands: run.allow_denylisted_commands,
+        },
+        roots,
+        ..Flags::default()
+    })
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, ExitCode> {
@@ -152,23 +181,17 @@ fn canonical(path: &Path) -> Result<PathBuf, ExitCode> {
     })
 }
 
-fn limits(run: &Run) -> Limits {
-    let default = Limits::default();
-    Limits {
-        memory_bytes: run.memory.map_or(default.memory_bytes, |size| size.0),
-        processes: run.pids.unwrap_or(default.processes),
-        millicpus: run.cpus.map(|cpus| cpus.0),
-        cpu_seconds: run.cpu_time.map_or(default.cpu_seconds, |time| time.0.div_ceil(1000)),
-        open_files: run.open_files.unwrap_or(default.open_files),
-        file_size_bytes: run.file_size.map_or(default.file_size_bytes, |size| size.0),
-        tmp_bytes: run.tmp_size.map_or(default.tmp_bytes, |size| size.0),
-        wall_ms: run.timeout.map(|time| time.0),
-        // What is captured is held in memory; what is passed on belongs to whoever reads it, whole.
-        output_bytes: match run.output {
-            Some(size) => size.0,
-            None if run.json => default.output_bytes,
-            None => u64::MAX,
-        },
+fn limits(run: &Run) -> LimitFlags {
+    LimitFlags {
+        memory: run.memory,
+        processes: run.pids,
+        cpus: run.cpus,
+        cpu_time: run.cpu_time,
+        open_files: run.open_files,
+        file_size: run.file_size,
+        tmp_size: run.tmp_size,
+        timeout: run.timeout,
+        output: run.output,
     }
 }
 

@@ -356,6 +356,19 @@ impl<'a> Scene<'a> {
         finish(command.envs(environment).current_dir(self.cwd()), b"")
     }
 
+    /// The command of the attack as an agent runs it.
+    fn guarded(&self) -> Done {
+        let mut command = match self.attack.command.strip_prefix("terminal ") {
+            Some(line) => at_a_terminal(&self.world, &format!("$RINGFENCE run --profile guarded -- {line}")),
+            None => {
+                let mut command = self.world.ringfence();
+                command.args(["run", "--profile", "guarded", "--"]).args(self.attack.command.split(' '));
+                command
+            }
+        };
+        finish(command.current_dir(self.cwd()), b"")
+    }
+
     fn words(&self) -> Command {
         let mut words = self.attack.command.split(' ');
         let mut command = self.world.host(words.next().unwrap());
@@ -422,6 +435,29 @@ fn s001_20_the_environment_of_listed_commands_is_stronger_than_a_repository() {
         match attack.held {
             Held::Refused => assert_ne!(done.code, Some(0), "{}", attack.name),
             _ => assert_eq!(done.code, Some(0), "{}: {}", attack.name, done.err),
+        }
+    }
+}
+
+/// The same attacks against the whole: what is listed runs and harms nobody, the rest is not run without a question.
+#[test]
+fn s001_20_listed_git_runs_no_program_of_a_repository() {
+    for attack in ATTACKS {
+        let scene = Scene::new(attack);
+        let sub = scene.world.workspace.join("sub");
+        let twice = attack.held == Held::Environment && sub.exists() && scene.finds(&sub);
+        let done = scene.guarded();
+        assert!(!scene.ran(), "{}: {} {}", attack.name, done.text(), done.err);
+        let plain = ["git status", "git diff", "git log", "git show"].contains(&attack.command);
+        match attack.held {
+            Held::Environment if twice => assert_eq!(done.code, Some(126), "{}: {}", attack.name, done.err),
+            Held::Environment if plain => {
+                assert_eq!(done.code, Some(0), "{}: {}", attack.name, done.err);
+                assert!(!done.out.is_empty(), "{}", attack.name);
+            }
+            Held::Environment => {}
+            Held::Refused => assert_ne!(done.code, Some(0), "{}", attack.name),
+            Held::Found(_) => assert_eq!(done.code, Some(126), "{}: {}", attack.name, done.err),
         }
     }
 }

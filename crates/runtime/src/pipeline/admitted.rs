@@ -57,8 +57,9 @@ fn start(session: &AgentSession<'_>, permissions: &Permissions) -> Result<Sandbo
     let candidates = wanted.as_ref().map_or(&LADDER[..], std::slice::from_ref);
     let mut tried: Vec<String> = Vec::new();
     let mut last = None;
+    let rules = WorkspaceRules::new(&session.policy.rules.paths);
     for backend in candidates {
-        match Sandbox::start(&spec(session, permissions, *backend), &WorkspaceRules::default()) {
+        match Sandbox::start(&spec(session, permissions, *backend), &rules) {
             Ok(sandbox) => match below_floor(sandbox.posture(), permissions) {
                 None => return Ok(sandbox),
                 Some(missing) => tried.push(missing),

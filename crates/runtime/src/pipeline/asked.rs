@@ -1,11 +1,12 @@
-use ringfence_authz::{Answer, Question};
+use ringfence_authz::{Answer, Candidate, Question};
 use ringfence_ledger::{ApprovalAnswer, Event};
 use ringfence_types::{Call, Decision, Layer, Refusal, RefusalCode, TransactionId};
 
-use super::decided::{Decided, describe};
+use super::decided::{Decided, chain, describe};
 use super::settled::{Refused, for_the_record};
 use crate::approval::Kept;
-use crate::session::AgentSession;
+use crate::session::{AgentSession, changed};
+use crate::standing::store_rules;
 
 /// A call that a person has to decide. Nothing has happened.
 #[derive(Debug)]
@@ -32,7 +33,16 @@ impl Asked {
         };
         self.record(session, &decided)?;
         session.remembered.keep(fingerprint, &answer);
-        self.follow(answer)
+        let candidate = match &answer {
+            Answer::AlwaysHere(candidate) => Some(candidate.clone()),
+            _ => None,
+        };
+        let decided = self.follow(answer)?;
+        // After the judge has accepted the answer: only what was offered is stored.
+        match candidate {
+            Some(candidate) => store(session, &candidate, decided),
+            None => Ok(decided),
+        }
     }
 
     fn follow(self, answer: Answer) -> Result<Decided, Refused> {
@@ -89,6 +99,36 @@ impl Asked {
 
     fn call(&self) -> Call {
         self.question.action().call().clone()
+    }
+}
+
+/// "Always" that is not kept would be asked about again; so it is no answer until it is stored and written down.
+fn store(session: &AgentSession<'_>, candidate: &Candidate, decided: Decided) -> Result<Decided, Refused> {
+    let stored = match &session.operator_file {
+        Some(file) => store_rules(file, &session.workspace.path, candidate).map_err(|error| chain(&error)),
+        None => Err("this session has no policy file of an operator".to_owned()),
+    };
+    let written = stored.and_then(|stored| {
+        let event = changed(Some(session.id.clone()), &stored, &candidate.permits);
+        session.runtime.ledger.append(&event).map(drop).map_err(|error| chain(&error))
+    });
+    match written {
+        Ok(()) => Ok(decided),
+        Err(why) => Err(Refused {
+            call: decided.grant.action().call().clone(),
+            refusal: not_stored(&why),
+            transaction: Some(decided.transaction),
+        }),
+    }
+}
+
+fn not_stored(why: &str) -> Refusal {
+    Refusal {
+        code: RefusalCode::Approval,
+        layer: Layer::Operator,
+        rule: "approval.not-stored".to_owned(),
+        message: format!("the rule could not be stored, so nothing was done: {why}"),
+        hint: Some("answer `once`, or correct the operator's policy file".to_owned()),
     }
 }
 

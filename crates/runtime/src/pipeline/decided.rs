@@ -72,7 +72,7 @@ pub(super) fn describe(error: &AppendError) -> String {
     chain(error)
 }
 
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

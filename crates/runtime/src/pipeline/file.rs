@@ -31,7 +31,7 @@ pub(super) fn perform(
     session: &AgentSession<'_>,
     io: Io<'_>,
 ) -> Result<Touched, Ended> {
-    let rules = WorkspaceRules::default();
+    let rules = WorkspaceRules::of_call(&session.policy, grant);
     let tree = Tree::open(&grant.permissions().roots, &rules)
         .map_err(|error| Ended::Failed { what: chain(&error), hint: None })?;
     let cwd = &session.workspace.path;
@@ -65,15 +65,39 @@ fn judged_content<'a>(io: Io<'a>, sha256: &str) -> Result<&'a [u8], Ended> {
 }
 
 fn ended(error: FileError) -> Ended {
-    match &error {
-        FileError::Refused { refusal, .. } => Ended::Refused(Refusal {
-            code: RefusalCode::Path,
-            layer: Layer::Floor,
-            rule: rule_of(*refusal).to_owned(),
-            message: error.to_string(),
-            hint: None,
-        }),
-        FileError::Io { .. } => Ended::Failed { what: chain(&error), hint: None },
+    match refusal(&error) {
+        Some(refusal) => Ended::Refused(refusal),
+        None => Ended::Failed { what: chain(&error), hint: None },
+    }
+}
+
+/// The refusal that an error is, if the answer was no.
+pub(crate) fn refusal(error: &FileError) -> Option<Refusal> {
+    let FileError::Refused { refusal, .. } = error else { return None };
+    Some(Refusal {
+        code: RefusalCode::Path,
+        layer: Layer::Floor,
+        rule: rule_of(*refusal).to_owned(),
+        message: error.to_string(),
+        hint: hint_of(*refusal).map(str::to_owned),
+    })
+}
+
+fn hint_of(refusal: FileRefusal) -> Option<&'static str> {
+    match refusal {
+        FileRefusal::Outside => Some("stay inside the workspace, or declare another root at startup"),
+        FileRefusal::Hidden => {
+            Some("another name of it, a link to it or what is in it is hidden: look there")
+        }
+        FileRefusal::Protected => Some("edit it outside Ringfence"),
+        FileRefusal::ReadOnly => Some("declare its root writable at startup"),
+        FileRefusal::HardLinked => Some("make a copy of it and change that"),
+        FileRefusal::DanglingLink => Some("name the file that it leads to"),
+        FileRefusal::NotRegular
+        | FileRefusal::NotDirectory
+        | FileRefusal::TooLarge
+        | FileRefusal::Exists
+        | FileRefusal::Malformed => None,
     }
 }
 

@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use crate::git_config;
+
 /// Larger configurations are not shown at all.
 pub(super) const MAX: u64 = 1024 * 1024;
 
@@ -18,12 +20,13 @@ pub(super) struct Config {
 /// Reads the settings that name other files.
 pub(super) fn parse(content: &[u8]) -> Config {
     let mut config = Config::default();
-    for (section, key, value) in settings(content) {
-        let path = || PathBuf::from(OsStr::from_bytes(&value));
-        match (section.as_slice(), key.as_slice()) {
+    for setting in git_config::parse(content).settings {
+        let value = &setting.value;
+        let path = || PathBuf::from(OsStr::from_bytes(value));
+        match (setting.section.as_slice(), setting.key.as_slice()) {
             (b"core", b"worktree") => config.worktree = Some(path()),
             (b"core", b"hookspath") => config.hooks_paths.push(path()),
-            (b"core", b"bare") => config.bare = matches!(&*value, b"true" | b"yes" | b"on" | b"1" | b""),
+            (b"core", b"bare") => config.bare = matches!(&**value, b"true" | b"yes" | b"on" | b"1" | b""),
             (b"include" | b"includeif", b"path") => config.includes.push(path()),
             _ => {}
         }
@@ -53,23 +56,6 @@ pub(super) fn redacted(content: &[u8]) -> Option<Vec<u8>> {
         }
     }
     changed.then_some(out)
-}
-
-/// Section and key in lower case, value as git would read it.
-fn settings(content: &[u8]) -> Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> {
-    let mut section = Vec::new();
-    let mut out = Vec::new();
-    for line in logical_lines(content) {
-        let mut rest = line.trim_ascii_start();
-        if let Some((header, after)) = header(rest) {
-            section = header.section;
-            rest = after;
-        }
-        if let Some((key, value)) = setting(rest) {
-            out.push((section.clone(), key.to_ascii_lowercase(), unquoted(value)));
-        }
-    }
-    out
 }
 
 /// Lines as git counts them: a backslash at the end joins the next one, except in a comment.
@@ -166,35 +152,6 @@ fn setting(line: &[u8]) -> Option<(&[u8], &[u8])> {
         [] => Some((key, b"")),
         [b'=', value @ ..] => Some((key, value.trim_ascii())),
         _ => None,
-    }
-}
-
-fn unquoted(raw: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut solid = 0;
-    let mut quoted = false;
-    let mut bytes = raw.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => quoted = !quoted,
-            b'#' | b';' if !quoted => break,
-            b'\\' => out.push(bytes.next().copied().map_or(b'\\', unescaped)),
-            other => out.push(*other),
-        }
-        if quoted || out.last().is_some_and(|last| !last.is_ascii_whitespace()) {
-            solid = out.len();
-        }
-    }
-    out.truncate(solid);
-    out
-}
-
-fn unescaped(byte: u8) -> u8 {
-    match byte {
-        b'n' => b'\n',
-        b't' => b'\t',
-        b'b' => 8,
-        other => other,
     }
 }
 

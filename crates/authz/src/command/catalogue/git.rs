@@ -5,7 +5,9 @@
 
 use ringfence_types::Risk;
 
-use crate::command::options::Effect::{Enter, Execute, Format, Network, Pattern, PatternFile, ReadLines, Unclear, Write};
+use crate::command::options::Effect::{
+    Enter, Execute, Format, Network, Pattern, PatternFile, ReadLines, Unclear, Write,
+};
 use crate::command::options::{
     Group, Operands, Program, Value, executes, flags, glued, reads, unclear, values, with, writes,
 };
@@ -42,7 +44,10 @@ static OTHER: Program = Program::new(
     &[
         values("m", "message author date trailer"),
         reads("F", "file pathspec-from-file"),
-        executes("", "exec extcmd upload-pack receive-pack sendmail-cmd smtp-server to-cmd cc-cmd header-cmd tool"),
+        executes(
+            "",
+            "exec extcmd upload-pack receive-pack sendmail-cmd smtp-server to-cmd cc-cmd header-cmd tool",
+        ),
         with(Execute, Value::None, "", "textconv ext-diff filters show-signature"),
         writes("", "output output-directory export-marks"),
         unclear("", "template separate-git-dir import-marks"),

@@ -1,0 +1,499 @@
+//! A second evaluator, slow and plain: every rule is looked at, in the words of the documentation. Random stacks of policy
+//! files are loaded by the product and judged by both; they must agree. What a layer adds must never allow more.
+
+#[cfg(test)]
+mod machine;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fmt::Write as _;
+    use std::path::{Path, PathBuf};
+
+    use proptest::prelude::*;
+    use ringfence_authz::hosts::judge_url;
+    use ringfence_authz::policy::{Flags, PolicyError, PolicyFile, Role, effective};
+    use ringfence_authz::tools::judge_tool;
+    use ringfence_authz::{Action, Policy, judge};
+    use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root};
+
+    use crate::machine::{HOME, Machine, WORKSPACE};
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn both_evaluators_agree(stack in stacks(), action in actions()) {
+            let policy = stack.load().map_err(|error| TestCaseError::fail(format!("{error}\n{stack}")))?;
+            let (found, expected) = (found(&policy, &action), expected(&stack, &action));
+            prop_assert_eq!(found, expected, "{:?} under\n{}", action, stack);
+        }
+
+        #[test]
+        fn no_layer_allows_more(stack in stacks(), action in actions()) {
+            let whole = found(&stack.load().unwrap(), &action);
+            for fewer in [stack.without(Role::Session), stack.without(Role::Workspace)] {
+                let before = found(&fewer.load().unwrap(), &action);
+                prop_assert!(whole >= before, "{action:?} was {before:?} and is {whole:?} under\n{stack}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_naive_globs_mean_what_the_documentation_says() {
+        for (pattern, path, expected) in [
+            ("a.md", "a.md", true),
+            ("a.md", "x/a.md", true),
+            ("src", "src/deep/x", true),
+            ("./src", "x/src/y", false),
+            ("*.md", "x/a.md", true),
+            ("*.md", "a.md/x", false),
+            ("docs/*", "docs/a", true),
+            ("docs/*", "docs/a/b", false),
+            ("docs/**", "docs/a/b", true),
+            ("docs/**", "docs", false),
+            ("**/a.md", "a.md", true),
+            ("**/a.md", "x/y/a.md", true),
+            ("src/a.md", "x/src/a.md", false),
+            ("A.MD", "a.md", true),
+        ] {
+            assert_eq!(speaks(pattern, path), expected, "{pattern} {path}");
+        }
+    }
+
+    const ROLES: [Role; 3] = [Role::Operator, Role::Workspace, Role::Session];
+
+    // What the files say.
+
+    #[derive(Clone, Debug)]
+    struct Stack {
+        profile: Profile,
+        layers: BTreeMap<Role, Layer>,
+    }
+
+    /// One file. A thing is named once per file: twice is an error.
+    #[derive(Clone, Debug, Default)]
+    struct Layer {
+        commands: BTreeMap<&'static str, CommandRule>,
+        paths: Vec<PathRule>,
+        hosts: BTreeMap<&'static str, Decision>,
+        tools: BTreeMap<&'static str, Decision>,
+        denied_variables: Vec<&'static str>,
+        opened_variables: Vec<&'static str>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct CommandRule {
+        decision: Decision,
+        exact: Exactness,
+        here: Option<&'static str>,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Exactness {
+        Exact,
+        Open,
+    }
+
+    #[derive(Clone, Debug)]
+    struct PathRule {
+        decision: Decision,
+        pattern: &'static str,
+        except: Option<&'static str>,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Asked {
+        Run { argv: Vec<&'static str>, cwd: &'static str },
+        With { variable: &'static str },
+        Read(&'static str),
+        Url(&'static str),
+        Tool(&'static str),
+    }
+
+    // The second evaluator.
+
+    fn expected(stack: &Stack, action: &Asked) -> Decision {
+        match action {
+            Asked::Run { argv, cwd } => run(stack, argv, cwd),
+            Asked::With { variable } => with(stack, variable),
+            Asked::Read(path) => read(stack, path),
+            Asked::Url(url) => fetch(stack, url),
+            Asked::Tool(name) => tool(stack, name),
+        }
+    }
+
+    fn run(stack: &Stack, argv: &[&str], cwd: &str) -> Decision {
+        let spoken = |role: Role, decision: Decision| {
+            stack.layer(role).commands.iter().any(|(pattern, rule)| {
+                rule.decision == decision && here(rule.here, cwd) && matches(pattern, rule.exact, argv)
+            })
+        };
+        let any = |decision| ROLES.iter().any(|role| spoken(*role, decision));
+        let listed = stack.profile == Profile::Guarded;
+        if any(Decision::Deny) || listed && argv[0] == "rm" {
+            Decision::Deny
+        } else if any(Decision::Ask) {
+            Decision::Ask
+        } else if spoken(Role::Operator, Decision::Allow) || !listed || argv[0] == "ls" {
+            Decision::Allow
+        } else {
+            Decision::Ask
+        }
+    }
+
+    fn here(here: Option<&str>, cwd: &str) -> bool {
+        here.is_none_or(|here| Path::new(cwd).starts_with(here))
+    }
+
+    /// Program and subcommands in order, options anywhere.
+    fn matches(pattern: &str, exact: Exactness, argv: &[&str]) -> bool {
+        let words: Vec<&str> = pattern.split(' ').collect();
+        if exact == Exactness::Exact {
+            return words == argv;
+        }
+        let option = |word: &&&str| word.starts_with('-');
+        let plain = |words: &[&str]| -> Vec<String> {
+            words.iter().filter(|word| !option(word)).map(|word| (*word).to_owned()).collect()
+        };
+        plain(argv).starts_with(&plain(&words)) && words.iter().filter(option).all(|word| argv.contains(word))
+    }
+
+    fn with(stack: &Stack, variable: &str) -> Decision {
+        let named = |patterns: &[&str]| patterns.iter().any(|pattern| glob(pattern, variable));
+        let denied = ROLES.iter().any(|role| named(&stack.layer(*role).denied_variables));
+        let opened = stack.layer(Role::Operator).opened_variables.contains(&variable);
+        let steers = ["LD_PRELOAD", "GIT_PAGER", "PYTHONPATH", "PERL5LIB"].contains(&variable);
+        if denied || steers && !opened { Decision::Deny } else { Decision::Allow }
+    }
+
+    /// In one file the first that speaks; of several the strictest; where the operator is silent, what is built in.
+    fn read(stack: &Stack, path: &str) -> Decision {
+        let first = |role: Role| {
+            let layer = stack.layer(role);
+            let mut rules = layer.paths.iter();
+            let matching = |rule: &&PathRule| {
+                speaks(rule.pattern, path) && !rule.except.is_some_and(|except| speaks(except, path))
+            };
+            rules.find(matching).map(|rule| rule.decision)
+        };
+        let operator = first(Role::Operator).unwrap_or(built_in(path));
+        [Role::Workspace, Role::Session].into_iter().filter_map(first).fold(operator, Decision::max)
+    }
+
+    fn built_in(path: &str) -> Decision {
+        match path.rsplit('/').next() {
+            Some(".env" | "server.key") => Decision::Deny,
+            Some("secrets.txt") => Decision::Ask,
+            _ => Decision::Allow,
+        }
+    }
+
+    fn speaks(pattern: &str, path: &str) -> bool {
+        let (pattern, path) = (pattern.to_lowercase(), path.to_lowercase());
+        let names: Vec<&str> = path.split('/').collect();
+        let parts: Vec<&str> = pattern.split('/').filter(|part| *part != ".").collect();
+        let whole_tree = !parts.last().is_some_and(|last| last.contains('*'));
+        if !pattern.contains('/') {
+            let (name, above) = names.split_last().unwrap();
+            return glob(&pattern, name) || whole_tree && above.iter().any(|name| glob(&pattern, name));
+        }
+        let ends = 1..=names.len();
+        ends.rev().any(|end| (end == names.len() || whole_tree) && walk(&parts, &names[..end]))
+    }
+
+    fn walk(parts: &[&str], names: &[&str]) -> bool {
+        match (parts, names) {
+            ([], []) => true,
+            (["**"], names) => !names.is_empty(),
+            (["**", rest @ ..], names) => (0..=names.len()).any(|skipped| walk(rest, &names[skipped..])),
+            ([part, rest @ ..], [name, below @ ..]) => glob(part, name) && walk(rest, below),
+            _ => false,
+        }
+    }
+
+    fn glob(pattern: &str, name: &str) -> bool {
+        match pattern.split_once('*') {
+            None => pattern == name,
+            Some((start, rest)) => {
+                let tails = name.strip_prefix(start).map(|left| (0..=left.len()).map(move |at| &left[at..]));
+                tails.is_some_and(|mut tails| tails.any(|tail| glob(rest, tail)))
+            }
+        }
+    }
+
+    fn fetch(stack: &Stack, url: &str) -> Decision {
+        let host = url.trim_start_matches("https://").trim_end_matches('/');
+        let spoken = |role: Role, decision: Decision| {
+            let about = |pattern: &str| match pattern.strip_prefix("*.") {
+                Some(above) => host.ends_with(&format!(".{above}")),
+                None => host == pattern,
+            };
+            stack.layer(role).hosts.iter().any(|(pattern, said)| *said == decision && about(pattern))
+        };
+        strictest(spoken, Decision::Deny)
+    }
+
+    fn tool(stack: &Stack, name: &str) -> Decision {
+        let spoken = |role: Role, decision: Decision| {
+            let tools = &stack.layer(role).tools;
+            tools.iter().any(|(pattern, said)| *said == decision && glob(pattern, name))
+        };
+        let otherwise = if name == "read_file" { Decision::Allow } else { Decision::Deny };
+        strictest(spoken, otherwise)
+    }
+
+    /// Everybody closes, only the operator opens. What the operator asks about is opened that far.
+    fn strictest(spoken: impl Fn(Role, Decision) -> bool, otherwise: Decision) -> Decision {
+        let any = |decision| ROLES.iter().any(|role| spoken(*role, decision));
+        let opened = spoken(Role::Operator, Decision::Allow) || spoken(Role::Operator, Decision::Ask);
+        let base = if opened { Decision::Allow } else { otherwise };
+        if any(Decision::Deny) {
+            Decision::Deny
+        } else if any(Decision::Ask) {
+            base.max(Decision::Ask)
+        } else {
+            base
+        }
+    }
+
+    // The product.
+
+    fn found(policy: &Policy, action: &Asked) -> Decision {
+        let exec = |argv: &[&str], cwd: &str, env: Vec<(Bytes, Bytes)>| {
+            let argv = argv.iter().map(|word| Bytes::from(*word)).collect();
+            let cwd = Bytes::from(Path::new(WORKSPACE).join(cwd));
+            Call::Exec(Exec { argv, cwd, env, net: NetMode::None })
+        };
+        let call = match action {
+            Asked::Run { argv, cwd } => exec(argv, cwd, Vec::new()),
+            Asked::With { variable } => exec(&["true"], "", vec![(Bytes::from(*variable), Bytes::from("x"))]),
+            Asked::Read(path) => Call::File(FileCall::Read { path: Bytes::from(*path) }),
+            Asked::Url(url) => return judge_url(policy, url.as_bytes(), None).decision,
+            Asked::Tool(name) => return judge_tool(policy, name).decision,
+        };
+        let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
+        judge(policy, &Action::new(call, roots), &Machine)
+            .map_or(Decision::Deny, |judgement| judgement.decision())
+    }
+
+    impl Stack {
+        fn layer(&self, role: Role) -> Layer {
+            self.layers.get(&role).cloned().unwrap_or_default()
+        }
+
+        fn without(&self, role: Role) -> Self {
+            let mut fewer = self.clone();
+            fewer.layers.remove(&role);
+            fewer
+        }
+
+        fn load(&self) -> Result<Policy, PolicyError> {
+            let read = |(role, layer): (&Role, &Layer)| {
+                PolicyFile::parse(*role, Path::new("/policy.toml"), layer.text().as_bytes())
+            };
+            let files: Result<Vec<PolicyFile>, PolicyError> = self.layers.iter().map(read).collect();
+            let flags = Flags {
+                workspace: PathBuf::from(WORKSPACE),
+                profile: Some(self.profile),
+                net: Some(NetMode::Filtered),
+                home: Some(Bytes::from(HOME)),
+                ..Flags::default()
+            };
+            Ok(effective(&flags, &files?, &|path| path.to_owned())?.policy)
+        }
+    }
+
+    impl std::fmt::Display for Stack {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            writeln!(f, "profile {}", self.profile)?;
+            self.layers.iter().try_for_each(|(role, layer)| writeln!(f, "-- {role:?}\n{}", layer.text()))
+        }
+    }
+
+    impl Layer {
+        fn text(&self) -> String {
+            let mut text = String::new();
+            for (pattern, rule) in &self.commands {
+                let key = word(rule.decision);
+                writeln!(text, "[[command]]\n{key} = [{pattern:?}]").unwrap();
+                if rule.exact == Exactness::Exact {
+                    text.push_str("exact = true\n");
+                }
+                if let Some(here) = rule.here {
+                    writeln!(text, "here = {here:?}").unwrap();
+                }
+            }
+            for rule in &self.paths {
+                writeln!(text, "[[path]]\n{} = [{:?}]", word(rule.decision), rule.pattern).unwrap();
+                if let Some(except) = rule.except {
+                    writeln!(text, "except = [{except:?}]").unwrap();
+                }
+            }
+            for (host, decision) in &self.hosts {
+                writeln!(text, "[[host]]\n{} = [{host:?}]", word(*decision)).unwrap();
+            }
+            for (tool, decision) in &self.tools {
+                writeln!(text, "[[tool]]\n{} = [{tool:?}]", word(*decision)).unwrap();
+            }
+            for name in &self.denied_variables {
+                writeln!(text, "[[env]]\ndeny = [{name:?}]").unwrap();
+            }
+            for name in &self.opened_variables {
+                writeln!(text, "[[env]]\nallow = [{name:?}]").unwrap();
+            }
+            text
+        }
+    }
+
+    fn word(decision: Decision) -> &'static str {
+        match decision {
+            Decision::Allow => "allow",
+            Decision::Ask => "ask",
+            Decision::Deny => "deny",
+        }
+    }
+
+    // What is made up.
+
+    fn stacks() -> impl Strategy<Value = Stack> {
+        let profile = prop::sample::select(vec![Profile::Guarded, Profile::Workspace]);
+        let layers = (layers(Role::Operator), layers(Role::Workspace), layers(Role::Session));
+        (profile, layers).prop_map(|(profile, (operator, workspace, session))| Stack {
+            profile,
+            layers: [(Role::Operator, operator), (Role::Workspace, workspace), (Role::Session, session)]
+                .into(),
+        })
+    }
+
+    /// A session file that would give more is an error; that of a workspace only asks for it.
+    fn layers(role: Role) -> impl Strategy<Value = Layer> {
+        let closing = vec![Decision::Ask, Decision::Deny];
+        let all = vec![Decision::Allow, Decision::Ask, Decision::Deny];
+        let decisions = if role == Role::Session { closing.clone() } else { all };
+        let decision = || prop::sample::select(decisions.clone());
+        let commands =
+            prop::collection::btree_map(prop::sample::select(PATTERNS), command_rules(decision()), 0..4);
+        let paths = prop::collection::vec(path_rules(decision()), 0..4);
+        let hosts = prop::collection::btree_map(prop::sample::select(HOSTS), decision(), 0..4);
+        let tools = prop::collection::btree_map(prop::sample::select(TOOLS), decision(), 0..4);
+        let denied = prop::sample::subsequence(vec!["MY_*", "LD_PRELOAD", "*_VAR", "GIT_PAGER"], 0..3);
+        let opened = prop::sample::subsequence(vec!["PERL5LIB", "PYTHONPATH"], 0..2);
+        (commands, paths, hosts, tools, denied, opened).prop_map(
+            move |(commands, paths, hosts, tools, denied_variables, opened)| Layer {
+                commands,
+                paths: distinct(paths),
+                hosts,
+                tools,
+                opened_variables: opened
+                    .into_iter()
+                    .filter(|name| role == Role::Operator && !denied_variables.contains(name))
+                    .collect(),
+                denied_variables,
+            },
+        )
+    }
+
+    fn distinct(mut rules: Vec<PathRule>) -> Vec<PathRule> {
+        let mut seen = Vec::new();
+        rules.retain(|rule| {
+            !seen.contains(&rule.pattern) && {
+                seen.push(rule.pattern);
+                true
+            }
+        });
+        rules
+    }
+
+    fn command_rules(decision: impl Strategy<Value = Decision>) -> impl Strategy<Value = CommandRule> {
+        let exact = prop::sample::select(vec![Exactness::Open, Exactness::Open, Exactness::Exact]);
+        let here = prop::sample::select(vec![None, None, Some("sub"), Some("sub/deep")]);
+        (decision, exact, here).prop_map(|(decision, exact, here)| CommandRule { decision, exact, here })
+    }
+
+    fn path_rules(decision: impl Strategy<Value = Decision>) -> impl Strategy<Value = PathRule> {
+        let except = prop::option::of(prop::sample::select(GLOBS));
+        (decision, prop::sample::select(GLOBS), except).prop_map(|(decision, pattern, except)| PathRule {
+            decision,
+            pattern,
+            except,
+        })
+    }
+
+    fn actions() -> impl Strategy<Value = Asked> {
+        let words = prop::sample::select(vec!["a", "b", "--xx", "--yy"]);
+        let program = prop::sample::select(vec!["make", "npm", "rm", "ls", "touch"]);
+        let cwd = prop::sample::select(vec!["", "sub", "sub/deep", "src"]);
+        let run = (program, prop::collection::vec(words, 0..4), cwd).prop_map(|(program, rest, cwd)| {
+            Asked::Run { argv: std::iter::once(program).chain(rest).collect(), cwd }
+        });
+        prop_oneof![
+            4 => run,
+            1 => prop::sample::select(VARIABLES).prop_map(|variable| Asked::With { variable }),
+            3 => prop::sample::select(PATHS).prop_map(Asked::Read),
+            2 => prop::sample::select(URLS).prop_map(Asked::Url),
+            2 => prop::sample::select(NAMES).prop_map(Asked::Tool),
+        ]
+    }
+
+    const PATTERNS: &[&str] = &[
+        "make",
+        "make a",
+        "make a b",
+        "make --xx",
+        "make a --xx",
+        "make --xx --yy",
+        "npm",
+        "npm b",
+        "npm b a",
+        "npm --yy",
+        "rm",
+        "rm a",
+        "ls",
+        "ls a",
+        "ls --xx",
+        "touch",
+    ];
+    const GLOBS: &[&str] = &[
+        "*.rs",
+        "*.md",
+        "src",
+        "src/**",
+        "src/*",
+        "./README.md",
+        "docs/*",
+        "docs/**",
+        "**/*.rs",
+        "secrets.txt",
+        "server.key",
+        "README.md",
+        "docs/a/x.md",
+        "SRC/main.rs",
+        "d*",
+    ];
+    const PATHS: &[&str] = &[
+        "src/main.rs",
+        "src/deep/x.rs",
+        "README.md",
+        "docs/README.md",
+        "docs/a/x.md",
+        "secrets.txt",
+        "docs/secrets.txt",
+        "sub/.env",
+        "server.key",
+        "src/server.key",
+        "x",
+        "main.rs",
+    ];
+    const HOSTS: &[&str] = &["a.test", "*.a.test", "b.a.test", "*.b.a.test", "c.test"];
+    const URLS: &[&str] = &[
+        "https://a.test/",
+        "https://b.a.test/",
+        "https://c.b.a.test/",
+        "https://c.test/",
+        "https://d.test/",
+    ];
+    const TOOLS: &[&str] = &["read_file", "other", "mcp__*", "mcp__x__*", "mcp__x__y", "o*"];
+    const NAMES: &[&str] = &["read_file", "other", "mcp__x__y", "mcp__z", "nobody"];
+    const VARIABLES: &[&str] = &["MY_VAR", "OTHER", "LD_PRELOAD", "GIT_PAGER", "PYTHONPATH", "A_VAR"];
+}

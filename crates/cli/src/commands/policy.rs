@@ -1,0 +1,41 @@
+//! `ringfence policy`: what holds, why, whether it does what its author meant, and what a workspace asks for.
+
+mod approve;
+mod show;
+mod test;
+
+use std::process::ExitCode;
+
+use crate::args::PolicyCommand;
+use crate::commands::check;
+use crate::output::say;
+
+/// A test of authz compares it with the types that read policy files.
+const SCHEMA: &str = include_str!("../../../../schema/policy.schema.json");
+
+pub(crate) fn run(command: PolicyCommand) -> ExitCode {
+    let done = match command {
+        PolicyCommand::Show { place, network, json } => show::run(&place, &network, json.into()),
+        PolicyCommand::Explain(asked) => return check::explain(*asked),
+        PolicyCommand::Test { place, json, files } => test::run(&place, json.into(), &files),
+        PolicyCommand::Approve { place, sha256 } => approve::run(&place, sha256.as_deref()),
+        PolicyCommand::Schema => {
+            say!("{}", SCHEMA.trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    done.unwrap_or_else(|code| code)
+}
+
+/// Who reads the answer.
+#[derive(Clone, Copy)]
+pub(super) enum Form {
+    People,
+    Json,
+}
+
+impl From<bool> for Form {
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::People }
+    }
+}

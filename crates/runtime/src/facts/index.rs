@@ -1,0 +1,129 @@
+//! The submodules that a git index names.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+/// Larger ones are not read; git itself takes seconds for them.
+const MAX: u64 = 512 * 1024 * 1024;
+
+/// The mode of an entry that is a commit of another repository, as it is in the file.
+const SUBMODULE: u32 = 0o160_000;
+
+/// Paths of the submodules in the index of a git directory, with those of the index it is split from.
+pub(super) fn submodules(git: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = in_file(&git.join("index"))?;
+    if let Ok(entries) = std::fs::read_dir(git) {
+        for entry in entries.flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(b"sharedindex.") {
+                found.extend(in_file(&entry.path())?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn in_file(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut content = Vec::new();
+    file.take(MAX + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX {
+        return Err(io::Error::other("too large"));
+    }
+    // Nearly every index has none, and this tells so at the speed of memory.
+    if memchr::memmem::find(&content, &SUBMODULE.to_be_bytes()).is_none() {
+        return Ok(Vec::new());
+    }
+    parse(&content).ok_or_else(|| io::Error::other("not an index"))
+}
+
+fn parse(content: &[u8]) -> Option<Vec<PathBuf>> {
+    let mut reader = Reader { content, at: 0 };
+    if reader.take(4)? != b"DIRC" {
+        return None;
+    }
+    let version = reader.number()?;
+    if !(2..=4).contains(&version) {
+        return None;
+    }
+    let count = reader.number()?;
+    let mut found = Vec::new();
+    let mut name = Vec::new();
+    for _ in 0..count {
+        let mode = reader.entry(version, &mut name)?;
+        if mode == SUBMODULE {
+            found.push(PathBuf::from(OsString::from_vec(name.clone())));
+        }
+    }
+    Some(found)
+}
+
+struct Reader<'a> {
+    content: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(length)?;
+        let bytes = self.content.get(self.at..end)?;
+        self.at = end;
+        Some(bytes)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.take(4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes)
+    }
+
+    /// One entry: its mode, and its path in `name`, which holds that of the entry before.
+    fn entry(&mut self, version: u32, name: &mut Vec<u8>) -> Option<u32> {
+        const EXTENDED: u8 = 0x40;
+        let start = self.at;
+        // Times, device and inode come first; owner, size and digest after the mode.
+        self.take(24)?;
+        let mode = self.number()?;
+        self.take(12 + 20)?;
+        let flags = self.take(2)?;
+        if flags.first().is_some_and(|high| high & EXTENDED != 0) {
+            self.take(2)?;
+        }
+        if version == 4 {
+            let dropped = self.variable()?;
+            name.truncate(name.len().checked_sub(dropped)?);
+            name.extend_from_slice(self.until_zero()?);
+        } else {
+            name.clear();
+            name.extend_from_slice(self.until_zero()?);
+            // Padded to a multiple of eight, with at least the zero that was read.
+            let length = self.at.checked_sub(start)?;
+            self.take((8 - length % 8) % 8)?;
+        }
+        Some(mode)
+    }
+
+    fn until_zero(&mut self) -> Option<&'a [u8]> {
+        let length = memchr::memchr(0, self.content.get(self.at..)?)?;
+        let bytes = self.take(length)?;
+        self.take(1)?;
+        Some(bytes)
+    }
+
+    /// Git's number of variable length: seven bits a byte, each continuation one more.
+    fn variable(&mut self) -> Option<usize> {
+        let mut value = 0_usize;
+        loop {
+            let byte = *self.take(1)?.first()?;
+            value = value.checked_add(usize::from(byte & 0x7f))?;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+            value = value.checked_add(1)?.checked_mul(128)?;
+        }
+    }
+}

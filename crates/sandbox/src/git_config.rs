@@ -1,0 +1,325 @@
+//! A git configuration file, read exactly as git reads it.
+//!
+//! It decides what git runs, so being nearly right is not enough: what this reader skips and git does not would be a
+//! setting that nobody has seen. It follows git's own parser character by character; where git gives up, so does it.
+
+/// One setting: `section.subsection.key`, section and key in lower case, and its value. A key without a value is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    pub section: Vec<u8>,
+    pub subsection: Option<Vec<u8>>,
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+/// Git refuses the file from this line on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is not a line of a git configuration")]
+pub struct BadLine {
+    /// From 1.
+    pub line: usize,
+}
+
+/// What a file says: all settings before the first line that git refuses, and that line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GitConfig {
+    pub settings: Vec<Setting>,
+    pub bad: Option<BadLine>,
+}
+
+impl Setting {
+    /// As `git config --list` writes it.
+    pub fn name(&self) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match &self.subsection {
+            Some(middle) => format!("{}.{}.{}", text(&self.section), text(middle), text(&self.key)),
+            None => format!("{}.{}", text(&self.section), text(&self.key)),
+        }
+    }
+}
+
+pub fn parse(content: &[u8]) -> GitConfig {
+    let mut reader = Reader { rest: content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content), line: 1 };
+    let mut config = GitConfig::default();
+    let mut stem = (Vec::new(), None);
+    while let Some(byte) = reader.next() {
+        let read = match byte {
+            byte if is_space(byte) => Some(()),
+            b'#' | b';' => {
+                reader.skip_line();
+                Some(())
+            }
+            b'[' => reader.header().map(|header| stem = header),
+            byte if byte.is_ascii_alphabetic() => reader.setting(byte).map(|(key, value)| {
+                let (section, subsection) = stem.clone();
+                config.settings.push(Setting { section, subsection, key, value });
+            }),
+            _ => None,
+        };
+        if read.is_none() {
+            config.bad = Some(BadLine { line: reader.line });
+            break;
+        }
+    }
+    config
+}
+
+/// Section in lower case, and what is in quotes after it.
+type Header = (Vec<u8>, Option<Vec<u8>>);
+
+struct Reader<'a> {
+    rest: &'a [u8],
+    line: usize,
+}
+
+impl Reader<'_> {
+    /// A carriage return before a line end is part of it.
+    fn next(&mut self) -> Option<u8> {
+        let (byte, rest) = match self.rest {
+            [b'\r', b'\n', rest @ ..] => (b'\n', rest),
+            [byte, rest @ ..] => (*byte, rest),
+            [] => return None,
+        };
+        self.rest = rest;
+        self.line += usize::from(byte == b'\n');
+        Some(byte)
+    }
+
+    /// To git the end of a file is the end of a line.
+    fn next_in_line(&mut self) -> u8 {
+        self.next().unwrap_or(b'\n')
+    }
+
+    fn skip_line(&mut self) {
+        while !matches!(self.next(), None | Some(b'\n')) {}
+    }
+
+    /// After `[`.
+    fn header(&mut self) -> Option<Header> {
+        let mut section = Vec::new();
+        loop {
+            match self.next()? {
+                b']' => return Some((section, None)).filter(|(section, _)| !section.is_empty()),
+                byte if is_space(byte) => return self.subsection(byte).map(|name| (section, Some(name))),
+                byte if is_key(byte) || byte == b'.' => section.push(byte.to_ascii_lowercase()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// After the first space of a header.
+    fn subsection(&mut self, mut byte: u8) -> Option<Vec<u8>> {
+        while is_space(byte) {
+            if byte == b'\n' {
+                return None;
+            }
+            byte = self.next_in_line();
+        }
+        if byte != b'"' {
+            return None;
+        }
+        let mut name = Vec::new();
+        loop {
+            match self.next_in_line() {
+                b'\n' => return None,
+                b'"' => break,
+                b'\\' => match self.next_in_line() {
+                    b'\n' => return None,
+                    byte => name.push(byte),
+                },
+                byte => name.push(byte),
+            }
+        }
+        (self.next_in_line() == b']').then_some(name)
+    }
+
+    /// After the first letter of a key.
+    fn setting(&mut self, first: u8) -> Option<(Vec<u8>, Vec<u8>)> {
+        let mut key = vec![first.to_ascii_lowercase()];
+        let mut byte = self.next_in_line();
+        while is_key(byte) {
+            key.push(byte.to_ascii_lowercase());
+            byte = self.next_in_line();
+        }
+        while matches!(byte, b' ' | b'\t') {
+            byte = self.next_in_line();
+        }
+        match byte {
+            b'\n' => Some((key, Vec::new())),
+            b'=' => self.value().map(|value| (key, value)),
+            _ => None,
+        }
+    }
+
+    fn value(&mut self) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        // Spaces at the end are not part of it, unless they are quoted.
+        let mut solid = 0;
+        let mut quoted = false;
+        loop {
+            match self.next_in_line() {
+                b'\n' if quoted => return None,
+                b'\n' => break,
+                byte if is_space(byte) && !quoted => {
+                    if !value.is_empty() {
+                        value.push(byte);
+                    }
+                    continue;
+                }
+                b'#' | b';' if !quoted => {
+                    self.skip_line();
+                    break;
+                }
+                b'"' => quoted = !quoted,
+                b'\\' => match self.next_in_line() {
+                    b'\n' => {}
+                    escaped => value.push(unescaped(escaped)?),
+                },
+                byte => value.push(byte),
+            }
+            solid = value.len();
+        }
+        value.truncate(solid);
+        Some(value)
+    }
+}
+
+fn unescaped(byte: u8) -> Option<u8> {
+    match byte {
+        b't' => Some(b'\t'),
+        b'b' => Some(8),
+        b'n' => Some(b'\n'),
+        b'\\' | b'"' => Some(byte),
+        _ => None,
+    }
+}
+
+fn is_key(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-'
+}
+
+/// What git takes for space.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What git itself reads: names and values, or nothing where it refuses the file.
+    fn by_git(content: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        fs::write(&file, content).unwrap();
+        let output = Command::new("git")
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .args(["config", "--no-includes", "--list", "-z", "--file"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        if !output.status.success() {
+            return None;
+        }
+        let entries = output.stdout.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
+        Some(
+            entries
+                // A setting before any section has a name without a dot.
+                .map(|entry| entry.strip_prefix(b".").unwrap_or(entry))
+                .map(|entry| match entry.iter().position(|byte| *byte == b'\n') {
+                    Some(at) => (entry[..at].to_vec(), entry[at + 1..].to_vec()),
+                    None => (entry.to_vec(), Vec::new()),
+                })
+                .collect(),
+        )
+    }
+
+    fn by_us(content: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+        let config = parse(content);
+        let name = |setting: &Setting| {
+            let middle =
+                setting.subsection.as_ref().map(|name| [b".", name.as_slice()].concat()).unwrap_or_default();
+            let name = [&setting.section, middle.as_slice(), b".", &setting.key].concat();
+            name.strip_prefix(b".").map(<[u8]>::to_vec).unwrap_or(name)
+        };
+        let settings = config.settings.iter().map(|setting| (name(setting), setting.value.clone()));
+        config.bad.is_none().then(|| settings.collect())
+    }
+
+    #[test]
+    fn every_form_is_read_as_git_reads_it() {
+        for text in [
+            "",
+            "[a]\nb = c\n",
+            "[a]\n\tb = c",
+            "[a] b = c\n",
+            "[a][b] c = d\n",
+            "[a]b=c\n[a \"X y\"]D=e\n",
+            "[a.B]c=d\n",
+            "[A \"b\\\"c\\\\d\"]\n e\n",
+            "[a]\r\nb = c\r\n",
+            "\u{feff}[a]\nb=c\n",
+            "[a]\nb = c # d\ne = \"f # g\" ; h\n",
+            "[a]\nb = c\\\nd\n",
+            "[a]\nb = \"c \\\n d\"\n",
+            "[a]\nb = \\\"x\\\" \\t\\n\\\\y\n",
+            "[a]\nb =   c   d   \n",
+            "[a]\nb = \"  c  \"  \n",
+            "[a]\nb = \"c\"d\"e\"\n",
+            "[a]\nb-c2 = d\n",
+            "# x\n; y\n[a] # z\nb\n",
+            "[a]\nb # c\n",
+            "[a]\nb = \\q\n",
+            "[a]\nb = \"c\n",
+            "[a \"b]\nc = d\n",
+            "[a\nb = c\n",
+            "[a \"b\"x]\nc = d\n",
+            "[a b]\nc = d\n",
+            "[a!]\nc = d\n",
+            "b = c\n",
+            "[a]\n1b = c\n",
+            "[a]\n= c\n",
+            "[a]\nb = c \\\n",
+            "[]\nb = c\n",
+            "[a]\nb = \t\"\"\t\n",
+            "[core]\n\tpager = !sh -c \"x; y\" # z\n",
+        ] {
+            assert_eq!(by_us(text.as_bytes()), by_git(text.as_bytes()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_comes_before_a_bad_line_is_kept() {
+        let config = parse(b"[a]\nb = c\n!\n[d]\ne = f\n");
+        assert_eq!(config.settings.len(), 1);
+        assert_eq!(config.settings[0].name(), "a.b");
+        assert_eq!(config.bad, Some(BadLine { line: 3 }));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn generated_files_are_read_as_git_reads_them(
+            text in "(\\[[ab.]{0,3}( ?\"[xY\\\\\" ]{0,3}\")?\\]|[ab]{1,2} ?=? ?|[cd #;\"\\\\\t\r]{1,4}|\n){0,14}",
+        ) {
+            // Before 2.45 git made a space of every tab between words.
+            let spaced = |read: Option<Vec<(Vec<u8>, Vec<u8>)>>| read.map(|settings| {
+                let space = |value: Vec<u8>| value.into_iter().map(|byte| if is_space(byte) { b' ' } else { byte }).collect::<Vec<_>>();
+                settings.into_iter().map(|(name, value)| (name, space(value))).collect::<Vec<_>>()
+            });
+            prop_assert_eq!(spaced(by_us(text.as_bytes())), spaced(by_git(text.as_bytes())));
+        }
+
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _read = parse(&bytes);
+        }
+    }
+}
