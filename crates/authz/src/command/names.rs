@@ -122,7 +122,9 @@ pub(super) fn class_of(name: &[u8]) -> Class {
     let by_family = if stem == name { None } else { exact(stem) };
     match by_family {
         // A version of a listed program is not on the list.
-        Some(Class::Catalogued(_)) | None => unlisted(name),
+        Some(Class::Catalogued(_) | Class::Git | Class::Find | Class::Test | Class::Wrapper(_)) | None => {
+            unlisted(name)
+        }
         Some(class) => class,
     }
 }

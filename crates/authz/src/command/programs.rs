@@ -50,7 +50,7 @@ impl Judge<'_> {
             match hit.effect {
                 Effect::Read | Effect::PatternFile => self.input_path(frame, value),
                 Effect::ReadLines => self.path(frame, after_colon(value), Intent::Read),
-                Effect::List | Effect::Enter => self.path(frame, value, Intent::List),
+                Effect::Enter => self.path(frame, value, Intent::List),
                 Effect::Write => self.path(frame, value, Intent::Write),
                 _ => {}
             }

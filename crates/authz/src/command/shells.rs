@@ -56,7 +56,9 @@ impl Judge<'_> {
             (Source::Text(Arg::Text(text)), Dialect::Foreign) if is_plain(text) => {
                 self.shell_words(frame, text)
             }
-            (Source::File(file), Dialect::Posix | Dialect::Foreign) => self.shell_file(frame, file),
+            (Source::File(file), Dialect::Posix | Dialect::Foreign) if !matches!(file, Arg::Unknown(_)) => {
+                self.shell_file(frame, file)
+            }
             (Source::Nothing, _) => Opinion::miss("guarded.unlisted", "it is not on the list", Risk::Medium),
             (Source::Input, _) => self.closed_shell(frame, "it runs whatever its input says"),
             (Source::Text(_) | Source::File(_), _) => {
@@ -81,12 +83,7 @@ impl Judge<'_> {
 
     fn shell_file(&mut self, frame: &Frame, file: Arg<'_>) -> Opinion {
         self.path(frame, file, Intent::Read);
-        let opinion =
-            Opinion::miss("guarded.shell-file", "what the script does is not known", Risk::High).named();
-        match file {
-            Arg::Unknown(why) => opinion.and(super::plain::unknown_argument(why)),
-            Arg::Text(_) | Arg::Glob { .. } | Arg::Home(_) => opinion,
-        }
+        Opinion::miss("guarded.shell-file", "what the script does is not known", Risk::High).named()
     }
 
     fn closed_shell(&self, frame: &Frame, why: &'static str) -> Opinion {

@@ -9,14 +9,15 @@ use proptest::sample::{Index, select};
 const NAMES: &[&str] = &["alpha", "beta", "gamma", "rm", "x", "y", "a", "b"];
 
 const TOKENS: &[&str] = &[
-    "alpha", "beta", "gamma", "rm", "x", "y", "a", "b", "E", "1", "2", "12", "cat", " ", " ", " ", " ", " ", "\n",
-    "\n", ";", ";", "&", "|", "(", ")", "{", "}", "<", ">", "'", "\"", "\\", "`", "$", "$(", "${", "$((", "))", "((",
-    "=", "!", "#", "~", "*", "?", "[", "]", "-", "+", "^", ":", "%", "@", ",", "..", ".", "\t", "\r", "\\\n", "[[",
-    "]]", "time", "if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "in", "for", "while", "until",
-    "select", "function", "coproc", "repeat", "foreach", "end", "noglob", "always", "&&", "||", "|&", "&>", ">&",
-    "<&", "<<", "<<-", "<<<", "<>", ">|", ">>", "&>>", ";;", ";&", "2>&1", "<<E\n", "\nE\n", "<<'E'\n", "<(", ">(",
-    "x=1 ", "x=", "x+=", "x=(", "=(", "$x", "\"$x\"", "${x:-a}", "$'", "$\"", "$(a)", "`a`", "$((1))", "{a,b}",
-    "{}", "()", "; ", "& ", " | ", "\u{e9}", "\u{1}", "\u{7f}", "-eq", "-v", "test", "printf", "%d", "path=",
+    "alpha", "beta", "gamma", "rm", "x", "y", "a", "b", "E", "1", "2", "12", "cat", " ", " ", " ", " ", " ",
+    "\n", "\n", ";", ";", "&", "|", "(", ")", "{", "}", "<", ">", "'", "\"", "\\", "`", "$", "$(", "${",
+    "$((", "))", "((", "=", "!", "#", "~", "*", "?", "[", "]", "-", "+", "^", ":", "%", "@", ",", "..", ".",
+    "\t", "\r", "\\\n", "[[", "]]", "time", "if", "then", "else", "elif", "fi", "do", "done", "case", "esac",
+    "in", "for", "while", "until", "select", "function", "coproc", "repeat", "foreach", "end", "noglob",
+    "always", "&&", "||", "|&", "&>", ">&", "<&", "<<", "<<-", "<<<", "<>", ">|", ">>", "&>>", ";;", ";&",
+    "2>&1", "<<E\n", "\nE\n", "<<'E'\n", "<(", ">(", "x=1 ", "x=", "x+=", "x=(", "=(", "$x", "\"$x\"",
+    "${x:-a}", "$'", "$\"", "$(a)", "`a`", "$((1))", "{a,b}", "{}", "()", "; ", "& ", " | ", "\u{e9}",
+    "\u{1}", "\u{7f}", "-eq", "-v", "test", "printf", "%d", "path=",
 ];
 
 /// A script that at least one shell should accept.
@@ -140,11 +141,14 @@ fn fill(form: &str, a: &str, b: &str, c: &str) -> String {
 }
 
 fn simple() -> impl Strategy<Value = String> {
-    let assignments = prop_oneof![4 => Just(String::new()), 1 => word().prop_map(|word| format!("x={word} "))];
-    (assignments, name(), vec(word(), 0..4), redirection()).prop_map(|(assignments, name, words, redirection)| {
-        let words: String = words.iter().map(|word| format!(" {word}")).collect();
-        format!("{assignments}{name}{words}{redirection}")
-    })
+    let assignments =
+        prop_oneof![4 => Just(String::new()), 1 => word().prop_map(|word| format!("x={word} "))];
+    (assignments, name(), vec(word(), 0..4), redirection()).prop_map(
+        |(assignments, name, words, redirection)| {
+            let words: String = words.iter().map(|word| format!(" {word}")).collect();
+            format!("{assignments}{name}{words}{redirection}")
+        },
+    )
 }
 
 /// A name, written in many ways.
@@ -167,13 +171,64 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 fn piece() -> impl Strategy<Value = String> {
-    let byte = select(&["a", " ", "$", "`", "\\", "\"", "'", "*", "~", "{", "}", ",", "=", "#", "!", ";", ")"][..]);
+    let byte =
+        select(&["a", " ", "$", "`", "\\", "\"", "'", "*", "~", "{", "}", ",", "=", "#", "!", ";", ")"][..]);
     let text = vec(byte, 0..4).prop_map(|bytes| bytes.concat());
     let plain = &[
-        "a", "b", "rm", "x", "1", "-", "=", ":", "~", "*", "?", "[a]", "{a,b}", "{}", "{a}", "#", "!", "^", "%", "@",
-        "+", ",", ".", "..", "]", "\u{e9}", "$x", "${x}", "${x:-a}", "${x#a}", "$?", "$((1+2))", "$", "\\ ", "\\;",
-        "\\$", "\\`", "\\\\", "\\\"", "\\'", "\\*", "\\~", "\\{", "\\=", "\\\n", "$(alpha a)", "`beta b`", "\"$(rm)\"",
-        "\"${x:-$(rm a)}\"", "$'a'", "$\"a\"", "a=~", "a:~", "\"`rm`\"",
+        "a",
+        "b",
+        "rm",
+        "x",
+        "1",
+        "-",
+        "=",
+        ":",
+        "~",
+        "*",
+        "?",
+        "[a]",
+        "{a,b}",
+        "{}",
+        "{a}",
+        "#",
+        "!",
+        "^",
+        "%",
+        "@",
+        "+",
+        ",",
+        ".",
+        "..",
+        "]",
+        "\u{e9}",
+        "$x",
+        "${x}",
+        "${x:-a}",
+        "${x#a}",
+        "$?",
+        "$((1+2))",
+        "$",
+        "\\ ",
+        "\\;",
+        "\\$",
+        "\\`",
+        "\\\\",
+        "\\\"",
+        "\\'",
+        "\\*",
+        "\\~",
+        "\\{",
+        "\\=",
+        "\\\n",
+        "$(alpha a)",
+        "`beta b`",
+        "\"$(rm)\"",
+        "\"${x:-$(rm a)}\"",
+        "$'a'",
+        "$\"a\"",
+        "a=~",
+        "a:~",
+        "\"`rm`\"",
     ][..];
     prop_oneof![
         4 => select(NAMES).prop_map(str::to_owned),
@@ -200,8 +255,25 @@ fn redirection() -> impl Strategy<Value = String> {
 fn document() -> impl Strategy<Value = String> {
     let start = &["<<E", "<<-E", "<<'E'", "<<\"E\"", "<<\\E", "<< E"][..];
     let line = &[
-        "a", "$(alpha a)", "`beta b`", "\\$(rm)", "\\`rm\\`", "'", "\"", "E a", " E", "$x", "${x:-$(rm)}", "\ta", "\\",
-        "# rm", "$((1))", "\\\\$(rm a)", ")", "EE", "a\\",
+        "a",
+        "$(alpha a)",
+        "`beta b`",
+        "\\$(rm)",
+        "\\`rm\\`",
+        "'",
+        "\"",
+        "E a",
+        " E",
+        "$x",
+        "${x:-$(rm)}",
+        "\ta",
+        "\\",
+        "# rm",
+        "$((1))",
+        "\\\\$(rm a)",
+        ")",
+        "EE",
+        "a\\",
     ][..];
     (select(start), vec(select(line), 0..4)).prop_map(|(start, lines)| {
         let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();

@@ -30,13 +30,23 @@ deny    =   [ \"*.bin\", ]
 #[test]
 fn a_rule_is_added_and_nothing_else_changes() {
     let workspace = Some(Path::new(WORKSPACE));
-    let added = with_rule(WRITTEN_BY_HAND, workspace, &rule(CommandPattern::Words(words(&["npm", "run", "build"])))).unwrap();
+    let added =
+        with_rule(WRITTEN_BY_HAND, workspace, &rule(CommandPattern::Words(words(&["npm", "run", "build"]))))
+            .unwrap();
     for line in WRITTEN_BY_HAND.lines() {
         assert!(added.lines().any(|kept| kept == line), "{line}\n{added}");
     }
-    assert!(added.contains("[[workspaces.\"/home/ann/web\".command]]\nallow = \"npm run build\"\n"), "{added}");
+    assert!(
+        added.contains("[[workspaces.\"/home/ann/web\".command]]\nallow = \"npm run build\"\n"),
+        "{added}"
+    );
     let effective = merged(&flags(), &[operator(&added).unwrap()]).unwrap();
-    assert!(effective.settings.iter().any(|setting| setting.key == "command.allow" && setting.value == "npm run build"));
+    assert!(
+        effective
+            .settings
+            .iter()
+            .any(|setting| setting.key == "command.allow" && setting.value == "npm run build")
+    );
     let elsewhere = Flags { workspace: PathBuf::from("/else"), ..flags() };
     let effective = merged(&elsewhere, &[operator(&added).unwrap()]).unwrap();
     assert!(!effective.settings.iter().any(|setting| setting.value == "npm run build"));
@@ -53,14 +63,21 @@ fn rules_read_back_as_they_were() {
     let mut text = String::new();
     let mut expected = Vec::new();
     for argv in odd {
-        let exact = CommandRule { here: Some(PathBuf::from("sub dir")), ..rule(CommandPattern::Exact(argv.clone())) };
-        text = with_rule(&text, Some(Path::new(WORKSPACE)), &exact).unwrap_or_else(|error| panic!("{argv:?}: {error}"));
+        let exact =
+            CommandRule { here: Some(PathBuf::from("sub dir")), ..rule(CommandPattern::Exact(argv.clone())) };
+        text = with_rule(&text, Some(Path::new(WORKSPACE)), &exact)
+            .unwrap_or_else(|error| panic!("{argv:?}: {error}"));
         expected.push((exact.pattern, exact.here));
     }
     let file = operator(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
     let effective = merged(&flags(), &[file]).unwrap();
-    let found: Vec<(CommandPattern, Option<PathBuf>)> =
-        effective.policy.rules.commands.iter().map(|rule| (rule.pattern.clone(), rule.here.clone())).collect();
+    let found: Vec<(CommandPattern, Option<PathBuf>)> = effective
+        .policy
+        .rules
+        .commands
+        .iter()
+        .map(|rule| (rule.pattern.clone(), rule.here.clone()))
+        .collect();
     assert_eq!(found, expected);
 }
 
