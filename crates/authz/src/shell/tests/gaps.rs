@@ -233,6 +233,7 @@ fn words_that_a_builtin_evaluates_are_gaps() {
         "x='a[$(rm y)]'",
         "x='a[`rm y`]' ls",
         "RANDOM=x",
+        "RANDOM=x$?",
         "SECONDS=$x",
         "for RANDOM in x; do a; done",
         "OPTIND=x a",
