@@ -17,9 +17,9 @@ mod git;
 mod identity;
 mod names;
 mod offline;
+mod operands;
 mod opinion;
 mod options;
-mod operands;
 mod place;
 mod plain;
 mod programs;
@@ -44,7 +44,8 @@ use place::Place;
 use rules::{Found, Line};
 
 pub use rules::{
-    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError, Restriction,
+    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError,
+    Restriction,
 };
 
 /// How many wrappers and shell bodies are opened. What is wrapped deeper is not looked at, and so not allowed.
@@ -63,6 +64,7 @@ pub(crate) fn judge_argv(scene: &Scene<'_>, argv: &[Bytes]) -> Vec<Part> {
 }
 
 /// Judges shell text.
+#[cfg_attr(not(test), expect(dead_code, reason = "calls carry arguments; text comes in as `sh -c`"))]
 pub(crate) fn judge_script(scene: &Scene<'_>, text: &[u8]) -> Vec<Part> {
     let mut judge = Judge::new(scene);
     judge.script_of_shell(&Frame::new(scene, Voice::Script), text);
@@ -135,7 +137,8 @@ impl<'a> Judge<'a> {
     fn command(&mut self, frame: &Frame, args: &[Arg<'_>], text: Option<&str>) {
         let Some(first) = args.first() else { return };
         let cwd = frame.place.likely();
-        let identity = first.text().filter(|name| !name.is_empty()).map(|name| identify(self.scene, cwd, name));
+        let identity =
+            first.text().filter(|name| !name.is_empty()).map(|name| identify(self.scene, cwd, name));
         self.line(frame, args, identity, text);
     }
 
@@ -149,20 +152,21 @@ impl<'a> Judge<'a> {
         let Some((first, rest)) = args.split_first() else { return };
         let at = self.parts.len();
         let subject = text.map_or_else(|| shown(args), |text| arg::shorten(text.as_bytes()));
-        let argv = literal(args);
         let part = match (identity, self.left.checked_sub(1)) {
-            (_, None) => self.limited("it contains more commands than are judged").part(subject, argv),
-            _ if frame.wraps > MAX_WRAPS => self.limited("it is wrapped deeper than is judged").part(subject, argv),
-            (None, _) => self.builtin_only(unknown_program(*first)).part(subject, argv),
+            (_, None) => self.limited("it contains more commands than are judged").part(subject),
+            _ if frame.wraps > MAX_WRAPS => self.limited("it is wrapped deeper than is judged").part(subject),
+            (None, _) => self.builtin_only(unknown_program(*first)).part(subject),
             (Some(identity), Some(left)) => {
                 self.left = left;
                 let line = Line { identity, called: first.text().unwrap_or_default(), args: rest };
                 let opinion = self.opinion(frame, &line);
-                let found = self.scene.policy.rules.commands.find(&line, &frame.place, self.scene.workspace());
-                self.decided(opinion, found).part_with(subject, argv)
+                let found =
+                    self.scene.policy.rules.commands.find(&line, &frame.place, self.scene.workspace());
+                let part = self.decided(opinion, found).part(subject);
+                Part { program: line.identity.file, ..part }
             }
         };
-        self.parts.insert(at, part.at_depth(frame.depth));
+        self.parts.insert(at, Part { argv: literal(args), ..part }.at_depth(frame.depth));
     }
 
     fn limited(&self, why: &'static str) -> Opinion {
@@ -200,7 +204,8 @@ impl<'a> Judge<'a> {
             return match class_of(line.identity.name) {
                 Class::Network => offline::network_tool(self.scene.policy),
                 Class::Deletion => self.deny_listed("deletion", "it deletes files", Risk::High),
-                _ => Opinion::miss("guarded.too-much", "it has more arguments than are judged", Risk::High).never(),
+                _ => Opinion::miss("guarded.too-much", "it has more arguments than are judged", Risk::High)
+                    .never(),
             };
         }
         if frame.voice == Voice::Script
@@ -215,7 +220,9 @@ impl<'a> Judge<'a> {
         }
         let own = self.by_name(frame, line, line.identity.name);
         match line.identity.other_name() {
-            Some(other) if !is_same_kind(line.identity.name, other) => own.and(self.by_name(frame, line, other)),
+            Some(other) if !is_same_kind(line.identity.name, other) => {
+                own.and(self.by_name(frame, line, other))
+            }
             _ => own,
         }
     }
@@ -259,10 +266,10 @@ enum Decided<'r> {
 }
 
 impl Decided<'_> {
-    fn part_with(self, subject: String, argv: Vec<Bytes>) -> Part {
+    fn part(self, subject: String) -> Part {
         match self {
-            Self::BuiltIn(opinion) => opinion.part(subject, argv),
-            Self::Rule(ruling) => Part { argv, ..ruling.part(Part::new(Aspect::Command, subject, "")) },
+            Self::BuiltIn(opinion) => opinion.part(subject),
+            Self::Rule(ruling) => ruling.part(Part::new(Aspect::Command, subject, "")),
         }
     }
 }

@@ -39,7 +39,8 @@ pub mod tools;
 mod workspace;
 
 pub use command::{
-    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError, Restriction,
+    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError,
+    Restriction,
 };
 pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
 pub use decide::{

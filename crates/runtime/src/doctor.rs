@@ -91,7 +91,8 @@ fn run_true(runtime: &Runtime, base: &Path, backend: Backend) -> io::Result<Sett
     policy.floor.clear();
     policy.danger = flags_for(backend);
     let workspace = tempfile::Builder::new().prefix("doctor-").tempdir_in(base)?;
-    let asked = Asked { workspace: workspace.path().to_owned(), policy, roots: Vec::new(), operator_file: None };
+    let asked =
+        Asked { workspace: workspace.path().to_owned(), policy, roots: Vec::new(), operator_file: None };
     let mut session = match runtime.session(asked).map_err(io::Error::other)? {
         Ok(session) => session,
         Err(refusal) => return Err(io::Error::other(refusal)),
@@ -140,7 +141,8 @@ impl Fence for Product {
         policy.home = self.home.as_deref().map(Bytes::from);
         policy.floor.clear();
         policy.danger = flags_for(self.backend);
-        let asked = Asked { workspace: request.workspace.to_owned(), policy, roots: Vec::new(), operator_file: None };
+        let asked =
+            Asked { workspace: request.workspace.to_owned(), policy, roots: Vec::new(), operator_file: None };
         let mut session = match runtime.session(asked).map_err(io::Error::other)? {
             Ok(session) => session,
             Err(refusal) => return Ok(Answer::Refused(refusal.message)),

@@ -9,8 +9,8 @@ use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Bytes, Call, Refusal, Root, SessionId};
 
 use crate::approval::{Approver, Nobody, Remembered};
-use crate::standing::Stored;
 use crate::pipeline::{self, Received, Settled};
+use crate::standing::Stored;
 use crate::workspace::{Workspace, judge_extra_root};
 
 /// What only the command line knows: where things are, and what the host's environment says.

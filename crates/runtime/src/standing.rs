@@ -61,7 +61,8 @@ fn change(file: &Path, edit: &dyn Fn(&str) -> Result<String, WriteError>) -> Res
         Err(_) => (file.to_owned(), String::new()),
     };
     let changed = edit(&text)?;
-    let loader = |path: &Path| read_operator(path, &[]).map(|read| read.text.into_bytes()).map_err(io::Error::other);
+    let loader =
+        |path: &Path| read_operator(path, &[]).map(|read| read.text.into_bytes()).map_err(io::Error::other);
     PolicyFile::load(Role::Operator, &real, changed.as_bytes(), &loader)
         .map_err(|error| StoreError::Result(error.to_string()))?;
     replace(&real, changed.as_bytes()).map_err(wrong)?;
@@ -73,7 +74,8 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     fresh.push(format!(".{}.new", std::process::id()));
     let fresh = PathBuf::from(fresh);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&fresh)?;
-    let written = file.write_all(content).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&fresh, path));
+    let written =
+        file.write_all(content).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&fresh, path));
     if written.is_err() {
         // What is left of an attempt says nothing; the old file is whole.
         let _gone = fs::remove_file(&fresh);

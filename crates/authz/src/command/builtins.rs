@@ -11,15 +11,25 @@ use super::{Frame, Judge, Surroundings, Voice};
 use crate::paths::Intent;
 
 /// They change the shell's own course and nothing else.
-const HARMLESS: &str = ": exit return break continue shift wait jobs times dirs suspend true false";
+const HARMLESS: &str = ": exit return break continue shift times dirs suspend true false";
 
 /// They give names a new meaning, load code or change how text is read.
 const STEERING: &str = "alias unalias hash enable bind complete compgen compopt fc ulimit umask let mapfile readarray disown bg fg \
     caller logout history autoload zmodload functions zle emulate setopt unsetopt getopts";
 
 const LETTERS: &[u8] = b"euxvfnCETbhm";
-const NAMED: &[&str] =
-    &["errexit", "nounset", "xtrace", "verbose", "noglob", "noexec", "noclobber", "pipefail", "errtrace", "functrace"];
+const NAMED: &[&str] = &[
+    "errexit",
+    "nounset",
+    "xtrace",
+    "verbose",
+    "noglob",
+    "noexec",
+    "noclobber",
+    "pipefail",
+    "errtrace",
+    "functrace",
+];
 const SHOPTS: &[&str] = &["nullglob", "failglob", "globstar", "inherit_errexit"];
 
 impl Judge<'_> {
@@ -28,6 +38,9 @@ impl Judge<'_> {
         let args = line.args;
         Some(match line.called {
             name if has(HARMLESS, name) => harmless(),
+            // `wait -p NAME` unsets a variable, `jobs -x COMMAND` runs a command.
+            b"wait" => jobs(args, b"fn"),
+            b"jobs" => jobs(args, b"lnprs"),
             b"cd" | b"chdir" | b"pushd" => self.cd(frame, line),
             b"popd" => self.popd(),
             b"export" | b"readonly" | b"declare" | b"typeset" | b"local" => self.settings(frame, args),
@@ -58,7 +71,10 @@ impl Judge<'_> {
             self.moved = Some(Place::unknown());
             return match dynamic(line.args) {
                 Some(opinion) => opinion,
-                None => Opinion::miss("guarded.cd", "where it leads is known only when it runs", Risk::Medium).never(),
+                None => {
+                    Opinion::miss("guarded.cd", "where it leads is known only when it runs", Risk::Medium)
+                        .never()
+                }
             };
         };
         self.path(frame, dir, Intent::List);
@@ -82,7 +98,8 @@ impl Judge<'_> {
             if matches!(start.first(), Some(b'-' | b'+')) {
                 // A name that stands for another, or a number that is computed.
                 let computes = start.iter().any(|letter| matches!(letter, b'n' | b'i'));
-                opinion = opinion.and_if(computes.then(|| steering("an option of it makes the value more than text")));
+                opinion = opinion
+                    .and_if(computes.then(|| steering("an option of it makes the value more than text")));
                 continue;
             }
             match arg {
@@ -151,7 +168,8 @@ impl Judge<'_> {
         if let Some(file) = args.first() {
             self.path(frame, *file, Intent::Read);
         }
-        let opinion = Opinion::miss("guarded.shell-file", "what the script does is not known", Risk::High).named();
+        let opinion =
+            Opinion::miss("guarded.shell-file", "what the script does is not known", Risk::High).named();
         opinion.and_if(dynamic(args))
     }
 
@@ -172,7 +190,8 @@ impl Judge<'_> {
     }
 
     fn command_builtin(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
-        let looks = |arg: &Arg<'_>| arg.text().is_some_and(|text| matches!(text, b"-v" | b"-V" | b"-pv" | b"-pV"));
+        let looks =
+            |arg: &Arg<'_>| arg.text().is_some_and(|text| matches!(text, b"-v" | b"-V" | b"-pv" | b"-pV"));
         let skipped = args.iter().take_while(|arg| arg.is("-p")).count();
         match args.get(skipped..).unwrap_or_default() {
             [first, rest @ ..] if looks(first) => harmless().and_if(dynamic(rest)),
@@ -203,7 +222,9 @@ impl Judge<'_> {
             }
         }
         // bash evaluates a subscript, and what it computes with.
-        let computes = |text: &[u8]| text.iter().any(|byte| matches!(byte, b'$' | b'`')) || text.contains(&b'[') && text.len() > 2;
+        let computes = |text: &[u8]| {
+            text.iter().any(|byte| matches!(byte, b'$' | b'`')) || text.contains(&b'[') && text.len() > 2
+        };
         let odd = args.iter().filter_map(|arg| arg.text()).any(computes);
         let base = Opinion::allow("guarded.test", "it only asks about files and texts");
         base.and_if(dynamic(args)).and_if(odd.then(|| steering("an operand of it could be computed")))
@@ -225,7 +246,9 @@ impl Judge<'_> {
 
 /// The directory that `cd` is given, where it is given one: not home, not the last one, not what a variable says.
 fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
-    let flag = |arg: &&Arg<'_>| arg.text().is_some_and(|text| matches!(text, b"-L" | b"-P" | b"-e" | b"--" | b"-LP" | b"-PL"));
+    let flag = |arg: &&Arg<'_>| {
+        arg.text().is_some_and(|text| matches!(text, b"-L" | b"-P" | b"-e" | b"--" | b"-LP" | b"-PL"))
+    };
     let skipped = args.iter().take_while(flag).count();
     match args.get(skipped..).unwrap_or_default() {
         [] => Some(Arg::Home(b"")),
@@ -242,7 +265,8 @@ fn set_options(args: &[Arg<'_>]) -> Opinion {
         match arg.text() {
             Some(b"--") => return harmless(),
             Some([b'-' | b'+', letters @ ..]) => {
-                let (plain, named) = letters.split_at(letters.len() - usize::from(letters.last() == Some(&b'o')));
+                let (plain, named) =
+                    letters.split_at(letters.len() - usize::from(letters.last() == Some(&b'o')));
                 let known = |name: &&Arg<'_>| NAMED.iter().any(|known| name.is(known));
                 let fine = plain.iter().all(|letter| LETTERS.contains(letter));
                 if !fine || !named.is_empty() && args.get(at).filter(known).is_none() {
@@ -262,11 +286,25 @@ fn shell_options(args: &[Arg<'_>]) -> Opinion {
             matches!(text, b"-s" | b"-u" | b"-q" | b"-p") || SHOPTS.iter().any(|name| name.as_bytes() == text)
         })
     };
-    if args.iter().all(known) { harmless() } else { steering("an option of it changes how the shell reads commands") }
+    if args.iter().all(known) {
+        harmless()
+    } else {
+        steering("an option of it changes how the shell reads commands")
+    }
 }
 
 fn harmless() -> Opinion {
     Opinion::allow("guarded.builtin", "it changes the shell's own course and nothing else")
+}
+
+/// Only jobs, and only these options.
+fn jobs(args: &[Arg<'_>], letters: &[u8]) -> Opinion {
+    let plain = |arg: &Arg<'_>| match arg.text() {
+        Some([b'-', options @ ..]) => options.iter().all(|letter| letters.contains(letter)),
+        Some(job) => job.iter().all(|byte| byte.is_ascii_digit() || b"%+-?".contains(byte)),
+        None => false,
+    };
+    if args.iter().all(plain) { harmless() } else { steering("it may set a variable or run a command") }
 }
 
 fn steering(why: &'static str) -> Opinion {

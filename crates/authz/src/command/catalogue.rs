@@ -34,7 +34,11 @@ mod tests {
 
     fn every_program() -> impl Iterator<Item = &'static Program> {
         let tables = [listed::PROGRAMS, text::PROGRAMS, files::PROGRAMS, git::SUBCOMMANDS];
-        tables.into_iter().flatten().chain([&GIT]).chain(wrappers::WRAPPERS.iter().map(|wrapper| &wrapper.program))
+        tables
+            .into_iter()
+            .flatten()
+            .chain([&GIT])
+            .chain(wrappers::WRAPPERS.iter().map(|wrapper| &wrapper.program))
     }
 
     fn names(group: &Group) -> impl Iterator<Item = String> {

@@ -76,7 +76,13 @@ impl Judge<'_> {
         (Some(opinion.for_option(word)), (end + 1).min(rest.len()))
     }
 
-    fn find_write(&mut self, frame: &Frame, word: &[u8], rest: &[Arg<'_>], taken: usize) -> (Option<Opinion>, usize) {
+    fn find_write(
+        &mut self,
+        frame: &Frame,
+        word: &[u8],
+        rest: &[Arg<'_>],
+        taken: usize,
+    ) -> (Option<Opinion>, usize) {
         if let Some(file) = rest.first() {
             self.path(frame, *file, Intent::Write);
         }

@@ -29,8 +29,7 @@ const REMOTE_ACTIONS: &str = "update show prune set-head";
 const CARRIERS: &str = "bisect filter-branch difftool mergetool hook for-each-repo maintenance shell credential config alias \
     send-email rebase am gui citool";
 
-const REWRITES: &str =
-    "reset rebase filter-branch filter-repo reflog gc prune update-ref checkout restore switch stash commit-tree replace";
+const REWRITES: &str = "reset rebase filter-branch filter-repo reflog gc prune update-ref checkout restore switch stash commit-tree replace";
 
 impl Judge<'_> {
     pub(super) fn git(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
@@ -51,7 +50,8 @@ impl Judge<'_> {
     pub(super) fn git_part(&mut self, frame: &Frame, line: &Line<'_>, name: &[u8]) -> Opinion {
         let name = name.strip_prefix(b"git-").unwrap_or(name);
         let opinion = self.git_command(frame, name, line.args);
-        let unusual = Opinion::miss("guarded.unlisted", "it is a part of git that is called by itself", Risk::Medium);
+        let unusual =
+            Opinion::miss("guarded.unlisted", "it is a part of git that is called by itself", Risk::Medium);
         opinion.and(unusual)
     }
 
@@ -82,20 +82,33 @@ impl Judge<'_> {
         if opinion.decision == Decision::Deny { opinion } else { opinion.and_if(self.git_settings(frame)) }
     }
 
-    fn unlisted_git(&mut self, frame: &Frame, name: &[u8], program: &Program, reading: &Reading<'_>) -> Opinion {
+    fn unlisted_git(
+        &mut self,
+        frame: &Frame,
+        name: &[u8],
+        program: &Program,
+        reading: &Reading<'_>,
+    ) -> Opinion {
         let shown = super::arg::shorten(name);
         let risk = if has(REWRITES, name) { Risk::High } else { program.risk };
         let read = self.judge_reading(frame, program, reading);
-        let opinion = Opinion::miss("guarded.unlisted", format!("`git {shown}` is not on the list"), risk).and(read);
+        let opinion =
+            Opinion::miss("guarded.unlisted", format!("`git {shown}` is not on the list"), risk).and(read);
         let opinion = if has(CARRIERS, name) { opinion.named() } else { opinion };
-        let remote = has(REMOTE, name) || name == b"remote" && talks(reading) || reading.has(|e| e == Effect::Network);
-        if remote { opinion.and(offline::reaches_out(self.scene.policy, "this subcommand of git")) } else { opinion }
+        let remote =
+            has(REMOTE, name) || name == b"remote" && talks(reading) || reading.has(|e| e == Effect::Network);
+        if remote {
+            opinion.and(offline::reaches_out(self.scene.policy, "this subcommand of git"))
+        } else {
+            opinion
+        }
     }
 
     /// Without `-n` it deletes, with or without `-f`: that depends on a setting.
     fn git_cleans(&self, name: &[u8], args: &[Arg<'_>]) -> Option<Opinion> {
         let dry = || has_option(args, "--dry-run", &["-n"]);
-        (name == b"clean" && !dry()).then(|| self.deny_listed("deletion", "`git clean` deletes files", Risk::Critical))
+        (name == b"clean" && !dry())
+            .then(|| self.deny_listed("deletion", "`git clean` deletes files", Risk::Critical))
     }
 
     /// Settings of the repository that make git run a program (B-C25).
@@ -110,10 +123,18 @@ impl Judge<'_> {
         if frame.place.candidates().is_empty() {
             return Some(unknown_argument("the directory that git works in"));
         }
-        let setting = frame.place.candidates().iter().find_map(|dir| self.scene.facts.git_programs(dir).into_iter().next())?;
+        let setting = frame
+            .place
+            .candidates()
+            .iter()
+            .find_map(|dir| self.scene.facts.git_programs(dir).into_iter().next())?;
         let setting = Bytes::from(setting.as_str()).display();
         let reason = format!("the repository sets `{setting}`, which makes git run a program");
-        Some(Opinion::miss("git.config", reason, Risk::High).exact().fix("say yes to this one, or remove the setting"))
+        Some(
+            Opinion::miss("git.config", reason, Risk::High)
+                .exact()
+                .fix("say yes to this one, or remove the setting"),
+        )
     }
 
     /// An operand that is a revision, a path, or both: `HEAD~3`, `main:.env`, `src/lib.rs`.
@@ -122,13 +143,17 @@ impl Judge<'_> {
             return;
         }
         match operand.arg {
-            Arg::Text(text) if operand.side == Side::AfterDashes || text.starts_with(b":") || is_wild(text) => {
+            Arg::Text(text)
+                if operand.side == Side::AfterDashes || text.starts_with(b":") || is_wild(text) =>
+            {
                 self.pathspec(frame, text, intent);
             }
-            Arg::Text(text) => match text.iter().position(|byte| *byte == b':').and_then(|at| text.get(at + 1..)) {
-                Some(path) => self.blob(frame, path),
-                None => self.revision_or_path(frame, text, intent),
-            },
+            Arg::Text(text) => {
+                match text.iter().position(|byte| *byte == b':').and_then(|at| text.get(at + 1..)) {
+                    Some(path) => self.blob(frame, path),
+                    None => self.revision_or_path(frame, text, intent),
+                }
+            }
             Arg::Glob { .. } | Arg::Home(_) => self.path(frame, operand.arg, intent),
             Arg::Unknown(_) => {}
         }
@@ -137,7 +162,11 @@ impl Judge<'_> {
     /// git takes a word for a path only where there is such a file.
     fn revision_or_path(&mut self, frame: &Frame, text: &[u8], intent: Intent) {
         let part = self.path_part(frame, text, intent);
-        let inside = || Path::new(&*String::from_utf8_lossy(text)).components().all(|part| matches!(part, Component::Normal(_)));
+        let inside = || {
+            Path::new(&*String::from_utf8_lossy(text))
+                .components()
+                .all(|part| matches!(part, Component::Normal(_)))
+        };
         let absent = || likely_path(frame, text).is_some_and(|path| self.is_missing(&path));
         if part.decision > Decision::Allow && inside() && absent() {
             return;
@@ -188,7 +217,8 @@ pub(super) fn unusual(args: &[Arg<'_>]) -> Option<Opinion> {
         let name = name.text()?;
         let program = git_subcommand(name);
         let reading = read(program, args);
-        let carries = has(CARRIERS, name).then(|| Opinion::miss("guarded.unlisted", "it runs what it is given", Risk::High).named());
+        let carries = has(CARRIERS, name)
+            .then(|| Opinion::miss("guarded.unlisted", "it runs what it is given", Risk::High).named());
         [about(program, &reading), listing_only(program, &reading), signs(program, &reading), carries]
             .into_iter()
             .flatten()
@@ -200,8 +230,9 @@ pub(super) fn unusual(args: &[Arg<'_>]) -> Option<Opinion> {
 /// `branch` with a name and nothing that makes it list creates a branch.
 fn listing_only(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
     let lists = || reading.has(|effect| effect == Effect::Pattern);
-    (program.name == "git-branch" && !reading.operands.is_empty() && !lists())
-        .then(|| Opinion::miss("option.git-branch", "with a name it creates or changes a branch", Risk::Medium).named())
+    (program.name == "git-branch" && !reading.operands.is_empty() && !lists()).then(|| {
+        Opinion::miss("option.git-branch", "with a name it creates or changes a branch", Risk::Medium).named()
+    })
 }
 
 /// `%G?` makes git run gpg.
@@ -229,13 +260,18 @@ fn blocked(name: &[u8], args: &[Arg<'_>]) -> Option<Opinion> {
 }
 
 fn forces(args: &[Arg<'_>]) -> bool {
-    let with_lease = has_option(args, "--force-with-lease", &[]) || has_option(args, "--force-if-includes", &[]);
-    has_option(args, "--force", &["-f"]) || has_option(args, "--mirror", &[]) || with_lease || has_plus_refspec(args)
+    let with_lease =
+        has_option(args, "--force-with-lease", &[]) || has_option(args, "--force-if-includes", &[]);
+    has_option(args, "--force", &["-f"])
+        || has_option(args, "--mirror", &[])
+        || with_lease
+        || has_plus_refspec(args)
 }
 
 fn talks(reading: &Reading<'_>) -> bool {
     let acts = |text: &[u8]| has(REMOTE_ACTIONS, text);
-    reading.operands.first().and_then(|operand| operand.arg.text()).is_none_or(acts) && !reading.operands.is_empty()
+    reading.operands.first().and_then(|operand| operand.arg.text()).is_none_or(acts)
+        && !reading.operands.is_empty()
 }
 
 /// Never above the workspace.

@@ -54,9 +54,9 @@ pub(super) fn identify<'a>(scene: &Scene<'_>, cwd: Option<&Path>, called: &'a [u
     let trust = match &file {
         None if slashed => Trust::Doubtful("there is no such program inside the fence"),
         None => Trust::Missing,
-        Some(file) if slashed => {
-            trusted(scene, &fold(&join(dir, called))).and(trusted(scene, file)).map_or_else(doubt, |()| Trust::System)
-        }
+        Some(file) if slashed => trusted(scene, &fold(&join(dir, called)))
+            .and(trusted(scene, file))
+            .map_or_else(doubt, |()| Trust::System),
         Some(file) => trusted(scene, file).map_or_else(doubt, |()| Trust::System),
     };
     Identity { name, file, trust }
@@ -85,8 +85,19 @@ fn trusted(scene: &Scene<'_>, file: &Path) -> Result<(), &'static str> {
 /// A program name without what distributions add to it: `python3.11`, `nc.openbsd`, `vim.basic`, `bash-5.2`, `CMD.EXE`.
 /// Only good for being stricter.
 pub(super) fn family(name: &[u8]) -> &[u8] {
-    const SUFFIXES: &[&str] =
-        &[".exe", ".basic", ".tiny", ".nox", ".gtk3", ".openbsd", ".traditional", ".distrib", ".real", ".uutils", ".static"];
+    const SUFFIXES: &[&str] = &[
+        ".exe",
+        ".basic",
+        ".tiny",
+        ".nox",
+        ".gtk3",
+        ".openbsd",
+        ".traditional",
+        ".distrib",
+        ".real",
+        ".uutils",
+        ".static",
+    ];
     let mut stem = name;
     for suffix in SUFFIXES {
         let cut = stem.len().saturating_sub(suffix.len());

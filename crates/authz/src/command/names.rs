@@ -46,7 +46,8 @@ impl Class {
     pub(super) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Catalogued(a), Self::Catalogued(b)) => a.name == b.name,
-            (Self::Wrapper(_), Self::Wrapper(_)) | (Self::Other(..), Self::Catalogued(_) | Self::Wrapper(_)) => false,
+            (Self::Wrapper(_), Self::Wrapper(_))
+            | (Self::Other(..), Self::Catalogued(_) | Self::Wrapper(_)) => false,
             (Self::Shell(a), Self::Shell(b)) => a == b,
             (Self::Other(a, _), Self::Other(b, _)) => a >= b,
             (Self::Interpreter(a), Self::Interpreter(b)) => a == b,
@@ -67,7 +68,8 @@ const DELETION: &str = "rm rmdir del erase rd unlink shred srm wipe";
 
 const SHELLS: &str = "sh bash dash ash zsh ksh ksh93 mksh lksh oksh pdksh yash posh rbash rzsh rksh hush";
 const FOREIGN_SHELLS: &str = "fish csh tcsh";
-const CLOSED_SHELLS: &str = "powershell pwsh cmd command.com nu nushell xonsh elvish murex rc es scsh oil osh ysh";
+const CLOSED_SHELLS: &str =
+    "powershell pwsh cmd command.com nu nushell xonsh elvish murex rc es scsh oil osh ysh";
 
 /// Names and the options that carry code; `*` where the first operand does. Without a script they read code from their
 /// input.
@@ -82,7 +84,10 @@ const INTERPRETERS: &[(&str, &str)] = &[
     ("Rscript R osascript groovy scala scala3 kotlin jshell amm", "-e --script"),
     ("awk gawk mawk nawk original-awk frawk goawk", "*"),
     ("deno", "eval repl"),
-    ("tclsh wish expect m4 ghci ocaml erl escript elixir iex racket guile sbcl clisp gforth swipl octave", "-e -c --eval"),
+    (
+        "tclsh wish expect m4 ghci ocaml erl escript elixir iex racket guile sbcl clisp gforth swipl octave",
+        "-e -c --eval",
+    ),
     ("vi vim nvim ex view rvim gvim vimdiff nano emacs ed joe kak", "-c -S -s -u -U --cmd --eval -f -l +"),
     ("gdb lldb sqlite3 psql mysql mariadb redis-cli mongosh bc dc gnuplot", "-e -c -x --eval-command -cmd"),
 ];
@@ -117,7 +122,9 @@ pub(super) fn class_of(name: &[u8]) -> Class {
     let by_family = if stem == name { None } else { exact(stem) };
     match by_family {
         // A version of a listed program is not on the list.
-        Some(Class::Catalogued(_)) | None => unlisted(name),
+        Some(Class::Catalogued(_) | Class::Git | Class::Find | Class::Test | Class::Wrapper(_)) | None => {
+            unlisted(name)
+        }
         Some(class) => class,
     }
 }
@@ -184,7 +191,10 @@ fn unlisted(name: &[u8]) -> Class {
     if name.starts_with(b"git-") {
         return Class::GitPart;
     }
-    if [&b"ld-linux"[..], b"ld-musl", b"ld.so", b"ld64.so", b"ld-2."].iter().any(|start| name.starts_with(start)) {
+    if [&b"ld-linux"[..], b"ld-musl", b"ld.so", b"ld64.so", b"ld-2."]
+        .iter()
+        .any(|start| name.starts_with(start))
+    {
         return Class::Wrapper(&catalogue::LOADER);
     }
     Class::Other(Risk::Medium, "")

@@ -12,8 +12,14 @@ const OPEN: &str = "start with `--net full` if the command needs the network";
 pub(super) fn network_tool(policy: &Policy) -> Opinion {
     let why = "it is a network tool";
     if policy.net == NetMode::None {
-        let fix = "start with `--net full --danger --allow-denylisted-commands` if the command needs the network";
-        return Opinion::deny("offline.network-tool", "it is a network tool, and the network is off", Risk::High).fix(fix);
+        let fix =
+            "start with `--net full --danger --allow-denylisted-commands` if the command needs the network";
+        return Opinion::deny(
+            "offline.network-tool",
+            "it is a network tool, and the network is off",
+            Risk::High,
+        )
+        .fix(fix);
     }
     if policy.danger.allow_denylisted_commands {
         return Opinion::miss("deny-list.network", why, Risk::High);
@@ -25,7 +31,8 @@ pub(super) fn network_tool(policy: &Policy) -> Opinion {
 /// A subcommand that talks to another machine: a question where there is a network, a no where there is none.
 pub(super) fn reaches_out(policy: &Policy, what: &'static str) -> Opinion {
     if policy.net == NetMode::None {
-        return Opinion::deny("offline.git", format!("{what} needs the network, which is off"), Risk::High).fix(OPEN);
+        return Opinion::deny("offline.git", format!("{what} needs the network, which is off"), Risk::High)
+            .fix(OPEN);
     }
     Opinion::miss("guarded.unlisted", format!("{what} talks to another machine"), Risk::High)
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ringfence_types::{Bytes, Decision, Risk};
+use ringfence_types::{Decision, Risk};
 
 use super::rules::CommandPattern;
 use crate::judgement::{Aspect, Part};
@@ -61,12 +61,7 @@ impl Opinion {
 
     /// Not on the list: a person decides, unless a rule covers it.
     pub(super) fn miss(rule: impl Into<Text>, reason: impl Into<Text>, risk: Risk) -> Self {
-        Self {
-            decision: Decision::Ask,
-            risk,
-            fix: Cow::Borrowed(BY_RULE),
-            ..Self::allow(rule, reason)
-        }
+        Self { decision: Decision::Ask, risk, fix: Cow::Borrowed(BY_RULE), ..Self::allow(rule, reason) }
     }
 
     pub(super) fn deny(rule: impl Into<Text>, reason: impl Into<Text>, risk: Risk) -> Self {
@@ -140,14 +135,13 @@ impl Opinion {
         form && (pattern.is_exact() || self.cover.options.iter().all(names))
     }
 
-    pub(super) fn part(self, subject: String, argv: Vec<Bytes>) -> Part {
+    pub(super) fn part(self, subject: String) -> Part {
         let fix = (self.decision != Decision::Allow).then_some(self.fix);
         Part {
             decision: self.decision,
             reason: self.reason,
             fix,
             risk: self.risk,
-            argv,
             ..Part::new(Aspect::Command, subject, self.rule)
         }
     }

@@ -12,7 +12,13 @@ use crate::facts::PathKind;
 use crate::paths::Intent;
 
 impl Judge<'_> {
-    pub(super) fn plain(&mut self, frame: &Frame, line: &Line<'_>, risk: Risk, what: &'static str) -> Opinion {
+    pub(super) fn plain(
+        &mut self,
+        frame: &Frame,
+        line: &Line<'_>,
+        risk: Risk,
+        what: &'static str,
+    ) -> Opinion {
         self.plain_paths(frame, line.args);
         let reason = if what.is_empty() { "it is not on the list" } else { what };
         let opinion = Opinion::miss("guarded.unlisted", reason, risk);
@@ -51,7 +57,8 @@ impl Judge<'_> {
             return;
         }
         let part = self.path_part(frame, word, Intent::Read);
-        let there = || likely_path(frame, word).is_some_and(|path| self.scene.facts.kind(&path) == PathKind::File);
+        let there =
+            || likely_path(frame, word).is_some_and(|path| self.scene.facts.kind(&path) == PathKind::File);
         if part.decision > Decision::Allow && there() {
             self.push(frame, part);
         }

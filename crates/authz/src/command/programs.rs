@@ -3,11 +3,11 @@
 use ringfence_types::{Bytes, Risk};
 
 use super::arg::Arg;
+use super::names::{Class, class_of};
 use super::opinion::Opinion;
 use super::options::{Effect, Hit, Operand, Operands, Program, Reading, Side, Standing, read};
 use super::plain::unknown_argument;
 use super::rules::Line;
-use super::names::{Class, class_of};
 use super::{Frame, Judge, find, git, offline, sed};
 use crate::paths::Intent;
 use crate::shell::Input;
@@ -16,17 +16,29 @@ use crate::shell::Input;
 const LIST_SNIPPET: &[u8] = b"import os; print('\\n'.join(sorted(os.listdir('.'))))";
 
 impl Judge<'_> {
-    pub(super) fn catalogued(&mut self, frame: &Frame, line: &Line<'_>, program: &'static Program) -> Opinion {
+    pub(super) fn catalogued(
+        &mut self,
+        frame: &Frame,
+        line: &Line<'_>,
+        program: &'static Program,
+    ) -> Opinion {
         let reading = read(program, line.args);
         self.judge_reading(frame, program, &reading)
     }
 
     /// The opinion about arguments that were read; the paths among them become parts.
-    pub(super) fn judge_reading(&mut self, frame: &Frame, program: &Program, reading: &Reading<'_>) -> Opinion {
+    pub(super) fn judge_reading(
+        &mut self,
+        frame: &Frame,
+        program: &Program,
+        reading: &Reading<'_>,
+    ) -> Opinion {
         self.option_paths(frame, reading);
         self.operand_paths(frame, program, reading);
         let standing = match program.standing {
-            Standing::Listed => Opinion::allow(format!("guarded.{}", program.name), "on the list, and nothing in it acts"),
+            Standing::Listed => {
+                Opinion::allow(format!("guarded.{}", program.name), "on the list, and nothing in it acts")
+            }
             Standing::Unlisted => Opinion::miss("guarded.unlisted", "it is not on the list", program.risk),
         };
         standing.and_if(self.about_options(program, reading)).and_if(self.remote_words(program, reading))
@@ -38,7 +50,7 @@ impl Judge<'_> {
             match hit.effect {
                 Effect::Read | Effect::PatternFile => self.input_path(frame, value),
                 Effect::ReadLines => self.path(frame, after_colon(value), Intent::Read),
-                Effect::List | Effect::Enter => self.path(frame, value, Intent::List),
+                Effect::Enter => self.path(frame, value, Intent::List),
                 Effect::Write => self.path(frame, value, Intent::Write),
                 _ => {}
             }
@@ -47,14 +59,17 @@ impl Judge<'_> {
 
     fn operand_paths(&mut self, frame: &Frame, program: &Program, reading: &Reading<'_>) {
         let written = reading.has(|effect| effect == Effect::WriteOperands);
-        let patterned = reading.has(|effect| matches!(effect, Effect::Pattern | Effect::PatternFile | Effect::Sed));
+        let patterned =
+            reading.has(|effect| matches!(effect, Effect::Pattern | Effect::PatternFile | Effect::Sed));
         let last = reading.operands.len().saturating_sub(1);
         for (index, operand) in reading.operands.iter().enumerate() {
             let first = index == 0 && !patterned;
             match program.operands {
                 // The shell lists a directory to expand it, whatever becomes of the names.
                 Operands::Text => self.listed_by_shell(frame, operand.arg),
-                Operands::PatternThenRead | Operands::PatternThenRevisions | Operands::SedThenRead if first => {
+                Operands::PatternThenRead | Operands::PatternThenRevisions | Operands::SedThenRead
+                    if first =>
+                {
                     self.listed_by_shell(frame, operand.arg);
                 }
                 _ if written => self.path(frame, operand.arg, Intent::Write),
@@ -67,8 +82,12 @@ impl Judge<'_> {
                 Operands::ReadOne => self.path(frame, operand.arg, Intent::Write),
                 Operands::ReadThenWrite if index == last => self.path(frame, operand.arg, Intent::Write),
                 Operands::ReadThenWrite => self.input_path(frame, operand.arg),
-                Operands::Revisions | Operands::PatternThenRevisions => self.revision(frame, *operand, Intent::Read),
-                Operands::Pathspecs => self.revision(frame, Operand { side: Side::AfterDashes, ..*operand }, Intent::List),
+                Operands::Revisions | Operands::PatternThenRevisions => {
+                    self.revision(frame, *operand, Intent::Read)
+                }
+                Operands::Pathspecs => {
+                    self.revision(frame, Operand { side: Side::AfterDashes, ..*operand }, Intent::List)
+                }
                 Operands::Pairs => self.pair(frame, operand.arg),
             }
         }
@@ -92,7 +111,8 @@ impl Judge<'_> {
 
     pub(super) fn about_options(&self, program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
         let deletes = reading.has(|effect| effect == Effect::Delete);
-        let denied = deletes.then(|| self.deny_listed("deletion", "an option of it deletes files", Risk::High));
+        let denied =
+            deletes.then(|| self.deny_listed("deletion", "an option of it deletes files", Risk::High));
         denied.into_iter().chain(about(program, reading)).reduce(Opinion::and)
     }
 
@@ -103,10 +123,15 @@ impl Judge<'_> {
             program.operands,
             Operands::PatternThenRead | Operands::PatternThenRevisions | Operands::SedThenRead
         );
-        let given = reading.has(|effect| matches!(effect, Effect::Pattern | Effect::PatternFile | Effect::Sed));
+        let given =
+            reading.has(|effect| matches!(effect, Effect::Pattern | Effect::PatternFile | Effect::Sed));
         let skipped = if text { usize::MAX } else { usize::from(pattern && !given) };
         let operands = reading.operands.iter().skip(skipped).map(|operand| operand.arg);
-        let values = reading.hits.iter().filter(|hit| !matches!(hit.effect, Effect::Pattern | Effect::Format)).filter_map(|hit| hit.value);
+        let values = reading
+            .hits
+            .iter()
+            .filter(|hit| !matches!(hit.effect, Effect::Pattern | Effect::Format))
+            .filter_map(|hit| hit.value);
         let words: Vec<Arg<'_>> = operands.chain(values).chain(reading.unknown.map(Arg::Text)).collect();
         offline::url(self.scene.policy, &words)
     }
@@ -157,7 +182,12 @@ pub(super) fn unusual(line: &Line<'_>) -> Option<Opinion> {
         Class::Interpreter(options) => with_code(code(), &carried(Input::Inherited, line.args, options)),
         Class::Shell(_) => Some(code().named()),
         Class::Runner => Some(code().named()),
-        Class::Find => line.args.iter().filter_map(|arg| arg.text()).find(|text| find::acts(text)).map(|text| code().for_option(text)),
+        Class::Find => line
+            .args
+            .iter()
+            .filter_map(|arg| arg.text())
+            .find(|text| find::acts(text))
+            .map(|text| code().for_option(text)),
         Class::Wrapper(_)
         | Class::GitPart
         | Class::Network
@@ -238,7 +268,8 @@ fn carries(option: &[u8], text: &[u8]) -> bool {
 }
 
 fn is_list_snippet(line: &Line<'_>) -> bool {
-    line.called == b"python" && matches!(line.args, [flag, code] if flag.is("-c") && code.text() == Some(LIST_SNIPPET))
+    line.called == b"python"
+        && matches!(line.args, [flag, code] if flag.is("-c") && code.text() == Some(LIST_SNIPPET))
 }
 
 fn unclear_operands(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {

@@ -12,7 +12,7 @@ mod restriction;
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Layer, Risk};
+use ringfence_types::{Bytes, Decision, Risk};
 
 use super::arg::Arg;
 use super::identity::Identity;
@@ -148,7 +148,8 @@ impl CommandRules {
             }
         }
         let names = line.names();
-        let closed = self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
+        let closed =
+            self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
         for closed in closed {
             if !closed.listed.iter().any(|rule| matching::speaks(rule, line, workspace)) {
                 found.add(Ruling::closed(format!("restriction.{}", closed.program), &closed.source));
@@ -201,7 +202,7 @@ impl<'r> Found<'r> {
             Decision::Deny => self.deny = self.deny.take().or(Some(ruling)),
             Decision::Ask => self.ask = self.ask.take().or(Some(ruling)),
             // Below the operator a rule can only narrow (C-10).
-            Decision::Allow if ruling.source.layer > Layer::Operator => {}
+            Decision::Allow if !ruling.source.has_authority() => {}
             Decision::Allow => self.allow.push(ruling),
         }
     }
@@ -253,15 +254,22 @@ impl<'r> Ruling<'r> {
     fn manifest(manifest: &'r Manifest, line: &Line<'_>) -> Self {
         let Standing { decision, reason, pattern } = manifest.judge(line.args);
         let name = format!("manifest.{}", manifest.cli).into();
-        Self { decision, name, reason, source: &manifest.source, pattern: pattern.map(std::borrow::Cow::Owned) }
+        Self {
+            decision,
+            name,
+            reason,
+            source: &manifest.source,
+            pattern: pattern.map(std::borrow::Cow::Owned),
+        }
     }
 
     pub(super) fn part(self, part: Part) -> Part {
-        let part = Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
+        let part =
+            Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
         match self.decision {
             Decision::Allow => part,
-            Decision::Ask => part.ask(Risk::Medium, "say yes to this one, or change the rule"),
-            Decision::Deny => part.deny(Risk::High, "change the rule, or leave the command out"),
+            Decision::Ask => part.ask(Risk::Medium, format!("say yes to this one, or {}", self.source.fix())),
+            Decision::Deny => part.deny(Risk::High, self.source.fix()),
         }
     }
 }

@@ -10,14 +10,11 @@ use crate::judgement::{Aspect, Part};
 use crate::paths::Intent;
 use crate::shell::{self, Direction, Redirection, Simple, Target};
 
-/// Writing to these changes nothing.
-const SINKS: &[&[u8]] = &[b"/dev/null", b"/dev/stdout", b"/dev/stderr"];
-
 impl Judge<'_> {
     /// Text that was asked for as such: a shell would run it.
     pub(super) fn script_of_shell(&mut self, frame: &Frame, text: &[u8]) {
         if let Some(opinion) = self.no_shell() {
-            self.push(frame, opinion.part(shorten(text), Vec::new()));
+            self.push(frame, opinion.part(shorten(text)));
         }
         self.script(frame, text);
     }
@@ -38,7 +35,11 @@ impl Judge<'_> {
             let inside = Frame {
                 depth: frame.depth.saturating_add(simple.depth),
                 place: walk.place.clone(),
-                input: if simple.depth == 0 && simple.input == shell::Input::Inherited { frame.input } else { simple.input },
+                input: if simple.depth == 0 && simple.input == shell::Input::Inherited {
+                    frame.input
+                } else {
+                    simple.input
+                },
                 ..frame.clone()
             };
             self.simple(&inside, simple);
@@ -50,7 +51,7 @@ impl Judge<'_> {
         {
             let reason = format!("the text cannot be read: {} (byte {})", gap.why, gap.at);
             let opinion = Opinion::miss("guarded.unreadable-text", reason, Risk::High).never();
-            self.push(frame, opinion.part(shorten(text), Vec::new()));
+            self.push(frame, opinion.part(shorten(text)));
         }
         walk.place
     }
@@ -75,9 +76,8 @@ impl Judge<'_> {
             (_, Arg::Unknown(why)) => {
                 let reason = format!("which file it opens is known only when it runs ({why})");
                 let opinion = Opinion::miss("guarded.redirection", reason, Risk::Medium).never();
-                self.push(frame, opinion.part("a redirection".to_owned(), Vec::new()));
+                self.push(frame, opinion.part("a redirection".to_owned()));
             }
-            (Direction::Write, Arg::Text(file)) if SINKS.contains(&file) => {}
             (Direction::Read, file) => self.path(frame, file, Intent::Read),
             (Direction::Write | Direction::ReadWrite, file) => self.written(frame, file),
         }
@@ -87,7 +87,12 @@ impl Judge<'_> {
     fn written(&mut self, frame: &Frame, file: Arg<'_>) {
         let at = self.parts.len();
         self.path(frame, file, Intent::Write);
-        for part in self.parts.iter_mut().skip(at).filter(|part| part.decision == Decision::Allow) {
+        for part in self
+            .parts
+            .iter_mut()
+            .skip(at)
+            .filter(|part| part.decision == Decision::Allow && part.rule != "path.device")
+        {
             let asked = Part::new(Aspect::Write, std::mem::take(&mut part.subject), "guarded.redirection")
                 .because("a redirection writes it")
                 .ask(Risk::Medium, "say yes to this one, or write it with a file tool");
@@ -107,6 +112,8 @@ struct Walk<'t> {
     moves: Moves,
     /// Something before it in the list can keep a `cd` from happening.
     conditional: bool,
+    /// The command before it is in the same pipe.
+    piped: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,13 +129,21 @@ enum Moves {
 enum Link {
     And,
     Then,
+    Pipe,
     Lost,
 }
 
 impl<'t> Walk<'t> {
     fn new(place: &Place, text: &'t [u8]) -> Self {
         let rest = (!has_background(text)).then_some(text);
-        Self { place: place.clone(), rest, origin: place.clone(), moves: Moves::None, conditional: false }
+        Self {
+            place: place.clone(),
+            rest,
+            origin: place.clone(),
+            moves: Moves::None,
+            conditional: false,
+            piped: false,
+        }
     }
 
     fn pass(&mut self, simple: &Simple, moved: Option<Place>, facts: &dyn crate::facts::Facts) {
@@ -138,7 +153,13 @@ impl<'t> Walk<'t> {
             }
             return;
         };
+        let piped = std::mem::replace(&mut self.piped, link == Link::Pipe) || link == Link::Pipe;
         match moved {
+            // In a pipe it happens to another shell, or not.
+            Some(there) if piped => {
+                self.place = there.or(self.place.clone());
+                self.moves = Moves::Uncertain;
+            }
             Some(there) => {
                 let certain = self.moves == Moves::None && there.is_certain(facts);
                 self.moves = if certain { Moves::Certain } else { Moves::Uncertain };
@@ -146,7 +167,7 @@ impl<'t> Walk<'t> {
             }
             None => self.conditional |= link == Link::And,
         }
-        if link != Link::And {
+        if !matches!(link, Link::And | Link::Pipe) {
             self.end_list(link);
         }
     }
@@ -171,7 +192,8 @@ impl<'t> Walk<'t> {
         let (link, next) = match after {
             [] => (Link::Then, after),
             [b'&', b'&', next @ ..] => (Link::And, next),
-            [b';', b';', ..] => (Link::Lost, after),
+            [b';', b';', ..] | [b'|', b'|' | b'&', ..] => (Link::Lost, after),
+            [b'|', next @ ..] => (Link::Pipe, next),
             [b';' | b'\n', next @ ..] => (Link::Then, next),
             _ => (Link::Lost, after),
         };

@@ -86,7 +86,9 @@ impl Cursor<'_> {
 
     fn command(&mut self) -> Option<()> {
         match self.next()? {
-            b'p' | b'P' | b'd' | b'D' | b'n' | b'N' | b'g' | b'G' | b'h' | b'H' | b'x' | b'=' | b'l' => self.end(),
+            b'p' | b'P' | b'd' | b'D' | b'n' | b'N' | b'g' | b'G' | b'h' | b'H' | b'x' | b'=' | b'l' => {
+                self.end()
+            }
             b'q' | b'Q' => {
                 self.skip(b" 0123456789");
                 self.end()
@@ -128,7 +130,9 @@ mod tests {
 
     #[test]
     fn b_c26_programs_that_only_print_are_known() {
-        for program in ["p", "1,20p", "$d", "/a/,/b/p", "s/a/b/g", "s|a|b|;p", "/x/!d", "10q", "y/ab/cd/", "{p;d}", "n;d"] {
+        for program in [
+            "p", "1,20p", "$d", "/a/,/b/p", "s/a/b/g", "s|a|b|;p", "/x/!d", "10q", "y/ab/cd/", "{p;d}", "n;d",
+        ] {
             assert!(only_prints(program.as_bytes()), "{program}");
         }
     }

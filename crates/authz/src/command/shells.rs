@@ -12,11 +12,33 @@ use crate::shell::Input;
 /// Single-letter options that change neither what the text means nor what else is read. Login and interactive shells
 /// read start-up files of the home inside the fence, which nothing listed can write.
 const LETTERS: &[u8] = b"abefhilmnpruvxBCEHPT";
-const LONG: &[&str] =
-    &["--norc", "--noprofile", "--login", "--posix", "--restricted", "--verbose", "--noediting", "--no-rcs", "--errexit"];
+const LONG: &[&str] = &[
+    "--norc",
+    "--noprofile",
+    "--login",
+    "--posix",
+    "--restricted",
+    "--verbose",
+    "--noediting",
+    "--no-rcs",
+    "--errexit",
+];
 const NAMED: &[&str] = &[
-    "errexit", "nounset", "pipefail", "xtrace", "verbose", "noglob", "noexec", "noclobber", "errtrace", "functrace", "posix",
-    "allexport", "monitor", "notify", "physical",
+    "errexit",
+    "nounset",
+    "pipefail",
+    "xtrace",
+    "verbose",
+    "noglob",
+    "noexec",
+    "noclobber",
+    "errtrace",
+    "functrace",
+    "posix",
+    "allexport",
+    "monitor",
+    "notify",
+    "physical",
 ];
 
 impl Judge<'_> {
@@ -31,11 +53,17 @@ impl Judge<'_> {
         });
         let opinion = match (call.source, dialect) {
             (Source::Text(Arg::Text(text)), Dialect::Posix) => self.shell_text(frame, text),
-            (Source::Text(Arg::Text(text)), Dialect::Foreign) if is_plain(text) => self.shell_words(frame, text),
-            (Source::File(file), Dialect::Posix | Dialect::Foreign) => self.shell_file(frame, file),
+            (Source::Text(Arg::Text(text)), Dialect::Foreign) if is_plain(text) => {
+                self.shell_words(frame, text)
+            }
+            (Source::File(file), Dialect::Posix | Dialect::Foreign) if !matches!(file, Arg::Unknown(_)) => {
+                self.shell_file(frame, file)
+            }
             (Source::Nothing, _) => Opinion::miss("guarded.unlisted", "it is not on the list", Risk::Medium),
             (Source::Input, _) => self.closed_shell(frame, "it runs whatever its input says"),
-            (Source::Text(_) | Source::File(_), _) => self.closed_shell(frame, "what it would run cannot be judged"),
+            (Source::Text(_) | Source::File(_), _) => {
+                self.closed_shell(frame, "what it would run cannot be judged")
+            }
         };
         opinion.and_if(unclear)
     }
@@ -55,11 +83,7 @@ impl Judge<'_> {
 
     fn shell_file(&mut self, frame: &Frame, file: Arg<'_>) -> Opinion {
         self.path(frame, file, Intent::Read);
-        let opinion = Opinion::miss("guarded.shell-file", "what the script does is not known", Risk::High).named();
-        match file {
-            Arg::Unknown(why) => opinion.and(super::plain::unknown_argument(why)),
-            Arg::Text(_) | Arg::Glob { .. } | Arg::Home(_) => opinion,
-        }
+        Opinion::miss("guarded.shell-file", "what the script does is not known", Risk::High).named()
     }
 
     fn closed_shell(&self, frame: &Frame, why: &'static str) -> Opinion {
@@ -148,7 +172,8 @@ impl<'a> ShellOptions<'a> {
                 b'o' | b'O' => {
                     let name = rest.get(taken).and_then(|name| name.text());
                     taken += 1;
-                    let known = *letter == b'o' && name.is_some_and(|name| NAMED.iter().any(|k| k.as_bytes() == name));
+                    let known = *letter == b'o'
+                        && name.is_some_and(|name| NAMED.iter().any(|k| k.as_bytes() == name));
                     if !known {
                         self.unclear.get_or_insert(text);
                     }

@@ -5,7 +5,8 @@ use ringfence_types::{Bytes, Risk};
 
 use super::arg::Arg;
 use super::opinion::Opinion;
-use super::options::{Effect, Program, Reading, read};
+use super::options::{Effect, Hit, Operands, Program, Reading, read};
+use super::place::Place;
 use super::plain::unknown_argument;
 use super::rules::Line;
 use super::{Frame, Judge, Surroundings, Voice};
@@ -53,8 +54,9 @@ pub(super) enum Inner {
 }
 
 const ARCHITECTURES: &[&str] = &[
-    "linux32", "linux64", "i386", "i486", "i586", "i686", "athlon", "x86_64", "uname26", "ppc", "ppc32", "ppc64",
-    "ppc64le", "s390", "s390x", "arm", "armv6l", "armv7l", "armv8l", "arm64", "aarch64", "riscv64", "sparc", "mips64",
+    "linux32", "linux64", "i386", "i486", "i586", "i686", "athlon", "x86_64", "uname26", "ppc", "ppc32",
+    "ppc64", "ppc64le", "s390", "s390x", "arm", "armv6l", "armv7l", "armv8l", "arm64", "aarch64", "riscv64",
+    "sparc", "mips64",
 ];
 
 impl Judge<'_> {
@@ -62,7 +64,13 @@ impl Judge<'_> {
         self.wrapped(frame, line.args, wrapper, line.identity.name)
     }
 
-    fn wrapped(&mut self, frame: &Frame, args: &[Arg<'_>], wrapper: &'static Wrapper, name: &[u8]) -> Opinion {
+    fn wrapped(
+        &mut self,
+        frame: &Frame,
+        args: &[Arg<'_>],
+        wrapper: &'static Wrapper,
+        name: &[u8],
+    ) -> Opinion {
         let reading = read(&wrapper.program, args);
         let rest = args.get(reading.rest..).unwrap_or_default();
         self.option_paths(frame, &reading);
@@ -70,20 +78,24 @@ impl Judge<'_> {
             Manner::Transparent => {
                 Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
             }
-            Manner::Asks(risk, why) => Opinion::miss(format!("wrapper.{}", Bytes::from(name).display()), why, risk),
+            Manner::Asks(risk, why) => {
+                Opinion::miss(format!("wrapper.{}", Bytes::from(name).display()), why, risk)
+            }
         };
         let own = own.and_if(self.about_wrapper(wrapper, &reading, name));
         let run = match wrapper.inner {
-            Inner::Environment => self.environment(frame, &reading, rest, wrapper),
+            Inner::Environment => self.environment(frame, args, &reading, wrapper),
             Inner::Rest => self.run(frame, rest),
             Inner::After(count) => self.run(frame, rest.get(count..).unwrap_or_default()),
             Inner::Architecture => self.architecture(frame, rest, wrapper),
             Inner::Appended => self.appended(frame, &reading, rest),
             Inner::Applet => self.run_applet(frame, &reading, rest),
-            Inner::Locked => self.locked(frame, &reading, rest),
-            Inner::Body => self.body(frame, &reading, rest),
-            Inner::BodyOrRest if reading.has(|effect| effect == Effect::Body) => self.body(frame, &reading, rest),
-            Inner::BodyOrRest => self.run(frame, rest),
+            Inner::Locked => self.locked(frame, wrapper, &reading, rest),
+            Inner::Body => self.body(frame, wrapper, &reading),
+            Inner::BodyOrRest if reading.has(|effect| effect == Effect::Body) => {
+                self.body(frame, wrapper, &reading)
+            }
+            Inner::BodyOrRest => self.body_after(frame, rest),
             Inner::Joined => self.joined(frame, rest),
         };
         own.and_if(run)
@@ -101,7 +113,11 @@ impl Judge<'_> {
 
     fn run(&mut self, frame: &Frame, rest: &[Arg<'_>]) -> Option<Opinion> {
         if rest.is_empty() {
-            return Some(Opinion::miss("guarded.unlisted", "it runs nothing that could be judged", Risk::Medium));
+            return Some(Opinion::miss(
+                "guarded.unlisted",
+                "it runs nothing that could be judged",
+                Risk::Medium,
+            ));
         }
         self.command(&frame.inside(), rest, None);
         None
@@ -111,32 +127,29 @@ impl Judge<'_> {
     fn environment(
         &mut self,
         frame: &Frame,
+        args: &[Arg<'_>],
         reading: &Reading<'_>,
-        rest: &[Arg<'_>],
         wrapper: &'static Wrapper,
     ) -> Option<Opinion> {
-        let mut inside = frame.clone();
-        for hit in &reading.hits {
-            if let (Effect::Enter, Some(Arg::Text(dir))) = (hit.effect, hit.value) {
-                inside.place = inside.place.entered(dir, self.scene.facts);
-            } else if hit.effect == Effect::Enter {
-                inside.place = super::place::Place::unknown();
-            }
+        let split = reading.hits.iter().position(|hit| hit.effect == Effect::Body);
+        // What follows `-S` is read again, behind its words.
+        let hits = reading.hits.get(..split.unwrap_or(reading.hits.len())).unwrap_or_default();
+        let inside = self.surrounded(frame, hits);
+        let unset = unsets(hits);
+        if let Some(hit) = split.and_then(|at| reading.hits.get(at)) {
+            let after = args.get(hit.next..).unwrap_or_default();
+            return unset
+                .into_iter()
+                .chain(self.split(&inside, hit.value, after, wrapper))
+                .reduce(Opinion::and);
         }
-        let rest = match rest.split_first() {
+        let rest = args.get(reading.rest..).unwrap_or_default();
+        let (inside, rest) = match rest.split_first() {
             Some((dash, rest)) if dash.is("-") => {
-                inside.surroundings = Surroundings::Cleared;
-                rest
+                (Frame { surroundings: Surroundings::Cleared, ..inside }, rest)
             }
-            _ => rest,
+            _ => (inside, rest),
         };
-        if reading.has(|effect| effect == Effect::Clear) {
-            inside.surroundings = Surroundings::Cleared;
-        }
-        let unset = unsets(reading);
-        if let Some(text) = reading.value(b'S', "split-string") {
-            return unset.into_iter().chain(self.split(&inside, text, rest, wrapper)).reduce(Opinion::and);
-        }
         let settings = rest.iter().take_while(|arg| arg.known_start().contains(&b'=')).count();
         for arg in rest.get(..settings).unwrap_or_default() {
             self.setting(frame, *arg);
@@ -145,19 +158,40 @@ impl Judge<'_> {
         unset.into_iter().chain(run).reduce(Opinion::and)
     }
 
+    /// `env -C dir`, `env -i`.
+    fn surrounded(&self, frame: &Frame, hits: &[Hit<'_>]) -> Frame {
+        let mut inside = frame.clone();
+        for hit in hits {
+            match (hit.effect, hit.value) {
+                (Effect::Enter, Some(Arg::Text(dir))) => {
+                    inside.place = inside.place.entered(dir, self.scene.facts)
+                }
+                (Effect::Enter, _) => inside.place = Place::unknown(),
+                (Effect::Clear, _) => inside.surroundings = Surroundings::Cleared,
+                _ => {}
+            }
+        }
+        inside
+    }
+
     /// `env -S 'ls -l'`, where the text needs no more than cutting at blanks (GHSA-796m-2973-wc5q).
     fn split(
         &mut self,
         frame: &Frame,
-        text: Arg<'_>,
+        text: Option<Arg<'_>>,
         rest: &[Arg<'_>],
         wrapper: &'static Wrapper,
     ) -> Option<Opinion> {
-        let unclear = || Opinion::miss("option.env", "option `-S` makes words of a text in its own way", Risk::High).never();
-        let Some(text) = text.text().filter(|text| text.iter().all(|byte| is_plain(*byte))) else {
+        let unclear = || {
+            Opinion::miss("option.env", "option `-S` makes words of a text in its own way", Risk::High)
+                .never()
+        };
+        let plain = |text: &&[u8]| text.iter().all(|byte| is_plain(*byte));
+        let Some(text) = text.and_then(Arg::text).filter(plain) else {
             return Some(unclear());
         };
-        let words = text.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()).map(Arg::Text);
+        let words =
+            text.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()).map(Arg::Text);
         let args: Vec<Arg<'_>> = words.chain(rest.iter().copied()).collect();
         let mut inside = frame.clone();
         inside.wraps = inside.wraps.saturating_add(1);
@@ -167,13 +201,19 @@ impl Judge<'_> {
         Some(self.wrapped(&inside, &args, wrapper, b"env"))
     }
 
-    fn architecture(&mut self, frame: &Frame, rest: &[Arg<'_>], wrapper: &'static Wrapper) -> Option<Opinion> {
+    fn architecture(
+        &mut self,
+        frame: &Frame,
+        rest: &[Arg<'_>],
+        wrapper: &'static Wrapper,
+    ) -> Option<Opinion> {
         let Some((first, after)) = rest.split_first() else { return self.run(frame, rest) };
         if !ARCHITECTURES.iter().any(|known| first.is(known)) {
             return self.run(frame, rest);
         }
         let reading = read(&wrapper.program, after);
-        self.run(frame, after.get(reading.rest..).unwrap_or_default()).or(self.about_wrapper(wrapper, &reading, b"setarch"))
+        self.run(frame, after.get(reading.rest..).unwrap_or_default())
+            .or(self.about_wrapper(wrapper, &reading, b"setarch"))
     }
 
     /// `xargs`: its input becomes arguments, so they are not known.
@@ -183,13 +223,10 @@ impl Judge<'_> {
             return Some(unknown_argument(WHY));
         }
         let replaced = reading.hits.iter().rev().find(|hit| hit.effect == Effect::Body);
-        let args: Vec<Arg<'_>> = match replaced {
-            None => rest.iter().copied().chain([Arg::Unknown(WHY)]).collect(),
-            Some(hit) => {
-                let mark = hit.value.and_then(Arg::text).unwrap_or(b"{}");
-                rest.iter().map(|arg| without(*arg, mark, WHY)).collect()
-            }
-        };
+        let mark = replaced.map(|hit| hit.value.and_then(Arg::text).unwrap_or(b"{}"));
+        let known = rest.iter().map(|arg| mark.map_or(*arg, |mark| without(*arg, mark, WHY)));
+        // Also with a mark: a later `-n` or `-L` makes it append again.
+        let args: Vec<Arg<'_>> = known.chain([Arg::Unknown(WHY)]).collect();
         self.run(frame, &args)
     }
 
@@ -199,29 +236,55 @@ impl Judge<'_> {
         match args.first() {
             Some(Arg::Text(name)) if !name.contains(&b'/') => self.applet(&frame.inside(), &args),
             Some(_) => return Some(unknown_argument("the name of an applet")),
-            None => return Some(Opinion::miss("guarded.unlisted", "it runs nothing that could be judged", Risk::Low)),
+            None => {
+                return Some(Opinion::miss(
+                    "guarded.unlisted",
+                    "it runs nothing that could be judged",
+                    Risk::Low,
+                ));
+            }
         }
         None
     }
 
-    fn locked(&mut self, frame: &Frame, reading: &Reading<'_>, rest: &[Arg<'_>]) -> Option<Opinion> {
+    fn locked(
+        &mut self,
+        frame: &Frame,
+        wrapper: &Wrapper,
+        reading: &Reading<'_>,
+        rest: &[Arg<'_>],
+    ) -> Option<Opinion> {
         let (file, after) = rest.split_first()?;
         self.path(frame, *file, Intent::Write);
         match after.split_first() {
-            _ if reading.has(|effect| effect == Effect::Body) => self.body(frame, reading, &[]),
-            Some((option, [text, ..])) if option.is("-c") || option.is("--command") => self.text_body(frame, *text),
+            _ if reading.has(|effect| effect == Effect::Body) => self.body(frame, wrapper, reading),
+            Some((option, [text, ..])) if option.is("-c") || option.is("--command") => {
+                self.text_body(frame, *text)
+            }
             Some(_) => self.run(frame, after),
             None => None,
         }
     }
 
     /// `su -c TEXT`, `script -c TEXT FILE`.
-    fn body(&mut self, frame: &Frame, reading: &Reading<'_>, rest: &[Arg<'_>]) -> Option<Opinion> {
-        for arg in rest {
-            self.path(frame, *arg, Intent::Write);
+    fn body(&mut self, frame: &Frame, wrapper: &Wrapper, reading: &Reading<'_>) -> Option<Opinion> {
+        for operand in reading.operands.iter().filter(|_| wrapper.program.operands == Operands::Write) {
+            self.path(frame, operand.arg, Intent::Write);
         }
         let bodies = reading.hits.iter().filter(|hit| hit.effect == Effect::Body).filter_map(|hit| hit.value);
-        bodies.fold(None, |opinion, text| opinion.into_iter().chain(self.text_body(frame, text)).reduce(Opinion::and))
+        bodies.fold(None, |opinion, text| {
+            opinion.into_iter().chain(self.text_body(frame, text)).reduce(Opinion::and)
+        })
+    }
+
+    /// `runuser USER -c TEXT`, `runuser -u USER COMMAND`.
+    fn body_after(&mut self, frame: &Frame, rest: &[Arg<'_>]) -> Option<Opinion> {
+        match rest {
+            [_, option, text, ..] if option.is("-c") || option.is("--command") => {
+                self.text_body(frame, *text)
+            }
+            _ => self.run(frame, rest),
+        }
     }
 
     fn text_body(&mut self, frame: &Frame, text: Arg<'_>) -> Option<Opinion> {
@@ -235,8 +298,11 @@ impl Judge<'_> {
     }
 
     fn joined(&mut self, frame: &Frame, rest: &[Arg<'_>]) -> Option<Opinion> {
-        let words: Option<Vec<&[u8]>> =
-            rest.iter().take_while(|arg| !arg.known_start().starts_with(b":::")).map(|arg| arg.text()).collect();
+        let words: Option<Vec<&[u8]>> = rest
+            .iter()
+            .take_while(|arg| !arg.known_start().starts_with(b":::"))
+            .map(|arg| arg.text())
+            .collect();
         match words {
             Some(words) => self.text_body(frame, Arg::Text(&words.join(&b' '))),
             None => Some(unknown_argument("the text that a shell runs")),
@@ -252,11 +318,16 @@ impl Judge<'_> {
 }
 
 /// `env -u NAME` of something that steers other programs.
-fn unsets(reading: &Reading<'_>) -> Option<Opinion> {
+fn unsets(hits: &[Hit<'_>]) -> Option<Opinion> {
     let steering = |name: &[u8]| family_of(&Bytes::from(name)).is_some();
-    let unset = reading.hits.iter().filter(|hit| hit.effect == Effect::Unset);
+    let unset = hits.iter().filter(|hit| hit.effect == Effect::Unset);
     unset.filter_map(|hit| hit.value).find(|value| value.text().is_none_or(steering)).map(|_| {
-        Opinion::miss("option.env", "option `-u` takes away a variable that steers other programs", Risk::Medium).exact()
+        Opinion::miss(
+            "option.env",
+            "option `-u` takes away a variable that steers other programs",
+            Risk::Medium,
+        )
+        .exact()
     })
 }
 
@@ -270,5 +341,6 @@ fn without<'a>(arg: Arg<'a>, mark: &[u8], why: &'static str) -> Arg<'a> {
 }
 
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b' ' | b'\t' | b'_' | b'-' | b'.' | b'/' | b'=' | b':' | b',' | b'+')
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b' ' | b'\t' | b'_' | b'-' | b'.' | b'/' | b'=' | b':' | b',' | b'+')
 }

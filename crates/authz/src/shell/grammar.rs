@@ -37,6 +37,7 @@ impl Reader<'_, '_> {
             if self.closes() {
                 return Ok(());
             }
+            self.tally.structures = self.tally.structures.saturating_add(1);
         }
     }
 
@@ -144,6 +145,7 @@ impl Reader<'_, '_> {
                 self.nested(|reader| reader.compound(keyword, input, start))?;
             }
         }
+        self.tally.structures = self.tally.structures.saturating_add(1);
         self.redirect_compound(first)
     }
 
@@ -347,6 +349,7 @@ impl Reader<'_, '_> {
     /// The commands of `$(…)`, `<(…)`: from after the parenthesis to after its end.
     pub(super) fn substituted_list(&mut self) -> Read<()> {
         let (pending, around) = (std::mem::take(&mut self.pending), self.surroundings);
+        let before = std::mem::take(&mut self.tally);
         self.surroundings.substitution = true;
         self.surroundings.announced |= !pending.is_empty();
         self.linebreaks()?;
@@ -355,7 +358,11 @@ impl Reader<'_, '_> {
         }
         self.nothing_announced()?;
         self.close_parenthesis()?;
-        (self.pending, self.surroundings) = (pending, around);
+        if self.tally.documents > 0 && self.tally.structures > 0 {
+            // Bash 5.2 reads it, prints it and reads that again, and loses a `;` behind the document.
+            self.gap("a here-document beside other commands in a substitution");
+        }
+        (self.pending, self.surroundings, self.tally) = (pending, around, before);
         Ok(())
     }
 
@@ -440,7 +447,7 @@ impl Reader<'_, '_> {
     pub(super) fn fill(&mut self, index: usize, mut simple: Simple, start: usize) {
         simple.text = self.quote(start);
         simple.depth = self.depth;
-        if let Some(why) = super::pitfall::pitfall(&simple, self.output.ascii) {
+        if let Some(why) = super::pitfall::pitfall(&simple, self.output.characters) {
             self.gap(why);
         }
         if let Some(place) = self.output.script.commands.get_mut(index) {

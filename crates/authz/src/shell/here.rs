@@ -39,6 +39,7 @@ impl<'t> Reader<'t, '_> {
             self.gap("a number between redirections");
         }
         let body = if draft.quoted { Body::Literal } else { Body::Expanded };
+        self.tally.documents = self.tally.documents.saturating_add(1);
         self.pending.push(Delimiter { line: draft.bytes, indent, body });
         Ok(())
     }

@@ -147,6 +147,10 @@ impl Reader<'_, '_> {
         if draft.bytes.first() == Some(&b'-') {
             self.gap("`>&-` with a word behind it");
         }
+        let simple = |byte: &u8| byte.is_ascii_alphanumeric() || b"_./-".contains(byte);
+        if !draft.as_plain().is_some_and(|word| word.iter().all(simple)) {
+            self.gap("an odd word behind `>&`, which bash expands twice");
+        }
         Ok(Target::File(self.settle(draft)))
     }
 
@@ -162,10 +166,14 @@ impl Reader<'_, '_> {
         Ok(draft)
     }
 
-    /// `{name}` before a redirection: bash and zsh choose a descriptor, dash has a word.
-    pub(super) fn names_descriptor(&self, draft: &Draft) -> bool {
+    /// `{name}` before a redirection: bash and zsh choose a descriptor, zsh also over blanks, dash has a word.
+    pub(super) fn names_descriptor(&mut self, draft: &Draft) -> bool {
         let inside = draft.as_plain().and_then(|word| word.strip_prefix(b"{")?.strip_suffix(b"}"));
-        inside.is_some_and(is_name) && matches!(self.peek(), Some(b'<' | b'>'))
+        if !inside.is_some_and(is_name) {
+            return false;
+        }
+        self.blanks();
+        self.at_redirection()
     }
 
     /// The redirections behind a compound command, as a command of their own; `first` is the first command inside.

@@ -40,6 +40,9 @@ enum Detail {
 }
 
 fn considered(check: &Check, detail: Detail) -> Result<ExitCode, ExitCode> {
+    if check.method.is_some() && check.subject.url.is_none() {
+        return Err(error::failed_text("`--method` is about a request", Some("name it with `--url`")));
+    }
     let environment = Environment::read();
     let setup: Setup =
         host::setup(&environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;
@@ -59,8 +62,10 @@ fn considered(check: &Check, detail: Detail) -> Result<ExitCode, ExitCode> {
 /// Every part that is not allowed has a fix of its own; the tree ends with that of the part that decides.
 fn what_would_change(judgement: &Judgement) {
     let open = judgement.parts().iter().filter(|part| part.decision != Decision::Allow);
-    let fixes: Vec<(&str, &str)> =
-        open.filter_map(|part| Some((part.subject.as_str(), part.fix.as_deref()?))).take(MOST_FIXES).collect();
+    let fixes: Vec<(&str, &str)> = open
+        .filter_map(|part| Some((part.subject.as_str(), part.fix.as_deref()?)))
+        .take(MOST_FIXES)
+        .collect();
     if fixes.len() > 1 {
         say!("\nwhat would change each part:");
     }

@@ -24,6 +24,7 @@ mod limits;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod policy;
 mod protected;
 #[cfg(test)]
 mod refusals;

@@ -214,6 +214,37 @@ fn worktrees_and_bare_repositories_are_found() {
     assert_eq!(bench.programs("planted"), ["diff.p.textconv"]);
 }
 
+/// `git diff` refreshes the index, and that has a hook.
+#[test]
+fn the_hook_of_reading_commands_is_found_wherever_it_is() {
+    let found = |prepare: &dyn Fn(&Bench)| {
+        let bench = Bench::new();
+        bench.repository("w");
+        prepare(&bench);
+        bench.programs("w")
+    };
+    assert_eq!(found(&|bench| drop(bench.program("w/.git/hooks/pre-commit"))), Vec::<String>::new());
+    assert_eq!(
+        found(&|bench| drop(bench.git("w", &["config", "core.hooksPath", "h"]))),
+        Vec::<String>::new()
+    );
+    for prepare in [
+        &(|bench: &Bench| drop(bench.program("w/.git/hooks/post-index-change"))) as &dyn Fn(&Bench),
+        &|bench| {
+            bench.git("w", &["config", "core.hooksPath", "h"]).program("w/h/post-index-change");
+        },
+        &|bench| {
+            bench.git("w", &["config", "core.hooksPath", "~/h"]);
+        },
+        &|bench| {
+            let hook = bench.program("elsewhere/post-index-change");
+            bench.git("w", &["config", "core.hooksPath", hook.parent().unwrap().to_str().unwrap()]);
+        },
+    ] {
+        assert_eq!(found(prepare).len(), 1, "{:?}", found(prepare));
+    }
+}
+
 #[test]
 fn submodules_in_the_index_count() {
     for version in ["2", "4"] {

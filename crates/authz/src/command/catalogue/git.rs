@@ -5,7 +5,9 @@
 
 use ringfence_types::Risk;
 
-use crate::command::options::Effect::{Enter, Execute, Format, Network, Pattern, PatternFile, ReadLines, Unclear, Write};
+use crate::command::options::Effect::{
+    Enter, Execute, Format, Network, Pattern, PatternFile, ReadLines, Unclear, Write,
+};
 use crate::command::options::{
     Group, Operands, Program, Value, executes, flags, glued, reads, unclear, values, with, writes,
 };
@@ -42,7 +44,10 @@ static OTHER: Program = Program::new(
     &[
         values("m", "message author date trailer"),
         reads("F", "file pathspec-from-file"),
-        executes("", "exec extcmd upload-pack receive-pack sendmail-cmd smtp-server to-cmd cc-cmd header-cmd tool"),
+        executes(
+            "",
+            "exec extcmd upload-pack receive-pack sendmail-cmd smtp-server to-cmd cc-cmd header-cmd tool",
+        ),
         with(Execute, Value::None, "", "textconv ext-diff filters show-signature"),
         writes("", "output output-directory export-marks"),
         unclear("", "template separate-git-dir import-marks"),
@@ -63,18 +68,18 @@ const DIFF: &[Group] = &[
          ignore-space-change ignore-space-at-eol ignore-cr-at-eol ignore-blank-lines indent-heuristic \
          no-indent-heuristic patience histogram no-color-moved no-color-moved-ws no-relative text no-text exit-code \
          no-exit-code quiet no-quiet no-ext-diff no-textconv ita-invisible-in-index ita-visible-in-index pickaxe-all \
-         pickaxe-regex no-ignore-matching-lines combined-all-paths cc remerge-diff no-diff-merges",
+         pickaxe-regex combined-all-paths cc remerge-diff no-diff-merges",
     ),
     glued(
-        "MCBXlD",
+        "MCBXDU",
         "stat unified dirstat dirstat-by-file color abbrev break-rewrites find-renames find-copies word-diff color-words \
-         color-moved relative ignore-submodules diff-merges",
+         color-moved relative ignore-submodules",
     ),
     values(
-        "USGI",
+        "lSGI",
         "stat-width stat-name-width stat-graph-width stat-count ws-error-highlight src-prefix dst-prefix line-prefix \
          inter-hunk-context output-indicator-new output-indicator-old output-indicator-context ignore-matching-lines \
-         diff-algorithm anchored word-diff-regex color-moved-ws find-object diff-filter rotate-to skip-to",
+         diff-algorithm anchored word-diff-regex color-moved-ws find-object diff-filter rotate-to skip-to diff-merges",
     ),
     reads("O", ""),
     writes("", "output"),
@@ -86,7 +91,7 @@ const DIFF: &[Group] = &[
 /// `log` and `show`.
 const LOG: &[Group] = &[
     flags(
-        "gicmqEFPh",
+        "gicmqEFP",
         "source no-source use-mailmap no-use-mailmap mailmap no-mailmap clear-decorations no-decorate \
          oneline graph no-graph all merges no-merges first-parent exclude-first-parent-only \
          no-min-parents no-max-parents all-match invert-grep regexp-ignore-case basic-regexp extended-regexp \
@@ -98,13 +103,13 @@ const LOG: &[Group] = &[
     ),
     glued(
         "",
-        "decorate branches tags remotes no-walk notes show-notes ancestry-path expand-tabs \
+        "min-parents max-parents decorate branches tags remotes no-walk notes show-notes ancestry-path expand-tabs \
          show-linear-break",
     ),
     values(
         "n",
         "decorate-refs decorate-refs-exclude max-count skip since after until before since-as-filter max-age min-age \
-         author committer grep grep-reflog min-parents max-parents glob exclude exclude-hidden date encoding",
+         author committer grep grep-reflog glob exclude exclude-hidden date encoding",
     ),
     with(Format, Value::Glued, "", "format pretty"),
     with(ReadLines, Value::Required, "L", ""),
@@ -153,8 +158,12 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
                  is-shallow-repository show-cdup show-prefix show-toplevel show-superproject-working-tree \
                  shared-index-path not keep-dashdash stop-at-non-option",
             ),
-            glued("", "short abbrev-ref branches tags remotes show-object-format show-ref-format"),
-            values("", "default exclude exclude-hidden glob disambiguate since after until before git-path path-format"),
+            glued(
+                "",
+                "short abbrev-ref branches tags remotes show-object-format show-ref-format exclude exclude-hidden glob \
+                 disambiguate since after until before path-format",
+            ),
+            values("", "default git-path"),
             with(Unclear, Value::None, "", "parseopt sq-quote"),
             with(Unclear, Value::Required, "", "resolve-git-dir prefix"),
         ],

@@ -12,7 +12,10 @@ const LS: &[crate::command::options::Group] = &[
          context zero help version",
     ),
     glued("F", "color classify hyperlink"),
-    values("ITw", "block-size format hide indicator-style ignore quoting-style sort time time-style tabsize width"),
+    values(
+        "ITw",
+        "block-size format hide indicator-style ignore quoting-style sort time time-style tabsize width",
+    ),
 ];
 
 pub(super) static PROGRAMS: &[Program] = &[

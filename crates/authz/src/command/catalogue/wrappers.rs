@@ -3,7 +3,9 @@
 use ringfence_types::Risk;
 
 use crate::command::options::Effect::{Body, Clear, Enter, Unclear, Unset};
-use crate::command::options::{Group, Operands, Program, Value, executes, flags, glued, reads, unclear, values, with, writes};
+use crate::command::options::{
+    Group, Operands, Program, Value, executes, flags, glued, reads, unclear, values, with, writes,
+};
 use crate::command::wrappers::{Inner, Manner, Wrapper};
 
 const HELP: Group = flags("", "help version");
@@ -23,106 +25,222 @@ pub(in crate::command) static LOADER: Wrapper = Wrapper {
 };
 
 pub(super) static WRAPPERS: &[Wrapper] = &[
-    clear("env", Inner::Environment, &[
-        flags("0v", "null debug list-signal-handling help version"),
-        glued("", "block-signal default-signal ignore-signal"),
-        with(Clear, Value::None, "i", "ignore-environment"),
-        with(Unset, Value::Required, "u", "unset"),
-        with(Enter, Value::Required, "C", "chdir"),
-        with(Body, Value::Required, "S", "split-string"),
-    ]),
-    clear("nice", Inner::Rest, &[values("n", "adjustment"), HELP]),
-    clear("ionice", Inner::Rest, &[
-        flags("tVh", "ignore help version"),
-        values("cn", "class classdata"),
-        with(Unclear, Value::Required, "pPu", "pid pgid uid"),
-    ]),
+    clear(
+        "env",
+        Inner::Environment,
+        &[
+            flags("0v", "null debug list-signal-handling help version"),
+            glued("", "block-signal default-signal ignore-signal"),
+            with(Clear, Value::None, "i", "ignore-environment"),
+            with(Unset, Value::Required, "u", "unset"),
+            with(Enter, Value::Required, "C", "chdir"),
+            with(Body, Value::Required, "S", "split-string"),
+        ],
+    ),
+    clear("nice", Inner::Rest, &[flags("0123456789", "help version"), values("n", "adjustment")]),
+    clear(
+        "ionice",
+        Inner::Rest,
+        &[
+            flags("tVh", "ignore help version"),
+            values("cn", "class classdata"),
+            with(Unclear, Value::Required, "pPu", "pid pgid uid"),
+        ],
+    ),
     clear("nohup", Inner::Rest, &[HELP]),
-    clear("timeout", Inner::After(1), &[
-        flags("fpv", "foreground preserve-status verbose help version"),
-        values("ks", "kill-after signal"),
-    ]),
+    clear(
+        "timeout",
+        Inner::After(1),
+        &[flags("fpv", "foreground preserve-status verbose help version"), values("ks", "kill-after signal")],
+    ),
     clear("stdbuf", Inner::Rest, &[values("ioe", "input output error"), HELP]),
     clear("setsid", Inner::Rest, &[flags("cfwhV", "ctty fork wait help version")]),
-    clear("taskset", Inner::After(1), &[flags("chV", "cpu-list help version"), unclear("ap", "all-tasks pid")]),
-    clear("chrt", Inner::After(1), &[
-        flags("bdfiorRvhVm", "batch deadline fifo idle other rr reset-on-fork verbose max help version"),
-        values("TPD", "sched-runtime sched-period sched-deadline"),
-        unclear("ap", "all-tasks pid"),
-    ]),
-    clear("prlimit", Inner::Rest, &[
-        flags("hV", "noheadings raw verbose help version"),
-        values("o", "output"),
-        glued(
-            "cdefilmnqrstuvxy",
-            "core data nice fsize sigpending memlock rss nofile msgqueue rtprio stack cpu nproc as locks rttime",
-        ),
-        with(Unclear, Value::Required, "p", "pid"),
-    ]),
+    clear(
+        "taskset",
+        Inner::After(1),
+        &[flags("chV", "cpu-list help version"), unclear("ap", "all-tasks pid")],
+    ),
+    clear(
+        "chrt",
+        Inner::After(1),
+        &[
+            flags("bdfiorRvhVm", "batch deadline fifo idle other rr reset-on-fork verbose max help version"),
+            values("TPD", "sched-runtime sched-period sched-deadline"),
+            unclear("ap", "all-tasks pid"),
+        ],
+    ),
+    clear(
+        "prlimit",
+        Inner::Rest,
+        &[
+            flags("hV", "noheadings raw verbose help version"),
+            values("o", "output"),
+            glued(
+                "cdefilmnqrstuvxy",
+                "core data nice fsize sigpending memlock rss nofile msgqueue rtprio stack cpu nproc as locks rttime",
+            ),
+            with(Unclear, Value::Required, "p", "pid"),
+        ],
+    ),
     clear("setarch", Inner::Architecture, ARCH),
     clear("linux32 linux64 i386 i486 i586 i686 x86_64 uname26 aarch64 armv7l", Inner::Rest, ARCH),
-    clear("time gtime", Inner::Rest, &[
-        flags("apqvV", "append portability quiet verbose help version"),
-        values("f", "format"),
-        writes("o", "output"),
-    ]),
-    clear("xargs gxargs", Inner::Appended, &[
-        flags("0oprtx", "null open-tty interactive no-run-if-empty verbose exit show-limits help version"),
-        glued("el", "eof"),
-        values("dELnPs", "delimiter max-lines max-args max-procs max-chars"),
-        reads("a", "arg-file"),
-        with(Body, Value::Required, "I", ""),
-        with(Body, Value::Glued, "i", "replace"),
-        with(Unclear, Value::Required, "", "process-slot-var"),
-    ]),
-    clear("busybox toybox busybox.static", Inner::Applet, &[flags("", "help"), with(Unclear, Value::Glued, "", "list list-full install")]),
-    clear("coreutils", Inner::Applet, &[HELP, with(Body, Value::Glued, "", "coreutils-prog coreutils-prog-shebang")]),
-    asks("flock", Inner::Locked, Risk::Medium, "it creates a lock file", &[
-        flags("sxunoFeVhp", "shared exclusive unlock nonblock close no-fork nb verbose help version"),
-        values("wE", "timeout wait conflict-exit-code"),
-        with(Body, Value::Required, "c", "command"),
-    ]),
-    asks("sudo doas sudoedit", Inner::Environment, Risk::Critical, "it asks for the rights of another user, which the fence never gives", &[
-        values("ugpCDhRrtTUa", "user group prompt close-from chdir host chroot role type command-timeout other-user"),
-    ]),
-    asks("su sg", Inner::Body, Risk::Critical, "it asks for the rights of another user, which the fence never gives", SU),
-    asks("runuser", Inner::BodyOrRest, Risk::Critical, "it asks for the rights of another user, which the fence never gives", SU),
-    asks("pkexec gosu su-exec setuidgid", Inner::After(1), Risk::Critical, "it asks for the rights of another user, which the fence never gives", &[
-        with(Unclear, Value::Required, "", "user"),
-    ]),
-    asks("chroot", Inner::After(1), Risk::High, "it changes the root directory", &[values("", "groups userspec")]),
-    asks("unshare", Inner::Rest, Risk::High, "it makes namespaces", &[
-        glued("muinpUCT", "mount uts ipc net pid user cgroup time kill-child mount-proc mount-binfmt"),
-        values("RwSG", "root wd setuid setgid map-user map-group map-users map-groups propagation setgroups monotonic boottime load-interp"),
-    ]),
-    asks("nsenter", Inner::Rest, Risk::High, "it enters namespaces", &[
-        glued("muinpCUTrw", "mount uts ipc net pid cgroup user time root wd"),
-        values("tSGWN", "target setuid setgid wdns net-socket"),
-    ]),
-    asks("strace ltrace", Inner::Rest, Risk::High, "it controls another program", &[
-        values("abeEIOPSsuUX", "user trace signal status"),
-        writes("o", "output"),
-        with(Unclear, Value::Required, "p", "attach"),
-    ]),
-    asks("gdb lldb gdbserver", Inner::Rest, Risk::High, "it controls another program", &[
-        flags("qn", "args quiet silent nx nh batch"),
-        executes("x", "command ex iex eval-command init-command init-eval-command"),
-    ]),
-    asks("watch", Inner::Joined, Risk::Medium, "it does not end by itself", &[
-        flags("bcegptwxCr", "beep color errexit chgexit precise no-title no-wrap exec no-color no-rerun"),
-        glued("d", "differences"),
-        values("nqs", "interval equexit shotsdir"),
-    ]),
-    asks("script", Inner::Body, Risk::Medium, "it writes what is shown to a file", &[
-        flags("aefq", "append return flush force quiet"),
-        values("EmO", "echo logging-format output-limit"),
-        writes("IBT", "log-in log-out log-io log-timing"),
-        glued("t", "timing"),
-        with(Body, Value::Required, "c", "command"),
-    ]),
-    asks("parallel", Inner::Joined, Risk::High, "it runs many commands at once", &[
-        values("jaIdEnNLPsS", "jobs arg-file delimiter max-args max-procs sshlogin joblog results tmpdir workdir colsep retries delay timeout"),
-    ]),
+    clear(
+        "time gtime",
+        Inner::Rest,
+        &[
+            flags("apqvV", "append portability quiet verbose help version"),
+            values("f", "format"),
+            writes("o", "output"),
+        ],
+    ),
+    clear(
+        "xargs gxargs",
+        Inner::Appended,
+        &[
+            flags(
+                "0oprtx",
+                "null open-tty interactive no-run-if-empty verbose exit show-limits help version",
+            ),
+            glued("el", "eof"),
+            values("dELnPs", "delimiter max-lines max-args max-procs max-chars"),
+            reads("a", "arg-file"),
+            with(Body, Value::Required, "I", ""),
+            with(Body, Value::Glued, "i", "replace"),
+            with(Unclear, Value::Required, "", "process-slot-var"),
+        ],
+    ),
+    clear(
+        "busybox toybox busybox.static",
+        Inner::Applet,
+        &[flags("", "help"), with(Unclear, Value::Glued, "", "list list-full install")],
+    ),
+    clear(
+        "coreutils",
+        Inner::Applet,
+        &[HELP, with(Body, Value::Glued, "", "coreutils-prog coreutils-prog-shebang")],
+    ),
+    asks(
+        "flock",
+        Inner::Locked,
+        Risk::Medium,
+        "it creates a lock file",
+        &[
+            flags("sxunoFeVhp", "shared exclusive unlock nonblock close no-fork nb verbose help version"),
+            values("wE", "timeout wait conflict-exit-code"),
+            with(Body, Value::Required, "c", "command"),
+        ],
+    ),
+    asks(
+        "sudo doas sudoedit",
+        Inner::Environment,
+        Risk::Critical,
+        "it asks for the rights of another user, which the fence never gives",
+        &[values(
+            "ugpCDhRrtTUa",
+            "user group prompt close-from chdir host chroot role type command-timeout other-user",
+        )],
+    ),
+    Wrapper {
+        names: "su sg",
+        program: Program::new("", Operands::Text, SU).dangers_only(),
+        inner: Inner::Body,
+        manner: Manner::Asks(
+            Risk::Critical,
+            "it asks for the rights of another user, which the fence never gives",
+        ),
+    },
+    asks(
+        "runuser",
+        Inner::BodyOrRest,
+        Risk::Critical,
+        "it asks for the rights of another user, which the fence never gives",
+        SU,
+    ),
+    asks(
+        "pkexec gosu su-exec setuidgid",
+        Inner::After(1),
+        Risk::Critical,
+        "it asks for the rights of another user, which the fence never gives",
+        &[with(Unclear, Value::Required, "", "user")],
+    ),
+    asks(
+        "chroot",
+        Inner::After(1),
+        Risk::High,
+        "it changes the root directory",
+        &[values("", "groups userspec")],
+    ),
+    asks(
+        "unshare",
+        Inner::Rest,
+        Risk::High,
+        "it makes namespaces",
+        &[
+            glued("muinpUCT", "mount uts ipc net pid user cgroup time kill-child mount-proc mount-binfmt"),
+            values(
+                "RwSG",
+                "root wd setuid setgid map-user map-group map-users map-groups propagation setgroups monotonic boottime load-interp",
+            ),
+        ],
+    ),
+    asks(
+        "nsenter",
+        Inner::Rest,
+        Risk::High,
+        "it enters namespaces",
+        &[
+            glued("muinpCUTrw", "mount uts ipc net pid cgroup user time root wd"),
+            values("tSGWN", "target setuid setgid wdns net-socket"),
+        ],
+    ),
+    asks(
+        "strace ltrace",
+        Inner::Rest,
+        Risk::High,
+        "it controls another program",
+        &[
+            values("abeEIOPSsuUX", "user trace signal status"),
+            writes("o", "output"),
+            with(Unclear, Value::Required, "p", "attach"),
+        ],
+    ),
+    asks(
+        "gdb lldb gdbserver",
+        Inner::Rest,
+        Risk::High,
+        "it controls another program",
+        &[
+            flags("qn", "args quiet silent nx nh batch"),
+            executes("x", "command ex iex eval-command init-command init-eval-command"),
+        ],
+    ),
+    asks(
+        "watch",
+        Inner::Joined,
+        Risk::Medium,
+        "it does not end by itself",
+        &[
+            flags("bcegptwxCr", "beep color errexit chgexit precise no-title no-wrap exec no-color no-rerun"),
+            glued("d", "differences"),
+            values("nqs", "interval equexit shotsdir"),
+        ],
+    ),
+    Wrapper {
+        names: "script",
+        program: Program::new("", Operands::Write, SCRIPT).dangers_only(),
+        inner: Inner::Body,
+        manner: Manner::Asks(Risk::Medium, "it writes what is shown to a file"),
+    },
+    asks(
+        "parallel",
+        Inner::Joined,
+        Risk::High,
+        "it runs many commands at once",
+        &[values(
+            "jaIdEnNLPsS",
+            "jobs arg-file delimiter max-args max-procs sshlogin joblog results tmpdir workdir colsep retries delay timeout",
+        )],
+    ),
     asks(
         "systemd-run setpriv capsh fakeroot fakechroot proot firejail bwrap cgexec numactl choom uclampset cpulimit \
          trickle faketime rlwrap unbuffer xvfb-run eatmydata catchsegv proxychains proxychains4 torsocks torify tsocks \
@@ -142,6 +260,14 @@ const ARCH: &[Group] = &[
          read-implies-exec mmap-page-zero uname-2.6 verbose help version show",
     ),
     glued("3", "4gb 3gb"),
+];
+
+const SCRIPT: &[Group] = &[
+    flags("aefq", "append return flush force quiet"),
+    values("EmO", "echo logging-format output-limit"),
+    writes("IBT", "log-in log-out log-io log-timing"),
+    glued("t", "timing"),
+    with(Body, Value::Required, "c", "command"),
 ];
 
 const SU: &[Group] = &[

@@ -14,7 +14,8 @@ use crate::command::programs;
 pub(super) fn matches(rule: &CommandRule, argv: &[Bytes]) -> bool {
     let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
     let Some(line) = line(&args) else { return false };
-    let program = rule.pattern.program().map(|program| program.rsplit('/').next().unwrap_or(program).as_bytes());
+    let program =
+        rule.pattern.program().map(|program| program.rsplit('/').next().unwrap_or(program).as_bytes());
     if !line.names().iter().any(|name| Some(*name) == program) {
         return false;
     }
@@ -33,7 +34,8 @@ pub(super) fn decision(rules: &CommandRules, argv: &[Bytes]) -> Option<Decision>
         return Some(Decision::Ask);
     }
     let unusual = programs::unusual(&line);
-    let covered = |pattern: &CommandPattern| unusual.as_ref().is_none_or(|opinion| opinion.is_covered_by(pattern));
+    let covered =
+        |pattern: &CommandPattern| unusual.as_ref().is_none_or(|opinion| opinion.is_covered_by(pattern));
     found.allowed(covered).map(|_| Decision::Allow)
 }
 

@@ -88,7 +88,11 @@ impl Manifest {
     }
 
     fn about(&self, command: &ManifestCommand) -> Standing {
-        let said = command.reason.as_ref().map(|reason| format!(": {}", shown(Arg::Text(reason.as_bytes())))).unwrap_or_default();
+        let said = command
+            .reason
+            .as_ref()
+            .map(|reason| format!(": {}", shown(Arg::Text(reason.as_bytes()))))
+            .unwrap_or_default();
         if !command.agent_allowed {
             return denied(format!("the manifest of `{}` keeps it from agents{said}", self.cli));
         }

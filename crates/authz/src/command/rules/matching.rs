@@ -47,9 +47,11 @@ pub(super) fn strictly(pattern: &CommandPattern, line: &Line<'_>) -> bool {
         return exactly(pattern, line.args);
     }
     let operands = operands(line);
-    let positional = pattern.positional().enumerate().all(|(at, word)| operands.get(at) == Some(&word.as_bytes()));
+    let positional =
+        pattern.positional().enumerate().all(|(at, word)| operands.get(at) == Some(&word.as_bytes()));
     let present = |option: &str| {
-        let glued = |text: &[u8]| text.strip_prefix(option.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+        let glued =
+            |text: &[u8]| text.strip_prefix(option.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
         line.args.iter().filter_map(|arg| arg.text()).any(|text| text == option.as_bytes() || glued(text))
     };
     positional && pattern.options().all(present)
@@ -62,7 +64,8 @@ pub(super) fn generously(pattern: &CommandPattern, line: &Line<'_>) -> bool {
     }
     let words: Vec<&str> = pattern.positional().collect();
     let program = by_name(line.identity.name);
-    reaches(&words, line.args, program) && pattern.options().all(|option| has_pattern_option(line.args, option))
+    reaches(&words, line.args, program)
+        && pattern.options().all(|option| has_pattern_option(line.args, option))
 }
 
 fn exactly(pattern: &CommandPattern, args: &[Arg<'_>]) -> bool {
@@ -134,9 +137,13 @@ fn takes_value(program: Option<&Program>, text: &[u8]) -> bool {
     let Some(program) = program else { return !text.contains(&b'=') };
     match text {
         [b'-', b'-', name @ ..] => {
-            let known = |group: &&crate::command::options::Group| group.long.split(' ').any(|long| long.as_bytes() == name);
+            let known = |group: &&crate::command::options::Group| {
+                group.long.split(' ').any(|long| long.as_bytes() == name)
+            };
             let group = program.all_groups().find(known);
-            !name.contains(&b'=') && !name.is_empty() && group.is_none_or(|group| group.value == Value::Required)
+            !name.contains(&b'=')
+                && !name.is_empty()
+                && group.is_none_or(|group| group.value == Value::Required)
         }
         [b'-', .., letter] => {
             let group = program.all_groups().find(|group| group.short.as_bytes().contains(letter));
@@ -164,7 +171,9 @@ fn has_pattern_option(args: &[Arg<'_>], option: &str) -> bool {
     let short: &[&str] = COMMON.iter().find(|(long, _)| *long == name).map_or(&[], |(_, short)| short);
     let long = COMMON.iter().filter(|(_, short)| short.contains(&name)).map(|(long, _)| *long);
     let names = || std::iter::once(name).chain(long.clone());
-    let wider = names().flat_map(|name| WIDER.iter().filter(move |(option, _)| *option == name)).flat_map(|(_, more)| *more);
+    let wider = names()
+        .flat_map(|name| WIDER.iter().filter(move |(option, _)| *option == name))
+        .flat_map(|(_, more)| *more);
     names().any(|name| has_option(args, name, short))
         || wider.into_iter().any(|name| has_option(args, name, &[]))
         || names().any(|name| name == "--force") && has_plus_refspec(args)
@@ -183,8 +192,13 @@ fn follows(args: &[Arg<'_>], name: &str, value: Option<&str>) -> bool {
 pub(in crate::command) fn has_option(args: &[Arg<'_>], option: &str, short: &[&str]) -> bool {
     let before_dashes = args.iter().map(|arg| arg.known_start()).take_while(|text| *text != b"--");
     before_dashes.filter(|text| text.len() > 1 && text.starts_with(b"-")).any(|text| {
-        let single = |name: &str| is_cluster(text) && letters(name).is_some_and(|all| all.iter().all(|l| text.contains(l)));
-        text == option.as_bytes() || is_long(text, option) || single(option) || short.iter().any(|name| single(name))
+        let single = |name: &str| {
+            is_cluster(text) && letters(name).is_some_and(|all| all.iter().all(|l| text.contains(l)))
+        };
+        text == option.as_bytes()
+            || is_long(text, option)
+            || single(option)
+            || short.iter().any(|name| single(name))
     }) || spread(args, option)
 }
 

@@ -20,9 +20,13 @@ pub enum PatternError {
     EmptyWord(String),
     #[error("the command pattern `{0}` begins with an option instead of a program")]
     NoProgram(String),
-    #[error("`{word}` in the command pattern `{pattern}` is not plain text: variables, wildcards and operators mean nothing in it")]
+    #[error(
+        "`{word}` in the command pattern `{pattern}` is not plain text: variables, wildcards and operators mean nothing in it"
+    )]
     Dynamic { pattern: String, word: String },
-    #[error("the list of allowed subcommands of `{0}` is empty, which allows nothing; leave it out to allow all")]
+    #[error(
+        "the list of allowed subcommands of `{0}` is empty, which allows nothing; leave it out to allow all"
+    )]
     NothingAllowed(String),
 }
 
@@ -45,7 +49,9 @@ impl CommandPattern {
         }
         let dynamic = |word: &str| word.contains(['$', '`', '*', '?', ';', '|', '<', '>', '&', '\n', '\0']);
         match self {
-            Self::Words(words) if words.iter().any(String::is_empty) => Err(PatternError::EmptyWord(self.to_string())),
+            Self::Words(words) if words.iter().any(String::is_empty) => {
+                Err(PatternError::EmptyWord(self.to_string()))
+            }
             Self::Words(words) => match words.iter().find(|word| dynamic(word)) {
                 Some(word) => Err(PatternError::Dynamic { pattern: self.to_string(), word: word.clone() }),
                 None => Ok(()),

@@ -24,7 +24,9 @@ impl Restriction {
         }
         match &self.allowed {
             None => rules.push(self.rule("", Decision::Allow)?),
-            Some(allowed) if allowed.is_empty() => return Err(PatternError::NothingAllowed(self.program.clone())),
+            Some(allowed) if allowed.is_empty() => {
+                return Err(PatternError::NothingAllowed(self.program.clone()));
+            }
             Some(allowed) => {
                 for words in allowed {
                     rules.push(self.rule(words, Decision::Allow)?);

@@ -42,7 +42,8 @@ fn print(governed: &Governed) {
     say!("");
     let settings = &governed.effective.settings;
     let key = settings.iter().map(|setting| setting.key.len()).max().unwrap_or_default();
-    let value = settings.iter().map(|setting| setting.value.chars().count()).max().unwrap_or_default().min(48);
+    let value =
+        settings.iter().map(|setting| setting.value.chars().count()).max().unwrap_or_default().min(48);
     for setting in settings {
         say!("{:key$}  {:value$}  {}", setting.key, shown(&setting.value), origin(setting));
     }

@@ -104,7 +104,8 @@ struct CaseResult {
 fn result(path: &Path, case: &Case, judged: Judged) -> CaseResult {
     let (decision, rule, reason) = match &judged {
         Ok(judgement) => {
-            let text = |field: fn(&Part) -> &str| judgement.decisive().map(field).unwrap_or_default().to_owned();
+            let text =
+                |field: fn(&Part) -> &str| judgement.decisive().map(field).unwrap_or_default().to_owned();
             (judgement.decision(), text(|part| &part.rule), text(|part| &part.reason))
         }
         Err(refusal) => (Decision::Deny, refusal.rule.clone(), refusal.message.clone()),
@@ -133,7 +134,12 @@ fn print(results: &[CaseResult], failed: usize) {
             Decision::Deny => "deny",
         };
         say!("{}: {}", result.at, result.subject);
-        say!("  expected {}, came out as {decision} by `{}`: {}", result.expected, result.rule, result.reason);
+        say!(
+            "  expected {}, came out as {decision} by `{}`: {}",
+            result.expected,
+            result.rule,
+            result.reason
+        );
     }
     let cases = results.len();
     match failed {
