@@ -22,7 +22,7 @@ use ringfence_runtime::authz::{
 use ringfence_runtime::{
     AgentSession, Approver, Asked, Ended, Io, Runtime, Setup, Source, Subject, Target, Touched, consider,
 };
-use ringfence_types::{Backend, Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Profile};
+use ringfence_types::{Backend, Bytes, Call, Decision, Exec, Extent, FileCall, Layer, NetMode, Profile};
 use sha2::{Digest as _, Sha256};
 
 const PUBLIC: &str = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n# TOKEN\n";
@@ -73,7 +73,7 @@ impl World {
             ..Policy::new(Profile::Workspace)
         };
         policy.rules.paths = self.rules.clone();
-        Asked { workspace: self.beside("w"), policy, roots: Vec::new() }
+        Asked { workspace: self.beside("w"), policy, roots: Vec::new(), operator_file: None }
     }
 
     fn judged(&self, subject: Subject) -> Decision {
@@ -491,13 +491,16 @@ fn check_made(world: &World, plan: &Plan, path: &str, may: bool) {
         assert!(!made, "`{path}` was made\n{plan:#?}");
     }
     // An exception that does not exist in a held directory stays closed: nothing can be made there.
-    let in_held = relative.ancestors().skip(1).any(|above| {
-        world.rules.holds_in(above) != ringfence_types::Extent::Nothing
-            || fs::symlink_metadata(world.path(above.to_str().unwrap())).is_ok_and(|m| m.is_symlink())
-    });
+    let is_directory = |above: &&Path| world.path(above.to_str().unwrap()).is_dir();
+    let around = relative.ancestors().skip(1).find(is_directory).unwrap();
+    let in_held = world.rules.holds_in(around) != Extent::Nothing || through_link(world, around);
     if may && !in_held {
         assert!(made, "`{path}` could not be made\n{plan:#?}");
     }
+}
+
+fn through_link(world: &World, path: &Path) -> bool {
+    path.ancestors().filter_map(Path::to_str).any(|above| is_link(world, above))
 }
 
 fn generated(count: usize, seed: u8, backend: Option<Backend>) {
@@ -516,4 +519,45 @@ fn the_judge_the_file_tools_and_a_shell_inside_agree() {
 #[test]
 fn they_agree_in_bubblewrap_as_well_or_it_does_not_start() {
     generated(15, 11, Some(Backend::Bubblewrap));
+}
+
+fn ask(patterns: &[&str], operation: Operation) -> PathRule {
+    PathRule {
+        decision: Decision::Ask,
+        patterns: patterns.iter().map(|text| (*text).to_owned()).collect(),
+        except: Vec::new(),
+        operation,
+        source: RuleSource { layer: Layer::Operator, origin: None, reason: None },
+    }
+}
+
+/// C-12: what is asked about can be opened by a person, for that one call, and nothing else with it.
+#[test]
+fn what_a_person_approves_the_file_tools_do() {
+    let world = World::new(vec![ask(&["drafts/"], Operation::All), ask(&["deploy/"], Operation::Write)]);
+    for path in ["my-secret", "drafts/a", "drafts/b", "deploy/x", ".env", "v1/secret.txt", "twin-secret"] {
+        fs::create_dir_all(world.path(path).parent().unwrap()).unwrap();
+        fs::write(world.path(path), "TOKEN\n").unwrap();
+    }
+    symlink("v1", world.path("current")).unwrap();
+    fs::hard_link(world.path("twin-secret"), world.path("plain")).unwrap();
+    let runtime = Runtime::open(world.setup()).unwrap();
+    let mut approved = Tools::new(&world, &runtime, Answer::Once);
+    let mut refused = Tools::new(&world, &runtime, Answer::Deny);
+    for path in ["my-secret", "drafts/a", "v1/secret.txt", "current/secret.txt", "twin-secret"] {
+        assert!(approved.read(path), "approved: {path}");
+        assert!(!refused.read(path), "refused: {path}");
+    }
+    for path in ["deploy/x", "deploy/new", "drafts/new"] {
+        assert!(!refused.write(path), "refused: {path}");
+        assert!(approved.write(path), "approved: {path}");
+    }
+    for path in [".env", "plain"] {
+        assert!(!approved.read(path), "nobody is asked about `{path}`");
+    }
+    assert!(
+        !world.inside(None, "cat my-secret drafts/a").unwrap().contains("TOKEN"),
+        "inside it stays hidden"
+    );
+    assert!(world.judged_read("deploy/x") && !world.judged_write("deploy/x"));
 }

@@ -32,7 +32,11 @@ fn workspace(role: Role, path: &At<String>, table: &WorkspaceTable, problems: &m
     }
     if !is_place(&path.value) {
         let message = format!("`{}` is not the absolute path of a workspace", shorten(&path.value));
-        problems.add(path.span, message, "write `[workspaces.\"/absolute/path\"]` or `[workspaces.\"~/path\"]`");
+        problems.add(
+            path.span,
+            message,
+            "write `[workspaces.\"/absolute/path\"]` or `[workspaces.\"~/path\"]`",
+        );
     }
     body(role, &table.body, problems);
     profiles(role, table.profile.as_ref(), table.minimum_profile.as_ref(), problems);
@@ -42,7 +46,8 @@ fn workspace(role: Role, path: &At<String>, table: &WorkspaceTable, problems: &m
 /// Absolute or below the home, without `..`.
 fn is_place(text: &str) -> bool {
     let path = Path::new(text.strip_prefix("~/").map_or(text, |_| text.trim_start_matches('~')));
-    path.is_absolute() && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+    path.is_absolute()
+        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
 }
 
 fn body(role: Role, body: &Body, problems: &mut Problems<'_>) {
@@ -69,7 +74,12 @@ fn only_for_operators(role: Role, body: &Body, problems: &mut Problems<'_>) {
     }
 }
 
-fn profiles(role: Role, profile: Option<&At<Profile>>, minimum: Option<&At<Profile>>, problems: &mut Problems<'_>) {
+fn profiles(
+    role: Role,
+    profile: Option<&At<Profile>>,
+    minimum: Option<&At<Profile>>,
+    problems: &mut Problems<'_>,
+) {
     let Some(profile) = profile else { return };
     if profile.value == Profile::Danger && role != Role::Operator {
         let message = format!("{} cannot choose profile `danger`", role.noun());
@@ -142,7 +152,11 @@ fn roots(body: &Body, problems: &mut Problems<'_>) {
             continue;
         };
         if root.access.is_none() && whole {
-            problems.add(root.head.span, "a root without an `access`", "write `access = \"read\"`, `\"write\"` or `\"none\"`");
+            problems.add(
+                root.head.span,
+                "a root without an `access`",
+                "write `access = \"read\"`, `\"write\"` or `\"none\"`",
+            );
         }
         root_path(path, problems);
         let plain = path.value.trim_end_matches('/');
@@ -170,6 +184,10 @@ fn root_path(path: &At<String>, problems: &mut Problems<'_>) {
         problems.add(path.span, format!("root `{shown}` is too wide to be one"), fix);
     }
     if path.value.starts_with('~') && !path.value.starts_with("~/") {
-        problems.add(path.span, format!("`{shown}` is not a path"), "write `~/…` for the home, or an absolute path");
+        problems.add(
+            path.span,
+            format!("`{shown}` is not a path"),
+            "write `~/…` for the home, or an absolute path",
+        );
     }
 }

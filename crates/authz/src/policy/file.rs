@@ -84,7 +84,14 @@ pub(super) struct WorkspaceSection {
 impl PolicyFile {
     /// Reads a file and everything it names. Total: any bytes give a file or an error.
     pub fn load(role: Role, path: &Path, bytes: &[u8], loader: Loader<'_>) -> Result<Self, PolicyError> {
-        let mut loading = Loading { role, loader, documents: Vec::new(), digests: Vec::new(), errors: Vec::new(), files: 1 };
+        let mut loading = Loading {
+            role,
+            loader,
+            documents: Vec::new(),
+            digests: Vec::new(),
+            errors: Vec::new(),
+            files: 1,
+        };
         loading.add(path, bytes, &mut Vec::new());
         match PolicyError::all(loading.errors) {
             Some(error) => Err(error),

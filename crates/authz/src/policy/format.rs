@@ -7,8 +7,8 @@ use toml::de::DeValue;
 
 use super::problem::Problems;
 use super::read::{
-    Fields, Head, Many, Memory, Named, OpenFiles, Processes, Read, Scalar, Table, Value, Version, Wrong, check_text,
-    empty_list, kind_of, unknown, word,
+    Fields, Head, Many, Memory, Named, OpenFiles, Processes, Read, Scalar, Table, Value, Version, Wrong,
+    check_text, empty_list, kind_of, unknown, word,
 };
 use super::text::{At, Span};
 use super::words::split;
@@ -316,7 +316,8 @@ impl Read for Commands {
             empty_list(key, span, problems);
             return None;
         }
-        let items: Vec<At<Vec<String>>> = list.iter().filter_map(|item| command(key, item, problems)).collect();
+        let items: Vec<At<Vec<String>>> =
+            list.iter().filter_map(|item| command(key, item, problems)).collect();
         if items.len() < list.len() {
             return None;
         }
@@ -330,7 +331,11 @@ impl Read for Commands {
 
 /// `["git", "push", "--force"]` can only be one command, because no program is called `--force`. `["git", "status"]`
 /// could be two, and whoever reads it the other way gets a rule that is not theirs.
-fn words_or_commands(items: Vec<At<Vec<String>>>, span: Span, problems: &mut Problems<'_>) -> Option<Commands> {
+fn words_or_commands(
+    items: Vec<At<Vec<String>>>,
+    span: Span,
+    problems: &mut Problems<'_>,
+) -> Option<Commands> {
     let words: Vec<String> = items.into_iter().flat_map(|item| item.value).collect();
     if words.iter().skip(1).any(|word| word.starts_with('-')) {
         return Some(Commands { items: vec![At { value: words, span }], span });
@@ -352,7 +357,9 @@ fn command(key: &'static str, value: &Value<'_>, problems: &mut Problems<'_>) ->
                 return None;
             }
         },
-        DeValue::Array(_) => Many::<String>::read(key, value, problems)?.items.into_iter().map(|item| item.value).collect(),
+        DeValue::Array(_) => {
+            Many::<String>::read(key, value, problems)?.items.into_iter().map(|item| item.value).collect()
+        }
         other => {
             let message = format!("`{key}` is a command, not {}", kind_of(other));
             problems.add(span, message, "write it as you would type it, for example \"git push --force\"");

@@ -185,9 +185,11 @@ fn whole(file: &PolicyFile, standing: Standing) -> impl Iterator<Item = Step<'_>
 }
 
 fn own_workspace<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = Step<'a>> {
-    let parts = file.documents().iter().rev().flat_map(|document| {
-        document.workspaces.iter().map(move |(path, part)| (document, path, part))
-    });
+    let parts = file
+        .documents()
+        .iter()
+        .rev()
+        .flat_map(|document| document.workspaces.iter().map(move |(path, part)| (document, path, part)));
     parts.filter(|(_, path, _)| flags.is_workspace(&path.value)).map(|(document, _, part)| Step {
         document,
         section: &part.section,
@@ -200,16 +202,19 @@ fn own_workspace<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item 
 }
 
 fn own_agent<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = Step<'a>> {
-    let parts = file.documents().iter().rev().flat_map(|document| {
-        document.agents.iter().map(move |(name, section)| (document, name, section))
-    });
-    parts.filter(|(_, name, _)| flags.agent.as_ref() == Some(&name.value)).map(|(document, _, section)| Step {
-        document,
-        section,
-        profile: None,
-        minimum_profile: None,
-        layer: Layer::Session,
-        standing: Standing::Narrows,
-        place: Place::Agent,
+    let parts =
+        file.documents().iter().rev().flat_map(|document| {
+            document.agents.iter().map(move |(name, section)| (document, name, section))
+        });
+    parts.filter(|(_, name, _)| flags.agent.as_ref() == Some(&name.value)).map(|(document, _, section)| {
+        Step {
+            document,
+            section,
+            profile: None,
+            minimum_profile: None,
+            layer: Layer::Session,
+            standing: Standing::Narrows,
+            place: Place::Agent,
+        }
     })
 }

@@ -100,7 +100,11 @@ pub(super) fn read_table<T: Table>(table: &DeTable<'_>, span: Span, problems: &m
     T::take(&mut Fields { table, head: Head { span, ..Head::default() }, problems })
 }
 
-fn unknown_key(key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&'static str], problems: &mut Problems<'_>) {
+fn unknown_key(
+    key: &Spanned<std::borrow::Cow<'_, str>>,
+    known: &[&'static str],
+    problems: &mut Problems<'_>,
+) {
     let unknown = unknown("key", key.get_ref(), known);
     let message = format!("unknown key `{}`", shorten(&unknown.word));
     problems.add(key.span().into(), message, suggestion(&unknown));
@@ -121,7 +125,10 @@ impl<T: Table> Read for T {
 /// `[[key]]`, any number of times.
 impl<T: Table> Read for Vec<T> {
     fn read(key: &'static str, value: &Value<'_>, problems: &mut Problems<'_>) -> Option<Self> {
-        let entries = value.get_ref().as_array().filter(|entries| entries.iter().all(|entry| entry.get_ref().is_table()));
+        let entries = value
+            .get_ref()
+            .as_array()
+            .filter(|entries| entries.iter().all(|entry| entry.get_ref().is_table()));
         let Some(entries) = entries else {
             let message = format!("`{key}` is a list of entries, not {}", kind_of(value.get_ref()));
             problems.add(value.span().into(), message, format!("write `[[{key}]]` before each entry"));
@@ -208,7 +215,11 @@ pub(super) fn empty_list(key: &'static str, span: Span, problems: &mut Problems<
         "approved" => ("leave `approved` out to approve nothing", "name the digests"),
         _ => ("leave it out if nothing is meant", "name what is meant"),
     };
-    problems.add(span, format!("`{key}` is an empty list, which could mean all or nothing"), format!("{any}, or {none}"));
+    problems.add(
+        span,
+        format!("`{key}` is an empty list, which could mean all or nothing"),
+        format!("{any}, or {none}"),
+    );
 }
 
 /// Nothing in a policy is empty or invisible.
@@ -393,7 +404,10 @@ pub(super) fn shorten(text: &str) -> String {
 /// A list where a rule was meant is the mistake that plural keys invite.
 fn rewrite(key: &str, expected: &str) -> String {
     match key {
-        "commands" => "write one of `contained` and `listed`; rules about commands are written as `[[command]]`".to_owned(),
+        "commands" => {
+            "write one of `contained` and `listed`; rules about commands are written as `[[command]]`"
+                .to_owned()
+        }
         _ => format!("write {expected}"),
     }
 }

@@ -101,7 +101,9 @@ impl Converting<'_, '_> {
     /// Whether this part of a file may open anything. Where it may not the attempt is a problem.
     fn may_open(&mut self, key: &str, span: Span) -> bool {
         let (who, fix) = match (self.place, self.role) {
-            (Place::Agent(_), _) => ("a part for an agent", "write it at the top of the file, for every agent"),
+            (Place::Agent(_), _) => {
+                ("a part for an agent", "write it at the top of the file, for every agent")
+            }
             (Place::Whole, Role::Session) => ("a session file", "write it in a file of the operator"),
             (Place::Whole, Role::Operator | Role::Workspace) => return true,
         };

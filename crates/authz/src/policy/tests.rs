@@ -45,7 +45,8 @@ pub(crate) fn disk(files: &[(&str, &str)]) -> impl Fn(&Path) -> io::Result<Vec<u
 /// Each problem in one line: `line:column: message | fix`.
 pub(crate) fn lines(error: &PolicyError) -> Vec<String> {
     let line = |problem: &Problem| {
-        let place = problem.origin.as_ref().map(|at| format!("{}:{}: ", at.line, at.column)).unwrap_or_default();
+        let place =
+            problem.origin.as_ref().map(|at| format!("{}:{}: ", at.line, at.column)).unwrap_or_default();
         let fix = problem.fix.as_ref().map(|fix| format!(" | {fix}")).unwrap_or_default();
         format!("{place}{}{fix}", problem.message)
     };

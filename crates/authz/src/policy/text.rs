@@ -83,9 +83,11 @@ impl Source {
     pub(crate) fn excerpt(&self, span: Span) -> Excerpt {
         let (_, start) = self.line(span.start);
         let line = self.text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
-        let shown = |from: usize, to: usize| Bytes::from(self.text.get(from..to).unwrap_or_default()).display();
+        let shown =
+            |from: usize, to: usize| Bytes::from(self.text.get(from..to).unwrap_or_default()).display();
         let end = start + line.len();
-        let (before, marked) = (shown(start, span.start.min(end)), shown(span.start.min(end), span.end.min(end)));
+        let (before, marked) =
+            (shown(start, span.start.min(end)), shown(span.start.min(end), span.end.min(end)));
         let after = shown(span.end.clamp(start, end), end);
         Excerpt::cut(&before, &marked, &after)
     }
@@ -110,7 +112,11 @@ impl Excerpt {
     fn cut(before: &str, marked: &str, after: &str) -> Self {
         const AROUND: usize = 60;
         let skipped = before.chars().count().saturating_sub(AROUND);
-        let (lead, before) = if skipped > 0 { ("…", before.chars().skip(skipped).collect()) } else { ("", before.to_owned()) };
+        let (lead, before) = if skipped > 0 {
+            ("…", before.chars().skip(skipped).collect())
+        } else {
+            ("", before.to_owned())
+        };
         let marked: String = marked.chars().take(2 * AROUND).collect();
         let shown: String = after.chars().take(AROUND).collect();
         let tail = if shown.len() < after.len() { "…" } else { "" };

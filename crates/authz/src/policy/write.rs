@@ -73,7 +73,8 @@ pub fn with_approved(text: &str, workspace: &Path, digest: &str) -> Result<Strin
     if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(WriteError::Digest(Bytes::from(digest).display()));
     }
-    let sections = top.workspaces.iter().flat_map(|named| &named.0).filter(|(path, _)| path.value == workspace);
+    let sections =
+        top.workspaces.iter().flat_map(|named| &named.0).filter(|(path, _)| path.value == workspace);
     let mut approved = sections.flat_map(|(_, table)| &table.approved).flat_map(|list| &list.items);
     if approved.any(|known| known.value.0 == digest.to_ascii_lowercase()) {
         return Ok(text.to_owned());
@@ -130,7 +131,12 @@ fn words(rule: &CommandRule) -> Result<&[String], WriteError> {
 }
 
 /// The decision of an entry about the same command.
-fn same_command(top: &Top, workspace: Option<&str>, rule: &CommandRule, words: &[String]) -> Option<Decision> {
+fn same_command(
+    top: &Top,
+    workspace: Option<&str>,
+    rule: &CommandRule,
+    words: &[String],
+) -> Option<Decision> {
     let body: &Body = match workspace {
         None => &top.body,
         Some(path) => {
@@ -147,7 +153,8 @@ fn same_command(top: &Top, workspace: Option<&str>, rule: &CommandRule, words: &
         table.as_ref().is_some_and(|list| list.items.iter().any(|item| item.value == words))
     };
     body.command.iter().flatten().filter(same_place).find_map(|table| {
-        let kinds = [(&table.deny, Decision::Deny), (&table.ask, Decision::Ask), (&table.allow, Decision::Allow)];
+        let kinds =
+            [(&table.deny, Decision::Deny), (&table.ask, Decision::Ask), (&table.allow, Decision::Allow)];
         kinds.into_iter().find(|(list, _)| lists(list)).map(|(_, decision)| decision)
     })
 }

@@ -24,6 +24,8 @@ mod limits;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod parity;
+#[cfg(test)]
 mod protected;
 #[cfg(test)]
 mod refusals;

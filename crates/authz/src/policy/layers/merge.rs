@@ -105,8 +105,12 @@ fn command_rules(
     let mut all = CommandRules::default();
     let mut wrong: Vec<String> = Vec::new();
     wrong.extend(rules.into_iter().filter_map(|rule| all.add(rule).err()).map(|error| error.to_string()));
-    wrong.extend(restrictions.into_iter().filter_map(|rule| all.restrict(rule).err()).map(|error| error.to_string()));
-    wrong.extend(manifests.into_iter().filter_map(|rule| all.manifest(rule).err()).map(|error| error.to_string()));
+    wrong.extend(
+        restrictions.into_iter().filter_map(|rule| all.restrict(rule).err()).map(|error| error.to_string()),
+    );
+    wrong.extend(
+        manifests.into_iter().filter_map(|rule| all.manifest(rule).err()).map(|error| error.to_string()),
+    );
     wrong.into_iter().for_each(|error| report.problems.add(Problem::new(error)));
     all
 }
@@ -172,7 +176,14 @@ fn tools_of_agents(files: &[PolicyFile]) -> impl Iterator<Item = ToolRule> {
 
 fn allowed_by_flag(host: &HostRule) -> HostEntry {
     let source = RuleSource { layer: Layer::Flags, origin: None, reason: None };
-    HostEntry { decision: Decision::Allow, host: host.clone(), scheme: None, methods: None, path_prefix: None, source }
+    HostEntry {
+        decision: Decision::Allow,
+        host: host.clone(),
+        scheme: None,
+        methods: None,
+        path_prefix: None,
+        source,
+    }
 }
 
 fn check_host_flags(flags: &Flags, hosts: &[HostEntry], report: &mut Report) {
@@ -216,7 +227,6 @@ fn check_held(net: NetMode, hosts: &[HostEntry], report: &mut Report) {
         report.problems.add(problem.fix("use `--net filtered` or `--net none`, or leave the rule out"));
     }
 }
-
 
 impl Rule for CommandRule {
     fn decision(&self) -> Decision {
@@ -264,7 +274,11 @@ impl Rule for Restriction {
 
     fn value(&self) -> String {
         let allowed = self.allowed.as_ref().map(|list| format!(": {}", list.join(", "))).unwrap_or_default();
-        let blocked = if self.blocked.is_empty() { String::new() } else { format!("; never {}", self.blocked.join(", ")) };
+        let blocked = if self.blocked.is_empty() {
+            String::new()
+        } else {
+            format!("; never {}", self.blocked.join(", "))
+        };
         format!("{}{allowed}{blocked}", self.program)
     }
 
@@ -317,7 +331,11 @@ impl Rule for PathRule {
     }
 
     fn value(&self) -> String {
-        let but = if self.except.is_empty() { String::new() } else { format!(" except {}", self.except.join(", ")) };
+        let but = if self.except.is_empty() {
+            String::new()
+        } else {
+            format!(" except {}", self.except.join(", "))
+        };
         let writing = if self.operation == Operation::Write { " (writing)" } else { "" };
         format!("{}{but}{writing}", self.patterns.join(", "))
     }

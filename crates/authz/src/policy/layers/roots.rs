@@ -46,7 +46,8 @@ impl<'a> Roots<'a> {
         if step.standing == Standing::Authority {
             return offered.into_iter().for_each(|root| self.hold(root));
         }
-        let mut cap: Vec<Held> = offered.into_iter().filter(|root| self.is_less(root, workspace, step, report)).collect();
+        let mut cap: Vec<Held> =
+            offered.into_iter().filter(|root| self.is_less(root, workspace, step, report)).collect();
         cap.extend(own.map(|access| self.of_workspace(access)));
         self.caps.push(cap);
     }
@@ -56,7 +57,8 @@ impl<'a> Roots<'a> {
         let exceeds = root.access.value > around.as_ref().map_or(Access::None, |access| access.value);
         if exceeds {
             let limit = around.map_or("what there is".to_owned(), |access| access.named());
-            let what = format!("root `{}` ({})", Bytes::from(root.path.as_path()).display(), root.access.shown);
+            let what =
+                format!("root `{}` ({})", Bytes::from(root.path.as_path()).display(), root.access.shown);
             report.excess(&what, &root.access.by, &limit, step.standing);
         }
         !exceeds
@@ -88,7 +90,8 @@ impl<'a> Roots<'a> {
             return refuse("this root is the workspace itself".to_owned(), "write `access`, not a root");
         }
         if let Some(store) = self.sensitive(&expanded).or_else(|| self.sensitive(&resolved)) {
-            let message = format!("root `{}` is in the sensitive root `{}`", path.value, Bytes::from(store).display());
+            let message =
+                format!("root `{}` is in the sensitive root `{}`", path.value, Bytes::from(store).display());
             return refuse(message, "name another directory; no file opens a credential store");
         }
         let access = Slot::new("root", access.value, access.value, By::file(step, path.span));

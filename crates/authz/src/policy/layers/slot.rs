@@ -18,7 +18,10 @@ pub(super) enum By {
     Profile(Profile),
     /// The flag as it was written.
     Flag(String),
-    File { layer: Layer, origin: Origin },
+    File {
+        layer: Layer,
+        origin: Origin,
+    },
 }
 
 impl By {
@@ -184,7 +187,9 @@ impl Report {
             _ => {
                 let problem = Problem::new(format!("{what} is above {limit}"));
                 let problem = match by.origin() {
-                    Some(origin) => problem.at(origin.clone()).fix("lower it, or leave it out: this part only narrows"),
+                    Some(origin) => {
+                        problem.at(origin.clone()).fix("lower it, or leave it out: this part only narrows")
+                    }
                     None => problem.fix("lower it, or change the file"),
                 };
                 self.problems.add(problem);

@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{
-    Access, ApprovalMode, Backend, CommandMode, Control, Limits, NetMode, Profile,
-};
+use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Control, Limits, NetMode, Profile};
 
 use super::super::file::PolicyFile;
 use super::super::format::{Body, OwnAccess};
@@ -141,7 +139,8 @@ impl<'a> State<'a> {
     pub(super) fn apply_flags(&mut self) {
         self.apply_net_flag();
         if let Some(backend) = self.flags.backend {
-            let offer = Slot::new("backend", Some(backend), backend, By::Flag(format!("--backend {backend}")));
+            let offer =
+                Slot::new("backend", Some(backend), backend, By::Flag(format!("--backend {backend}")));
             self.backend.choose(offer, &mut self.report);
         }
         for (limit, slot) in &mut self.limits {
@@ -188,7 +187,8 @@ impl<'a> State<'a> {
     /// A flag lowers the floor only where no file said that it holds.
     fn apply_floor_flag(&mut self) {
         let Some(asked) = &self.flags.floor else { return };
-        let lowered = self.floor.lowered.iter().flat_map(|(controls, by)| controls.iter().map(move |c| (c, by)));
+        let lowered =
+            self.floor.lowered.iter().flat_map(|(controls, by)| controls.iter().map(move |c| (c, by)));
         let required = self.floor.required.iter().map(|(control, by)| (control, by));
         let missing = required.chain(lowered).find(|(control, _)| !asked.contains(control));
         let list: Vec<&str> = asked.iter().map(|control| control.word()).collect();
@@ -203,7 +203,11 @@ impl<'a> State<'a> {
         }
     }
 
-    pub(super) fn finish(mut self, stack: &[Step<'_>], files: &[PolicyFile]) -> Result<Effective, PolicyError> {
+    pub(super) fn finish(
+        mut self,
+        stack: &[Step<'_>],
+        files: &[PolicyFile],
+    ) -> Result<Effective, PolicyError> {
         let (floor, floor_settings) = self.floor();
         let merged = merge::rules(stack, files, (self.flags, self.net.value), &mut self.report);
         let (mut settings, limits) = (self.settings(), self.limits());
@@ -237,7 +241,8 @@ impl<'a> State<'a> {
     fn floor(&self) -> (Vec<Control>, Vec<Setting>) {
         let promised = promises_limits(self.chosen.value) || promises_limits(self.profile.value);
         let lowered = self.floor.lowered.as_ref().map(|(controls, by)| (controls, by.clone()));
-        let flag = self.flags.floor.as_ref().map(|controls| (controls, By::Flag("--danger-floor".to_owned())));
+        let flag =
+            self.flags.floor.as_ref().map(|controls| (controls, By::Flag("--danger-floor".to_owned())));
         let least = if promised { None } else { flag.or(lowered) };
         let by = least.as_ref().map_or(By::Default, |(_, by)| by.clone());
         let in_force = |control: &Control| {
@@ -280,18 +285,24 @@ fn promises_limits(profile: Profile) -> bool {
 /// The strictest minimum of all parts: one that a later part could lower would be none.
 fn minimum(stack: &[Step<'_>]) -> Option<Slot<Profile>> {
     let given = |step: &Step<'_>| Some(word(step, "minimum_profile", step.minimum_profile?));
-    stack.iter().filter_map(given).reduce(|strictest, other| {
-        if strictest.value.exceeds(&other.value) { other } else { strictest }
-    })
+    stack
+        .iter()
+        .filter_map(given)
+        .reduce(|strictest, other| if strictest.value.exceeds(&other.value) { other } else { strictest })
 }
 
 /// A flag below the minimum is refused; a profile that nobody asked for now is raised to it.
-fn chosen(flags: &Flags, stack: &[Step<'_>], minimum: Option<&Slot<Profile>>, report: &mut Report) -> Slot<Profile> {
+fn chosen(
+    flags: &Flags,
+    stack: &[Step<'_>],
+    minimum: Option<&Slot<Profile>>,
+    report: &mut Report,
+) -> Slot<Profile> {
     let authority = stack.iter().rev().filter(|step| step.standing == Standing::Authority);
     let file = || authority.clone().find_map(|step| Some(word(step, "profile", step.profile?)));
-    let flag = flags.profile.map(|profile| {
-        Slot::new("profile", profile, profile, By::Flag(format!("--profile {profile}")))
-    });
+    let flag = flags
+        .profile
+        .map(|profile| Slot::new("profile", profile, profile, By::Flag(format!("--profile {profile}"))));
     let default = || Slot::new("profile", Profile::Workspace, Profile::Workspace, By::Default);
     let chosen = flag.or_else(file).unwrap_or_else(default);
     let Some(minimum) = minimum.filter(|minimum| chosen.value.exceeds(&minimum.value)) else { return chosen };

@@ -107,7 +107,9 @@ impl Converting<'_, '_> {
         let (stray, with) = match kind {
             Kind::Listed(_) => (allowed.or(blocked), "`program`"),
             Kind::Program(_) => (exact.or(here), "`deny`, `ask` or `allow`"),
-            Kind::Manifest(_) => (exact.or(here).or(allowed).or(blocked), "`program`, `deny`, `ask` or `allow`"),
+            Kind::Manifest(_) => {
+                (exact.or(here).or(allowed).or(blocked), "`program`, `deny`, `ask` or `allow`")
+            }
         };
         if let Some((key, span)) = stray {
             let fix = format!("it belongs to an entry with {with}");
@@ -153,7 +155,11 @@ impl Converting<'_, '_> {
         }
         let checked = pattern.check();
         if let Err(error) = &checked {
-            self.problems.add(words.span, error.to_string(), "write `exact = true` with all of its words, or leave them out");
+            self.problems.add(
+                words.span,
+                error.to_string(),
+                "write `exact = true` with all of its words, or leave them out",
+            );
         }
         checked.is_ok()
     }
@@ -161,7 +167,9 @@ impl Converting<'_, '_> {
     fn here(&mut self, here: &At<String>) -> Option<PathBuf> {
         let below = |component| matches!(component, Component::Normal(_) | Component::CurDir);
         if Path::new(&here.value).components().all(below) {
-            return Some(Path::new(&here.value).components().filter(|part| *part != Component::CurDir).collect());
+            return Some(
+                Path::new(&here.value).components().filter(|part| *part != Component::CurDir).collect(),
+            );
         }
         let message = format!("`{}` is not a directory of the workspace", shorten(&here.value));
         self.problems.add(here.span, message, "name it relative to the workspace, without `..`");
@@ -169,12 +177,23 @@ impl Converting<'_, '_> {
     }
 
     /// S000-24: `allowed` is all that may run, `blocked` never runs, and without either everything may.
-    fn restriction(&mut self, program: &At<String>, table: &CommandTable, seen: &mut Seen) -> Option<Restriction> {
+    fn restriction(
+        &mut self,
+        program: &At<String>,
+        table: &CommandTable,
+        seen: &mut Seen,
+    ) -> Option<Restriction> {
         let words = At { value: vec![program.value.clone()], span: program.span };
         if !self.is_command(&words, &CommandPattern::Words(words.value.clone())) {
             return None;
         }
-        if !seen.add("program", format!("program {}", program.value), &program.value, program.span, self.problems) {
+        if !seen.add(
+            "program",
+            format!("program {}", program.value),
+            &program.value,
+            program.span,
+            self.problems,
+        ) {
             return None;
         }
         let blocked = match &table.blocked {
@@ -187,7 +206,11 @@ impl Converting<'_, '_> {
         };
         let both = allowed.iter().flatten().find(|allowed| blocked.contains(allowed));
         if let (Some(both), Some(list)) = (both, &table.blocked) {
-            self.problems.add(list.span, format!("`{}` is allowed and blocked", shorten(both)), "keep one of them");
+            self.problems.add(
+                list.span,
+                format!("`{}` is allowed and blocked", shorten(both)),
+                "keep one of them",
+            );
             return None;
         }
         let source = self.source(program.span, table.reason.as_ref());
@@ -205,7 +228,9 @@ impl Converting<'_, '_> {
                     continue;
                 }
             };
-            let pattern = CommandPattern::Words(std::iter::once(program.to_owned()).chain(words.iter().cloned()).collect());
+            let pattern = CommandPattern::Words(
+                std::iter::once(program.to_owned()).chain(words.iter().cloned()).collect(),
+            );
             let spaced = words.iter().any(|word| word.contains(char::is_whitespace));
             if spaced || pattern.check().is_err() {
                 let message = format!("`{}` is not a subcommand", shorten(&text.value));
@@ -228,7 +253,11 @@ impl Converting<'_, '_> {
         };
         self.digests.push(sha256(&bytes));
         if bytes.len() > MAX_BYTES {
-            self.problems.add(file.span, format!("the manifest has {} bytes", bytes.len()), format!("the most is {MAX_BYTES}"));
+            self.problems.add(
+                file.span,
+                format!("the manifest has {} bytes", bytes.len()),
+                format!("the most is {MAX_BYTES}"),
+            );
             return None;
         }
         let saved: Saved = match serde_json::from_slice(&bytes) {

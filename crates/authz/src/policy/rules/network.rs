@@ -19,7 +19,8 @@ impl Converting<'_, '_> {
     }
 
     fn host(&mut self, table: &HostTable, seen: &mut Seen) -> Option<Vec<HostEntry>> {
-        let keys = [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
+        let keys =
+            [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
         let (key, hosts) = self.one("rule about hosts", table.head, keys)?;
         if key == "allow" && !self.may_open(key, hosts.span) {
             return None;
@@ -61,7 +62,8 @@ impl Converting<'_, '_> {
         match HostRule::parse(&name.value) {
             Ok(host) => Some(host),
             Err(HostRuleError::Ambiguous(_, address)) => {
-                let message = format!("host `{}` is an unusual spelling of `{address}`", shorten(&name.value));
+                let message =
+                    format!("host `{}` is an unusual spelling of `{address}`", shorten(&name.value));
                 self.problems.add(name.span, message, format!("write `{address}`"));
                 None
             }

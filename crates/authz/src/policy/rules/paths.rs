@@ -26,7 +26,8 @@ impl Converting<'_, '_> {
 
     /// One rule for each pattern, so that each knows its own place.
     fn path(&mut self, table: &PathTable, seen: &mut Seen) -> Option<Vec<(Span, PathRule)>> {
-        let keys = [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
+        let keys =
+            [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
         let (key, patterns) = self.one("rule about files", table.head, keys)?;
         if key == "allow" && !self.may_open(key, patterns.span) {
             return None;
@@ -35,7 +36,8 @@ impl Converting<'_, '_> {
             None | Some(OperationWord::All) => Operation::All,
             Some(OperationWord::Write) => Operation::Write,
         };
-        let except: Vec<String> = table.except.iter().flat_map(|except| &except.items).map(|at| at.value.clone()).collect();
+        let except: Vec<String> =
+            table.except.iter().flat_map(|except| &except.items).map(|at| at.value.clone()).collect();
         let mut rules = Vec::new();
         for pattern in &patterns.items {
             if self.path_makes_sense(key, pattern, operation) && self.is_new_path(key, pattern, table, seen) {
@@ -53,7 +55,13 @@ impl Converting<'_, '_> {
     }
 
     /// A second rule about the same pattern never speaks, unless the first has exceptions.
-    fn is_new_path(&mut self, key: &'static str, pattern: &At<String>, table: &PathTable, seen: &mut Seen) -> bool {
+    fn is_new_path(
+        &mut self,
+        key: &'static str,
+        pattern: &At<String>,
+        table: &PathTable,
+        seen: &mut Seen,
+    ) -> bool {
         if table.except.is_some() {
             return true;
         }
@@ -65,7 +73,9 @@ impl Converting<'_, '_> {
 
     fn path_makes_sense(&mut self, key: &str, pattern: &At<String>, operation: Operation) -> bool {
         let shown = shorten(&pattern.value);
-        if key == "allow" && let Some(what) = floor(&pattern.value) {
+        if key == "allow"
+            && let Some(what) = floor(&pattern.value)
+        {
             let fix = "leave it out; it stays closed whatever a file says";
             self.problems.add(pattern.span, format!("`{shown}` cannot be opened: {what}"), fix);
             return false;
@@ -75,7 +85,9 @@ impl Converting<'_, '_> {
                 "write a path from the root (`./{}`) or a directory (`dir/**`), or leave `operation` out",
                 pattern.value.trim_start_matches(['*', '/'])
             );
-            let message = format!("`{shown}` cannot be kept from being written: it may name files that do not exist yet");
+            let message = format!(
+                "`{shown}` cannot be kept from being written: it may name files that do not exist yet"
+            );
             self.problems.add(pattern.span, message, fix);
             return false;
         }
@@ -86,7 +98,8 @@ impl Converting<'_, '_> {
         if table.examples.is_none() && table.counterexamples.is_none() {
             return;
         }
-        let rules = rules.iter().map(|(_, rule)| PathRule { operation: Operation::All, ..rule.clone() }).collect();
+        let rules =
+            rules.iter().map(|(_, rule)| PathRule { operation: Operation::All, ..rule.clone() }).collect();
         // What is wrong with a pattern is said elsewhere.
         let Ok(rules) = PathRules::new(rules) else { return };
         let speaks = |path: &str| matches!(rules.reading(Path::new(path)), Ruling::File(_));
@@ -111,7 +124,8 @@ impl Converting<'_, '_> {
     fn readable(&mut self, rules: Vec<(Span, PathRule)>) -> Vec<PathRule> {
         let (spans, rules): (Vec<Span>, Vec<PathRule>) = rules.into_iter().unzip();
         let Err(together) = PathRules::new(rules.clone()) else { return rules };
-        let alone = |(at, rule): (usize, &PathRule)| Some((at, PathRules::new(vec![rule.clone()]).err()?.message));
+        let alone =
+            |(at, rule): (usize, &PathRule)| Some((at, PathRules::new(vec![rule.clone()]).err()?.message));
         let mut wrong: Vec<(usize, String)> = rules.iter().enumerate().filter_map(alone).collect();
         if wrong.is_empty() {
             wrong.push((together.rule, together.message));
@@ -145,8 +159,12 @@ fn floor(pattern: &str) -> Option<String> {
     Some(format!("`~/{}` is a sensitive root", Bytes::from(*store).display()))
 }
 
-/// Whether the kernel can hold the name before it exists: one path from the root, or all of a directory.
+/// Whether the kernel can hold the name before it exists: one path from the root, or all of a directory, the root itself
+/// included.
 fn is_held(pattern: &str) -> bool {
+    if pattern == "**" {
+        return true;
+    }
     let path = pattern.strip_suffix("/**").unwrap_or(pattern);
     pattern.contains('/') && !path.contains(['*', '?', '[', '{', '\\'])
 }

@@ -18,7 +18,8 @@ impl Converting<'_, '_> {
     }
 
     fn tool(&mut self, table: &ToolTable, seen: &mut Seen) -> Option<Vec<ToolRule>> {
-        let keys = [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
+        let keys =
+            [("deny", table.deny.as_ref()), ("ask", table.ask.as_ref()), ("allow", table.allow.as_ref())];
         let (key, names) = self.one("rule about tools", table.head, keys)?;
         if key == "allow" && !self.may_choose_tools(names.span) {
             return None;

@@ -10,7 +10,11 @@ impl Converting<'_, '_> {
         let (mut settable, mut inherited) = (Seen::default(), Seen::default());
         let mut rules = Vec::new();
         for table in tables {
-            let keys = [("deny", table.deny.as_ref()), ("allow", table.allow.as_ref()), ("pass", table.pass.as_ref())];
+            let keys = [
+                ("deny", table.deny.as_ref()),
+                ("allow", table.allow.as_ref()),
+                ("pass", table.pass.as_ref()),
+            ];
             let Some((key, names)) = self.one("rule about variables", table.head, keys) else { continue };
             if key != "deny" && !self.may_open(key, names.span) {
                 continue;

@@ -36,7 +36,8 @@ fn policy_md_is_up_to_date() {
 #[test]
 fn every_example_in_policy_md_is_a_policy() {
     let text = std::fs::read_to_string(repository().join("docs/policy.md")).unwrap();
-    let blocks: Vec<&str> = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<&str> =
+        text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() > 5, "{}", blocks.len());
     for block in blocks {
         let files = disk(&[("/p/team.toml", ""), ("/p/camp.json", MANIFEST)]);
@@ -45,7 +46,8 @@ fn every_example_in_policy_md_is_a_policy() {
     }
 }
 
-const MANIFEST: &str = r#"{"version": 2, "cli": "camp", "commands": [{"path": "status", "agent_allowed": true}]}"#;
+const MANIFEST: &str =
+    r#"{"version": 2, "cli": "camp", "commands": [{"path": "status", "agent_allowed": true}]}"#;
 
 #[test]
 fn every_shipped_policy_is_one() {
@@ -55,7 +57,11 @@ fn every_shipped_policy_is_one() {
         let text = std::fs::read_to_string(&path).unwrap();
         let file = PolicyFile::load(Role::Operator, &path, text.as_bytes(), &|path| std::fs::read(path))
             .unwrap_or_else(|error| panic!("{error}"));
-        assert!(text.contains("match = ") && text.contains("not_match = "), "{}: examples are checked", path.display());
+        assert!(
+            text.contains("match = ") && text.contains("not_match = "),
+            "{}: examples are checked",
+            path.display()
+        );
         merged(&flags(), &[file]).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         names.push(path.file_name().unwrap().to_string_lossy().into_owned());
     }
@@ -91,12 +97,15 @@ fn plain(value: Value) -> Value {
             Value::Array(items.into_iter().filter(|item| !null.contains(item)).map(plain).collect())
         }
         Value::Object(map) => {
-            let mut map: serde_json::Map<String, Value> = map.into_iter().map(|(key, value)| (key, plain(value))).collect();
+            let mut map: serde_json::Map<String, Value> =
+                map.into_iter().map(|(key, value)| (key, plain(value))).collect();
             if let Some(Value::String(text)) = map.get_mut("description") {
                 *text = text.replace("\n\n", "\u{0}").replace('\n', " ").replace('\u{0}', "\n\n");
             }
             for key in ["type", "anyOf"] {
-                let Some(Value::Array(only)) = map.get(key).filter(|list| list.as_array().is_some_and(|list| list.len() == 1)) else {
+                let Some(Value::Array(only)) =
+                    map.get(key).filter(|list| list.as_array().is_some_and(|list| list.len() == 1))
+                else {
                     continue;
                 };
                 match only[0].clone() {
@@ -160,7 +169,9 @@ fn shape(value: &Value) -> String {
         Value::String(kind) if kind == "integer" => "a number".to_owned(),
         Value::String(kind) if kind == "boolean" => "`true` or `false`".to_owned(),
         Value::Array(kinds) if kinds.contains(&json!("number")) => "cores: `0.5`".to_owned(),
-        Value::Array(_) if value["pattern"].as_str().is_some_and(|pattern| pattern.contains("ms")) => "a time: `\"30s\"`".to_owned(),
+        Value::Array(_) if value["pattern"].as_str().is_some_and(|pattern| pattern.contains("ms")) => {
+            "a time: `\"30s\"`".to_owned()
+        }
         Value::Array(_) => "a size: `\"512m\"`".to_owned(),
         _ => "a string".to_owned(),
     }

@@ -59,7 +59,10 @@ const MISTAKES: &[(&str, &str)] = &[
     ("x = [[[[", "not TOML"),
     // Keys and words.
     ("schema = 2", "1:10: `2` is not a version of this format that is known | write 1"),
-    ("commands = []", "1:12: `commands` is a command mode, not a list | write one of `contained` and `listed`; rules about commands are written as `[[command]]`"),
+    (
+        "commands = []",
+        "1:12: `commands` is a command mode, not a list | write one of `contained` and `listed`; rules about commands are written as `[[command]]`",
+    ),
     ("[[commands]]\nallow = \"x\"", "rules about commands are written as `[[command]]`"),
     ("access = \"none\"", "1:10: unknown access `none` | known: read, write"),
     ("net = \"\"", "1:7: `net` is empty | write a value, or leave the key out"),
@@ -77,16 +80,28 @@ const MISTAKES: &[(&str, &str)] = &[
     ("limits.memory = 0x10", "is a size such as \"512m\", not an integer"),
     ("limits.processes = 0", "`0` is not a number of processes | write a number from 1 to 4000000"),
     ("limits.processes = \"5\"", "is a number of processes, not a string"),
-    ("limits.open_files = 99999999999999999999999", "is not a number of files | write a number from 16 to 1048576"),
+    (
+        "limits.open_files = 99999999999999999999999",
+        "is not a number of files | write a number from 16 to 1048576",
+    ),
     ("limits.timeout = \"soon\"", "`soon` is not a time | write for example 30s, 5m or 500ms"),
     ("limits.cpus = 1e300", "is not a number of cores"),
     ("limits.cpus = nan", "is not a number of cores"),
     // Profiles.
-    ("profile = \"workspace\"\nminimum_profile = \"guarded\"", "profile `workspace` is below the `minimum_profile` of this file | write `guarded` or a stricter one"),
-    ("profile = \"guarded\"\ncommands = \"contained\"", "`commands = \"contained\"` is more than profile `guarded` gives"),
+    (
+        "profile = \"workspace\"\nminimum_profile = \"guarded\"",
+        "profile `workspace` is below the `minimum_profile` of this file | write `guarded` or a stricter one",
+    ),
+    (
+        "profile = \"guarded\"\ncommands = \"contained\"",
+        "`commands = \"contained\"` is more than profile `guarded` gives",
+    ),
     ("profile = \"strict\"\napproval = \"ask\"", "`approval = \"ask\"` is more than profile `strict` gives"),
     ("profile = \"strict\"\naccess = \"write\"", "`access = \"write\"` is more than profile `strict` gives"),
-    ("profile = \"strict\"\nlimits.memory = \"1g\"", "`limits.memory = 1g` is more than profile `strict` gives | leave it out, or choose another profile; `strict` gives 512m"),
+    (
+        "profile = \"strict\"\nlimits.memory = \"1g\"",
+        "`limits.memory = 1g` is more than profile `strict` gives | leave it out, or choose another profile; `strict` gives 512m",
+    ),
     ("profile = \"air-gapped\"\nnet = \"filtered\"", "is more than profile `air-gapped` gives"),
     // Roots.
     ("[[root]]\naccess = \"read\"", "1:1: a root without a `path`"),
@@ -96,27 +111,57 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[[root]]\npath = \"~\"\naccess = \"read\"", "root `~` is too wide to be one"),
     ("[[root]]\npath = \"~bob/x\"\naccess = \"read\"", "`~bob/x` is not a path"),
     ("[[root]]\npath = \"/srv/*\"\naccess = \"read\"", "root `/srv/*` is a pattern"),
-    ("[[root]]\npath = \"/x/\"\naccess = \"read\"\n[[root]]\npath = \"/x\"\naccess = \"write\"", "5:8: root `/x` is already at 2:8"),
+    (
+        "[[root]]\npath = \"/x/\"\naccess = \"read\"\n[[root]]\npath = \"/x\"\naccess = \"write\"",
+        "5:8: root `/x` is already at 2:8",
+    ),
     // Rules about files.
-    ("[[path]]\ndeny = \"a\"\nallow = \"b\"", "1:1: `deny` and `allow` in one rule about files | write one entry for each"),
-    ("[[path]]\ndeny = \"a\"\n[[path]]\nallow = \"a\"", "4:9: `a` is in `allow` here and in `deny` at 2:8 | keep one of them"),
+    (
+        "[[path]]\ndeny = \"a\"\nallow = \"b\"",
+        "1:1: `deny` and `allow` in one rule about files | write one entry for each",
+    ),
+    (
+        "[[path]]\ndeny = \"a\"\n[[path]]\nallow = \"a\"",
+        "4:9: `a` is in `allow` here and in `deny` at 2:8 | keep one of them",
+    ),
     ("[[path]]\ndeny = [\"a\", \"b/\", \"b\"]", "2:20: `b` is already in `deny` at 2:14"),
     ("[[path]]\ndeny = \"/etc/passwd\"", "`/etc/passwd` is absolute"),
     ("[[path]]\ndeny = \"a/../b\"", "leads upwards"),
     ("[[path]]\ndeny = \"a**b\"", "`**` stands alone between slashes"),
-    ("[[path]]\ndeny = \"*.log\"\noperation = \"write\"", "`*.log` cannot be kept from being written: it may name files that do not exist yet | write a path from the root (`./.log`)"),
+    (
+        "[[path]]\ndeny = \"*.log\"\noperation = \"write\"",
+        "`*.log` cannot be kept from being written: it may name files that do not exist yet | write a path from the root (`./.log`)",
+    ),
     ("[[path]]\ndeny = \"Cargo.lock\"\noperation = \"write\"", "write a path from the root (`./Cargo.lock`)"),
     ("[[path]]\ndeny = \"a/*/b\"\noperation = \"write\"", "cannot be kept from being written"),
     ("[[path]]\ndeny = \"x\"\noperation = \"read\"", "unknown operation `read` | known: all, write"),
-    ("[[path]]\nallow = \".git/hooks/**\"", "`.git/hooks/**` cannot be opened: it is protected, because git on the host runs the hooks in it"),
+    (
+        "[[path]]\nallow = \".git/hooks/**\"",
+        "`.git/hooks/**` cannot be opened: it is protected, because git on the host runs the hooks in it",
+    ),
     ("[[path]]\nallow = \".ringfence/policy.toml\"", "cannot be opened: it is protected"),
-    ("[[path]]\nallow = \".envrc\"\noperation = \"write\"", "`.envrc` cannot be opened for writing by any rule"),
+    (
+        "[[path]]\nallow = \".envrc\"\noperation = \"write\"",
+        "`.envrc` cannot be opened for writing by any rule",
+    ),
     ("[[path]]\nallow = \"~/.ssh/id_rsa\"", "cannot be opened: `~/.ssh` is a sensitive root"),
-    ("[[path]]\ndeny = \"*.bin\"\nmatch = \"a.txt\"", "3:9: the rule does not match its example `a.txt` | correct the rule, or the example"),
-    ("[[path]]\ndeny = \"*.bin\"\nnot_match = [\"a.txt\", \"b.bin\"]", "3:23: the rule matches its counterexample `b.bin`"),
-    ("[[path]]\ndeny = \"*.bin\"\nexcept = \"b.bin\"\nmatch = \"x/b.bin\"", "does not match its example `x/b.bin`"),
+    (
+        "[[path]]\ndeny = \"*.bin\"\nmatch = \"a.txt\"",
+        "3:9: the rule does not match its example `a.txt` | correct the rule, or the example",
+    ),
+    (
+        "[[path]]\ndeny = \"*.bin\"\nnot_match = [\"a.txt\", \"b.bin\"]",
+        "3:23: the rule matches its counterexample `b.bin`",
+    ),
+    (
+        "[[path]]\ndeny = \"*.bin\"\nexcept = \"b.bin\"\nmatch = \"x/b.bin\"",
+        "does not match its example `x/b.bin`",
+    ),
     // Rules about commands.
-    ("[[command]]\nreason = \"why\"", "1:1: a rule about commands that decides nothing | write one of `deny`, `ask`, `allow`, `program`, `manifest`"),
+    (
+        "[[command]]\nreason = \"why\"",
+        "1:1: a rule about commands that decides nothing | write one of `deny`, `ask`, `allow`, `program`, `manifest`",
+    ),
     ("[[command]]\ndeny = \"git push $REMOTE\"", "a rule is literal, and this has"),
     ("[[command]]\ndeny = \"ls *\"", "a rule is literal, and this has a file name pattern in it"),
     ("[[command]]\ndeny = \"cat ~/x\"", "a rule is literal, and this has `~` in it"),
@@ -127,16 +172,28 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[[command]]\ndeny = \"git 'x\"", "this is not one command"),
     ("[[command]]\ndeny = \"   \"", "there is no program in it"),
     ("[[command]]\ndeny = \"# git\"", "there is no program in it"),
-    ("[[command]]\ndeny = [\"git\", \"status\"]", "2:8: this list could be one command or several | write \"git status\" for one command, [[\"git\"], [\"status\"]] for several"),
+    (
+        "[[command]]\ndeny = [\"git\", \"status\"]",
+        "2:8: this list could be one command or several | write \"git status\" for one command, [[\"git\"], [\"status\"]] for several",
+    ),
     ("[[command]]\ndeny = []", "`deny` is an empty list"),
     ("[[command]]\ndeny = [[]]", "`deny` is an empty list"),
     ("[[command]]\ndeny = \"--force\"", "`--force` is not the name of a program"),
     ("[[command]]\ndeny = [[\"git push\", \"x\"]]", "`git push` is not the name of a program"),
     ("[[command]]\ndeny = 5", "`deny` is a command, not an integer"),
-    ("[[command]]\nallow = [\"a b\", \"c d\"]\n[[command]]\ndeny = \"c  d\"", "4:8: `c d` is in `deny` here and in `allow` at 2:17"),
-    ("[[command]]\nallow = \"a\"\nallowed = [\"b\"]", "`allowed` means nothing in this entry | it belongs to an entry with `program`"),
+    (
+        "[[command]]\nallow = [\"a b\", \"c d\"]\n[[command]]\ndeny = \"c  d\"",
+        "4:8: `c d` is in `deny` here and in `allow` at 2:17",
+    ),
+    (
+        "[[command]]\nallow = \"a\"\nallowed = [\"b\"]",
+        "`allowed` means nothing in this entry | it belongs to an entry with `program`",
+    ),
     ("[[command]]\nprogram = \"go\"\nexact = true", "`exact` means nothing in this entry"),
-    ("[[command]]\nprogram = \"go\"\nallowed = []", "leave `allowed` out for every subcommand, or write `deny` for none"),
+    (
+        "[[command]]\nprogram = \"go\"\nallowed = []",
+        "leave `allowed` out for every subcommand, or write `deny` for none",
+    ),
     ("[[command]]\nprogram = \"go build\"", "`go build` is not the name of a program"),
     ("[[command]]\nprogram = \"go\"\n[[command]]\nprogram = \"go\"", "`go` is already in `program` at 2:11"),
     ("[[command]]\nallow = \"a\"\nhere = \"/etc\"", "`/etc` is not a directory of the workspace"),
@@ -144,7 +201,10 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[[command]]\nmanifest = \"x.json\"", "`x.json` cannot be read: entity not found"),
     ("[[command]]\ndeny = \"git push\"\nmatch = \"git pull\"", "does not match its example `git pull`"),
     ("[[command]]\ndeny = \"git push\"\nmatch = \"git $X\"", "a rule is literal"),
-    ("[[command]]\nprogram = \"git\"\nblocked = \"push --force\"\nmatch = \"git push --force\"", "does not match its example `git push --force`"),
+    (
+        "[[command]]\nprogram = \"git\"\nblocked = \"push --force\"\nmatch = \"git push --force\"",
+        "does not match its example `git push --force`",
+    ),
     // Tools, variables, hosts.
     ("[[tool]]\nallow = \"*\"", "tool `*` means every tool | name them, or the beginning of their names"),
     ("[[tool]]\nallow = \"x\"\n[[tool]]\ndeny = \"x\"", "`x` is in `deny` here and in `allow` at 2:9"),
@@ -152,16 +212,28 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[[env]]\npass = \"A-B\"", "`A-B` is not a variable name"),
     ("[[env]]\nallow = \"LD_PRELOAD\"", "`LD_PRELOAD` cannot be opened"),
     ("[[env]]\npass = \"RINGFENCE_X\"", "`RINGFENCE_X` cannot be opened: it is reserved for Ringfence"),
-    ("[[env]]\npass = \"*_TOKEN\"", "`*_TOKEN` would open variables that steer other programs or carry credentials | give their whole names"),
+    (
+        "[[env]]\npass = \"*_TOKEN\"",
+        "`*_TOKEN` would open variables that steer other programs or carry credentials | give their whole names",
+    ),
     ("[[env]]\nallow = \"FOO\"", "`FOO` may be set by every caller already"),
     ("[[env]]\npass = \"FOO\"\n[[env]]\ndeny = \"foo\"", "`foo` is in `deny` here and in `pass` at 2:8"),
     ("[[host]]\nallow = \"127.1\"", "host `127.1` is an unusual spelling of `127.0.0.1` | write `127.0.0.1`"),
     ("[[host]]\nallow = \"169.254.169.254\"", "is the metadata service of a cloud"),
-    ("[[host]]\nallow = \"x.example\"\nmethods = []", "leave `methods` out for every method, or write `deny` for none"),
-    ("[[host]]\nallow = \"x.example\"\nmethods = \"get\"", "methods are written in capitals, and `get` is not | write `GET`"),
+    (
+        "[[host]]\nallow = \"x.example\"\nmethods = []",
+        "leave `methods` out for every method, or write `deny` for none",
+    ),
+    (
+        "[[host]]\nallow = \"x.example\"\nmethods = \"get\"",
+        "methods are written in capitals, and `get` is not | write `GET`",
+    ),
     ("[[host]]\nallow = \"x.example\"\npath = \"v1\"", "path `v1` does not begin with `/`"),
     ("[[host]]\nallow = \"x.example\"\nscheme = \"ftp\"", "unknown scheme `ftp`"),
-    ("[[host]]\nallow = \"x.example\"\n[[host]]\ndeny = \"X.Example.\"", "4:8: `x.example` is in `deny` here and in `allow` at 2:9"),
+    (
+        "[[host]]\nallow = \"x.example\"\n[[host]]\ndeny = \"X.Example.\"",
+        "4:8: `x.example` is in `deny` here and in `allow` at 2:9",
+    ),
     ("net = \"full\"\n[[host]]\ndeny = \"x.example\"", "2:1: with `net = \"full\"` nothing holds this rule"),
     // Agents and workspaces.
     ("[agents.x]\nprofile = \"guarded\"", "unknown key `profile`"),
@@ -179,9 +251,15 @@ const MISTAKES: &[(&str, &str)] = &[
 fn c27_every_mistake_is_named_with_its_fix() {
     for (text, expected) in MISTAKES {
         let found = wrong(text);
-        assert!(found.iter().any(|line| line.contains(expected)), "{text}\nexpected: {expected}\nfound: {found:#?}");
+        assert!(
+            found.iter().any(|line| line.contains(expected)),
+            "{text}\nexpected: {expected}\nfound: {found:#?}"
+        );
         let error = operator(text).unwrap_err();
-        let silent = error.problems().iter().find(|problem| problem.fix.is_none() && !problem.message.starts_with("not TOML"));
+        let silent = error
+            .problems()
+            .iter()
+            .find(|problem| problem.fix.is_none() && !problem.message.starts_with("not TOML"));
         assert_eq!(silent, None, "a problem without a fix");
         assert!(error.problems().iter().all(|problem| problem.excerpt.is_some()), "{error}");
         assert!(!error.to_string().contains('\u{1b}'), "no colour unless asked");
@@ -221,7 +299,8 @@ fn what_only_an_operator_says_is_an_error_elsewhere() {
 fn a_file_that_is_no_text_says_where() {
     let error = PolicyFile::parse(Role::Operator, Path::new("c.toml"), b"a = 1\n\nb = \"\xff\"").unwrap_err();
     assert_eq!(error.to_string(), "c.toml:3:1: the file is not UTF-8\n  = save it as UTF-8");
-    let error = PolicyFile::parse(Role::Operator, Path::new("c.toml"), &vec![b'#'; MAX_BYTES + 1]).unwrap_err();
+    let error =
+        PolicyFile::parse(Role::Operator, Path::new("c.toml"), &vec![b'#'; MAX_BYTES + 1]).unwrap_err();
     assert_eq!(
         error.to_string(),
         "c.toml:1:1: the file has 1048577 bytes; the most is 1048576\n  = split it, and name the parts in `extends`"
@@ -253,7 +332,11 @@ fn bombs_are_errors_soon() {
         let name: String = bomb.chars().take(40).collect();
         let error = operator(&bomb).err();
         let text = error.map(|error| error.to_string());
-        assert!(text.as_ref().is_some_and(|text| text.len() < 100_000), "{name}: {:?}", text.map(|text| text.len()));
+        assert!(
+            text.as_ref().is_some_and(|text| text.len() < 100_000),
+            "{name}: {:?}",
+            text.map(|text| text.len())
+        );
         assert!(start.elapsed().as_secs() < 5, "{name}: {:?}", start.elapsed());
     }
 }

@@ -29,11 +29,14 @@ fn c11_a_flag_above_a_file_names_both_places() {
     let file = operator("schema = 1\n\n[limits]\nmemory = \"2g\"\ntimeout = \"1m\"\n").unwrap();
     assert_eq!(
         wrong(&memory("8g"), std::slice::from_ref(&file)),
-        ["`--memory 8g` is above `limits.memory = \"2g\"` at config.toml:4:10 | lower it, or change the file"]
+        [
+            "`--memory 8g` is above `limits.memory = \"2g\"` at config.toml:4:10 | lower it, or change the file"
+        ]
     );
     assert_eq!(ok(&memory("1g"), std::slice::from_ref(&file)).policy.limits.memory_bytes, 1 << 30);
     assert_eq!(ok(&flags(), std::slice::from_ref(&file)).policy.limits.memory_bytes, 2 << 30);
-    let timeout = LimitFlags { timeout: Some(Duration(120_000)), memory: Some(Size(3 << 30)), ..LimitFlags::default() };
+    let timeout =
+        LimitFlags { timeout: Some(Duration(120_000)), memory: Some(Size(3 << 30)), ..LimitFlags::default() };
     assert_eq!(wrong(&Flags { limits: timeout, ..flags() }, &[file]).len(), 2, "all at once");
     assert_eq!(ok(&memory("8g"), &[]).policy.limits.memory_bytes, 8 << 30, "a default is no ceiling");
 }
@@ -42,17 +45,25 @@ fn c11_a_flag_above_a_file_names_both_places() {
 fn c3_strict_profiles_keep_their_numbers() {
     for (profile, most) in [(Profile::Strict, "512m"), (Profile::AirGapped, "256m")] {
         let flags = Flags { profile: Some(profile), ..memory("1g") };
-        let expected = format!("`--memory 1g` is above the `{most}` of profile `{profile}` | lower it, or change the file");
+        let expected = format!(
+            "`--memory 1g` is above the `{most}` of profile `{profile}` | lower it, or change the file"
+        );
         assert_eq!(wrong(&flags, &[]), [expected]);
         let generous = operator("commands = \"contained\"\napproval = \"ask\"\naccess = \"write\"\nnet = \"full\"\nlimits.memory = \"8g\"\nlimits.processes = 5").unwrap();
         let policy = ok(&Flags { profile: Some(profile), ..super::flags() }, &[generous]).policy;
         let promised = Policy::new(profile);
-        assert_eq!((policy.commands, policy.approval, policy.access), (promised.commands, promised.approval, promised.access));
+        assert_eq!(
+            (policy.commands, policy.approval, policy.access),
+            (promised.commands, promised.approval, promised.access)
+        );
         assert_eq!(policy.limits, ringfence_types::Limits { processes: 5, ..promised.limits });
         assert_eq!(policy.net, net_ceiling(profile));
     }
     let flags = Flags { profile: Some(Profile::AirGapped), net: Some(NetMode::Filtered), ..flags() };
-    assert_eq!(wrong(&flags, &[]), ["`--net filtered` is above the `none` of profile `air-gapped` | lower it, or change the file"]);
+    assert_eq!(
+        wrong(&flags, &[]),
+        ["`--net filtered` is above the `none` of profile `air-gapped` | lower it, or change the file"]
+    );
 }
 
 #[test]
@@ -64,7 +75,9 @@ fn profiles_are_chosen_above_the_minimum() {
     assert_eq!(ok(&choose(Profile::Strict), files).policy.profile, Profile::Strict);
     assert_eq!(
         wrong(&choose(Profile::Workspace), files),
-        ["`--profile workspace` is below `minimum_profile = \"guarded\"` at config.toml:1:19 | use `--profile guarded` or a stricter one"]
+        [
+            "`--profile workspace` is below `minimum_profile = \"guarded\"` at config.toml:1:19 | use `--profile guarded` or a stricter one"
+        ]
     );
     let danger = DangerFlags { danger: true, ..DangerFlags::default() };
     assert_eq!(wrong(&Flags { danger, ..choose(Profile::Danger) }, files).len(), 1);
@@ -80,8 +93,14 @@ fn c10_a_workspace_file_narrows_and_asks_for_the_rest() {
     let narrowing = "approval = \"never\"\naccess = \"read\"\nnet = \"none\"\nbackend = \"native\"\nlimits.memory = \"1g\"\nlimits.timeout = \"5s\"\n";
     let effective = ok(&flags(), &[operator.clone(), workspace(narrowing).unwrap()]);
     let policy = &effective.policy;
-    assert_eq!((policy.approval, policy.access, policy.net), (ApprovalMode::Never, Access::Read, NetMode::None));
-    assert_eq!((policy.backend, policy.limits.memory_bytes, policy.limits.wall_ms), (Some(Backend::Native), 1 << 30, Some(5000)));
+    assert_eq!(
+        (policy.approval, policy.access, policy.net),
+        (ApprovalMode::Never, Access::Read, NetMode::None)
+    );
+    assert_eq!(
+        (policy.backend, policy.limits.memory_bytes, policy.limits.wall_ms),
+        (Some(Backend::Native), 1 << 30, Some(5000))
+    );
     assert_eq!(effective.requests, []);
 
     let widening = "profile = \"workspace\"\ncommands = \"contained\"\nnet = \"full\"\nbackend = \"landlock\"\nlimits.memory = \"4g\"\n";
@@ -129,13 +148,17 @@ fn c10_rules_of_a_workspace_file_open_nothing_until_it_is_approved() {
     assert_eq!((effective.policy.rules.commands, effective.roots), (CommandRules::default(), Vec::new()));
     assert_eq!(effective.policy.rules.paths.reading(Path::new("notes.secret.txt")).decision(), Decision::Ask);
 
-    let approve = |digest: &str| operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = \"{digest}\"")).unwrap();
+    let approve =
+        |digest: &str| operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = \"{digest}\"")).unwrap();
     let files = [approve(&file.digests()[0]), file];
     assert_eq!(trust(&flags(), &files, &files[1]), Trust::Approved);
     let effective = ok(&flags(), &files);
     assert_eq!(effective.requests, []);
     assert_eq!(effective.roots, [root("/srv/data", Access::Read)]);
-    assert_eq!(effective.policy.rules.paths.reading(Path::new("notes.secret.txt")).decision(), Decision::Allow);
+    assert_eq!(
+        effective.policy.rules.paths.reading(Path::new("notes.secret.txt")).decision(),
+        Decision::Allow
+    );
     let layer = |key: &str| effective.settings.iter().find(|setting| setting.key == key).unwrap().layer;
     assert_eq!((layer("command.allow"), layer("host.ask")), (Layer::Operator, Layer::Operator));
 
@@ -151,8 +174,11 @@ fn an_approval_covers_every_file_of_a_policy() {
     let path = Path::new("/home/ann/web/.ringfence/policy.toml");
     let file = PolicyFile::load(Role::Workspace, path, b"extends = \"base.toml\"", &disk(&[base])).unwrap();
     let [own, other] = file.digests() else { panic!("{:?}", file.digests()) };
-    let approve = |list: &str| operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = [{list}]")).unwrap();
-    for (list, expected) in [(format!("\"{own}\""), Trust::Unapproved), (format!("\"{own}\", \"{other}\""), Trust::Approved)] {
+    let approve =
+        |list: &str| operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = [{list}]")).unwrap();
+    for (list, expected) in
+        [(format!("\"{own}\""), Trust::Unapproved), (format!("\"{own}\", \"{other}\""), Trust::Approved)]
+    {
         let files = [approve(&list), file.clone()];
         assert_eq!(trust(&flags(), &files, &file), expected);
     }
@@ -178,11 +204,22 @@ fn c11_a_session_that_wants_more_is_an_error() {
     let session = |text| session(text).unwrap();
     assert_eq!(
         wrong(&flags(), &[operator.clone(), session("limits.processes = 30")]),
-        ["1:20: `limits.processes = \"30\"` is above `limits.processes = \"20\"` at config.toml:2:20 | lower it, or leave it out: this part only narrows"]
+        [
+            "1:20: `limits.processes = \"30\"` is above `limits.processes = \"20\"` at config.toml:2:20 | lower it, or leave it out: this part only narrows"
+        ]
     );
-    assert_eq!(wrong(&flags(), &[operator.clone(), session("profile = \"workspace\"\nnet = \"full\"")]).len(), 2);
-    assert_eq!(wrong(&flags(), &[operator.clone(), session("[[root]]\npath = \"/srv\"\naccess = \"read\"")]).len(), 1);
-    let narrowed = ok(&flags(), &[operator, session("limits.processes = 10\nprofile = \"strict\"\n[[command]]\ndeny = \"git\"")]);
+    assert_eq!(
+        wrong(&flags(), &[operator.clone(), session("profile = \"workspace\"\nnet = \"full\"")]).len(),
+        2
+    );
+    assert_eq!(
+        wrong(&flags(), &[operator.clone(), session("[[root]]\npath = \"/srv\"\naccess = \"read\"")]).len(),
+        1
+    );
+    let narrowed = ok(
+        &flags(),
+        &[operator, session("limits.processes = 10\nprofile = \"strict\"\n[[command]]\ndeny = \"git\"")],
+    );
     assert_eq!((narrowed.policy.limits.processes, narrowed.policy.profile), (10, Profile::Strict));
 }
 
@@ -197,7 +234,9 @@ fn an_agent_has_less() {
     assert_eq!(ok(&agent("other"), files).policy, ok(&flags(), files).policy);
     assert_eq!(
         wrong(&agent("greedy"), files),
-        ["8:20: `limits.processes = \"50\"` is above `limits.processes = \"20\"` at config.toml:1:20 | lower it, or leave it out: this part only narrows"]
+        [
+            "8:20: `limits.processes = \"50\"` is above `limits.processes = \"20\"` at config.toml:1:20 | lower it, or leave it out: this part only narrows"
+        ]
     );
 }
 
@@ -207,7 +246,11 @@ fn a_part_for_a_workspace_counts_there_alone() {
     let file = operator(text).unwrap();
     let here = ok(&flags(), std::slice::from_ref(&file));
     assert_eq!((here.policy.profile, here.policy.limits.memory_bytes), (Profile::Workspace, 4 << 30));
-    assert_eq!(here.policy.rules.paths.reading(Path::new("x.bin")).decision(), Decision::Allow, "the nearer rule first");
+    assert_eq!(
+        here.policy.rules.paths.reading(Path::new("x.bin")).decision(),
+        Decision::Allow,
+        "the nearer rule first"
+    );
     let there = ok(&Flags { workspace: PathBuf::from("/home/ann/web2"), ..flags() }, &[file]);
     assert_eq!((there.policy.profile, there.policy.limits.memory_bytes), (Profile::Guarded, 1 << 30));
     assert_eq!(there.policy.rules.paths.reading(Path::new("x.bin")).decision(), Decision::Deny);
@@ -224,10 +267,20 @@ fn roots_are_what_they_lead_to() {
     assert_eq!(found.policy.access, Access::Read);
     let expected = [root("/home/ann/web/out", Access::Write), root("/home/ann/web/keys", Access::None)];
     assert_eq!(found.roots, expected, "all that was writable before is");
-    let again = [workspace("access = \"read\"").unwrap(), session("[[root]]\npath = \"out\"\naccess = \"write\"").unwrap()];
+    let again = [
+        workspace("access = \"read\"").unwrap(),
+        session("[[root]]\npath = \"out\"\naccess = \"write\"").unwrap(),
+    ];
     assert_eq!(wrong(&flags(), &again).len(), 1, "what one file closed the next does not open");
-    let other = [workspace("access = \"read\"\n[[root]]\npath = \"out\"\naccess = \"write\"").unwrap(), session("access = \"read\"").unwrap()];
-    assert_eq!(ok(&flags(), &other).roots, [root("/home/ann/web/out", Access::Read)], "and what the next closes it does not keep");
+    let other = [
+        workspace("access = \"read\"\n[[root]]\npath = \"out\"\naccess = \"write\"").unwrap(),
+        session("access = \"read\"").unwrap(),
+    ];
+    assert_eq!(
+        ok(&flags(), &other).roots,
+        [root("/home/ann/web/out", Access::Read)],
+        "and what the next closes it does not keep"
+    );
 }
 
 #[test]
@@ -251,8 +304,16 @@ fn flags_open_roots_only_where_no_file_closed_them() {
     let files = std::slice::from_ref(&file);
     for (path, access, expected) in [
         ("/srv/out", Access::Write, "`--write /srv/out` is above `root = \"read\"` at config.toml:3:8"),
-        ("/srv/private/x", Access::Read, "`--read /srv/private/x` is above `root = \"none\"` at config.toml:6:8"),
-        ("/home/ann/web/out", Access::Write, "`--write /home/ann/web/out` is above `access = \"read\"` at config.toml:1:10"),
+        (
+            "/srv/private/x",
+            Access::Read,
+            "`--read /srv/private/x` is above `root = \"none\"` at config.toml:6:8",
+        ),
+        (
+            "/home/ann/web/out",
+            Access::Write,
+            "`--write /home/ann/web/out` is above `access = \"read\"` at config.toml:1:10",
+        ),
     ] {
         let found = wrong(&flag(path, access), files);
         assert!(found[0].starts_with(expected), "{found:?}");
@@ -272,7 +333,9 @@ fn the_floor_is_lowered_by_the_operator_alone() {
     assert_eq!(ok(&flag(&[Control::Env]), &[]).policy.floor, [Control::Env], "the flag alone");
     assert_eq!(
         wrong(&flag(&[Control::Net, Control::Env]), files),
-        ["`--danger-floor net,env` leaves out `pid`, which is required at config.toml:2:9 | add `pid`, or change the file"]
+        [
+            "`--danger-floor net,env` leaves out `pid`, which is required at config.toml:2:9 | add `pid`, or change the file"
+        ]
     );
     assert_eq!(wrong(&flag(&[Control::Pid, Control::Env]), files).len(), 1, "lower than the operator went");
     let strict = Flags { profile: Some(Profile::Strict), ..flags() };
@@ -284,24 +347,34 @@ fn the_floor_is_lowered_by_the_operator_alone() {
 fn rules_about_hosts_need_a_network_that_holds_them() {
     let file = operator("[[host]]\ndeny = \"*.internal\"\n[[host]]\nallow = \"a.example\"").unwrap();
     let net = |net| Flags { net: Some(net), ..flags() };
-    assert!(wrong(&net(NetMode::Full), std::slice::from_ref(&file))[0].starts_with("2:8: with network mode `full` nothing holds"));
+    assert!(
+        wrong(&net(NetMode::Full), std::slice::from_ref(&file))[0]
+            .starts_with("2:8: with network mode `full` nothing holds")
+    );
     assert_eq!(ok(&net(NetMode::Filtered), std::slice::from_ref(&file)).policy.net, NetMode::Filtered);
     let host = |name: &str| Flags { hosts: vec![HostRule::parse(name).unwrap()], ..flags() };
     assert_eq!(ok(&host("b.example"), std::slice::from_ref(&file)).policy.net, NetMode::Filtered);
     assert_eq!(
         wrong(&host("db.internal:5432"), std::slice::from_ref(&file)),
-        ["`--allow-host db.internal:5432` is denied at config.toml:2:8 | leave the flag out, or change the file"]
+        [
+            "`--allow-host db.internal:5432` is denied at config.toml:2:8 | leave the flag out, or change the file"
+        ]
     );
     assert_eq!(
         wrong(&host("b.example"), &[operator("net = \"none\"").unwrap()]),
-        ["`--allow-host b.example` is above `net = \"none\"` at config.toml:1:7 | lower it, or change the file"]
+        [
+            "`--allow-host b.example` is above `net = \"none\"` at config.toml:1:7 | lower it, or change the file"
+        ]
     );
     assert_eq!(wrong(&Flags { net: Some(NetMode::Full), ..host("b.example") }, &[]).len(), 1);
 }
 
 #[test]
 fn every_value_knows_where_it_comes_from() {
-    let files = [operator("profile = \"guarded\"\nlimits.memory = \"2g\"").unwrap(), workspace("limits.memory = \"1g\"\n[[path]]\ndeny = \"x\"").unwrap()];
+    let files = [
+        operator("profile = \"guarded\"\nlimits.memory = \"2g\"").unwrap(),
+        workspace("limits.memory = \"1g\"\n[[path]]\ndeny = \"x\"").unwrap(),
+    ];
     let flags = Flags { limits: LimitFlags { processes: Some(7), ..LimitFlags::default() }, ..flags() };
     let settings = ok(&flags, &files).settings;
     let find = |key: &str| {

@@ -32,12 +32,24 @@ const FILES: [&str; 9] = ["a/x.log", "a/y", "b.log", "c", "d/c", "my-secret.txt"
 const TOOLS: [&str; 4] = ["exec", "mcp__*", "mcp__x", "search"];
 const CALLED: [&str; 5] = ["exec", "mcp__x", "mcp__y", "search", "zzz"];
 const HOSTS: [&str; 3] = ["a.example", "*.example", "b.example:443"];
-const URLS: [&str; 5] =
-    ["https://a.example/", "https://b.example/", "http://b.example/", "https://c.d.example/x", "https://z.test/"];
+const URLS: [&str; 5] = [
+    "https://a.example/",
+    "https://b.example/",
+    "http://b.example/",
+    "https://c.d.example/x",
+    "https://z.test/",
+];
 const VARIABLES: [&str; 3] = ["FOO", "CI_*", "*_MODE"];
 const NAMES: [&str; 4] = ["FOO", "CI_MODE", "CI_X", "BAR"];
 const ROOTS: [&str; 4] = ["sub", "sub/deep", "/srv/data", "/srv/data/in"];
-const PLACES: [&str; 6] = ["/home/ann/web/x", "/home/ann/web/sub/x", "/home/ann/web/sub/deep/x", "/srv/data/x", "/srv/data/in/x", "/srv/x"];
+const PLACES: [&str; 6] = [
+    "/home/ann/web/x",
+    "/home/ann/web/sub/x",
+    "/home/ann/web/sub/deep/x",
+    "/srv/data/x",
+    "/srv/data/in/x",
+    "/srv/x",
+];
 const SIZES: [&str; 3] = ["1g", "2g", "8g"];
 
 /// What one part of one file says.
@@ -87,7 +99,8 @@ fn decisions(count: usize) -> impl Strategy<Value = Vec<Option<Decision>>> {
 }
 
 fn part() -> impl Strategy<Value = Part> {
-    const PROFILES: &[Profile] = &[Profile::Workspace, Profile::Guarded, Profile::Strict, Profile::AirGapped, Profile::Review];
+    const PROFILES: &[Profile] =
+        &[Profile::Workspace, Profile::Guarded, Profile::Strict, Profile::AirGapped, Profile::Review];
     let words = (
         rarely(PROFILES),
         rarely(&[Profile::Workspace, Profile::Guarded]),
@@ -97,11 +110,20 @@ fn part() -> impl Strategy<Value = Part> {
         rarely(&[NetMode::None, NetMode::Filtered]),
         rarely(&[Backend::Native, Backend::Bubblewrap, Backend::Landlock]),
     );
-    let numbers = (rarely(&[0_usize, 1, 2]), rarely(&[5_u64, 40, 100]), rarely(Control::ALL), proptest::collection::vec(rarely(Access::ALL), ROOTS.len()));
+    let numbers = (
+        rarely(&[0_usize, 1, 2]),
+        rarely(&[5_u64, 40, 100]),
+        rarely(Control::ALL),
+        proptest::collection::vec(rarely(Access::ALL), ROOTS.len()),
+    );
     let rules = (
         decisions(COMMANDS.len()),
         rarely(&[true, false]),
-        proptest::collection::vec((rarely(&[Decision::Allow, Decision::Ask, Decision::Deny]), any::<bool>()).prop_map(|(decision, write)| decision.map(|decision| (decision, write))), PATHS.len()),
+        proptest::collection::vec(
+            (rarely(&[Decision::Allow, Decision::Ask, Decision::Deny]), any::<bool>())
+                .prop_map(|(decision, write)| decision.map(|decision| (decision, write))),
+            PATHS.len(),
+        ),
         decisions(TOOLS.len()),
         decisions(HOSTS.len()),
         proptest::collection::vec(rarely(&[true, false]), VARIABLES.len()),
@@ -111,15 +133,34 @@ fn part() -> impl Strategy<Value = Part> {
         let (memory, processes, floor, roots) = numbers;
         let (command_rules, go, path_rules, tool_rules, host_rules, variable_rules) = rules;
         Part {
-            profile, minimum, commands, approval, access, net, backend, memory, processes, floor, roots, command_rules, go,
-            path_rules, tool_rules, host_rules, variable_rules,
+            profile,
+            minimum,
+            commands,
+            approval,
+            access,
+            net,
+            backend,
+            memory,
+            processes,
+            floor,
+            roots,
+            command_rules,
+            go,
+            path_rules,
+            tool_rules,
+            host_rules,
+            variable_rules,
         }
     })
 }
 
 /// A part that mostly narrows, so that most stacks have no error.
 fn narrow() -> impl Strategy<Value = Part> {
-    let words = (rarely(&[Profile::Strict, Profile::Review]), rarely(&[ApprovalMode::Never]), rarely(&[Access::Read]));
+    let words = (
+        rarely(&[Profile::Strict, Profile::Review]),
+        rarely(&[ApprovalMode::Never]),
+        rarely(&[Access::Read]),
+    );
     (part(), words).prop_map(|(part, (profile, approval, access))| Part {
         profile,
         commands: part.commands.filter(|mode| *mode == CommandMode::Listed),
@@ -181,7 +222,12 @@ impl Part {
         }
         for (pattern, rule) in PATHS.iter().zip(&self.path_rules) {
             let write = matches!(rule, Some((_, true))) && matches!(*pattern, "a/**" | "./c" | "a/x.log");
-            entry("path", rule.map(|rule| rule.0), pattern, if write { "operation = \"write\"\n" } else { "" });
+            entry(
+                "path",
+                rule.map(|rule| rule.0),
+                pattern,
+                if write { "operation = \"write\"\n" } else { "" },
+            );
         }
         for (pattern, decision) in TOOLS.iter().zip(&self.tool_rules) {
             entry("tool", *decision, pattern, "");
@@ -192,7 +238,9 @@ impl Part {
         for (pattern, denied) in VARIABLES.iter().zip(&self.variable_rules) {
             match denied {
                 Some(true) => text.push_str(&format!("[[{prefix}env]]\ndeny = \"{pattern}\"\n")),
-                Some(false) if kind.opens() => text.push_str(&format!("[[{prefix}env]]\npass = \"{pattern}\"\n")),
+                Some(false) if kind.opens() => {
+                    text.push_str(&format!("[[{prefix}env]]\npass = \"{pattern}\"\n"))
+                }
                 _ => {}
             }
         }
@@ -226,7 +274,17 @@ fn for_agent() -> Flags {
 
 fn machine() -> Table {
     let programs = ["ls", "cat", "git", "npm", "make", "rm", "go", "sh", "env"];
-    let paths = ["/usr/bin/ls", "/usr/bin/cat", "/usr/bin/git", "/usr/bin/npm", "/usr/bin/make", "/usr/bin/rm", "/usr/bin/go", "/usr/bin/sh", "/usr/bin/env"];
+    let paths = [
+        "/usr/bin/ls",
+        "/usr/bin/cat",
+        "/usr/bin/git",
+        "/usr/bin/npm",
+        "/usr/bin/make",
+        "/usr/bin/rm",
+        "/usr/bin/go",
+        "/usr/bin/sh",
+        "/usr/bin/env",
+    ];
     Table { programs: programs.into_iter().zip(paths).collect(), ..Table::default() }
 }
 
@@ -239,7 +297,10 @@ fn strictness(effective: &Effective) -> Vec<(String, u64)> {
         see(format!("{argv:?}"), decided(effective, exec(argv)) as u64);
     }
     for file in FILES {
-        see(format!("read {file}"), decided(effective, Call::File(FileCall::Read { path: Bytes::from(file) })) as u64);
+        see(
+            format!("read {file}"),
+            decided(effective, Call::File(FileCall::Read { path: Bytes::from(file) })) as u64,
+        );
         let write = FileCall::Write { path: Bytes::from(file), sha256: String::new(), bytes: 0 };
         see(format!("write {file}"), decided(effective, Call::File(write)) as u64);
     }
@@ -280,7 +341,8 @@ fn decided(effective: &Effective, call: Call) -> Decision {
     let policy = Policy { net: NetMode::None, ..effective.policy.clone() };
     let mut roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
     roots.extend(effective.roots.clone());
-    judge(&policy, &Action::new(call, roots), &machine()).map_or(Decision::Deny, |judgement| judgement.decision())
+    judge(&policy, &Action::new(call, roots), &machine())
+        .map_or(Decision::Deny, |judgement| judgement.decision())
 }
 
 fn access_at(effective: &Effective, place: &str) -> Access {
@@ -296,7 +358,9 @@ fn is_settable(policy: &Policy, name: &str) -> bool {
 
 fn is_passed(policy: &Policy, name: &str) -> bool {
     let host = [(Bytes::from(name), Bytes::from("1"))];
-    env::base(&host, Attendance::Terminal, &policy.rules.env).iter().any(|(passed, _)| *passed == Bytes::from(name))
+    env::base(&host, Attendance::Terminal, &policy.rules.env)
+        .iter()
+        .any(|(passed, _)| *passed == Bytes::from(name))
 }
 
 proptest! {
@@ -403,18 +467,33 @@ impl Naive<'_> {
                 .collect()
         };
         let built_in = PathRules::default().reading(Path::new(file)).decision();
-        let operator = self.of(Kind::Operator).find_map(|part| speaks(part).first().copied()).unwrap_or(built_in);
-        let workspace = self.of(Kind::Workspace).find_map(|part| speaks(part).first().copied()).unwrap_or(Decision::Allow);
-        let narrowing = self.of(Kind::Session).chain(self.of(Kind::Agent)).flat_map(speaks).max().unwrap_or(Decision::Allow);
+        let operator =
+            self.of(Kind::Operator).find_map(|part| speaks(part).first().copied()).unwrap_or(built_in);
+        let workspace = self
+            .of(Kind::Workspace)
+            .find_map(|part| speaks(part).first().copied())
+            .unwrap_or(Decision::Allow);
+        let narrowing = self
+            .of(Kind::Session)
+            .chain(self.of(Kind::Agent))
+            .flat_map(speaks)
+            .max()
+            .unwrap_or(Decision::Allow);
         operator.max(workspace).max(narrowing)
     }
 
     fn rules<'p>(part: &'p Part, matches: impl Fn(&str) -> bool + 'p) -> impl Iterator<Item = Decision> + 'p {
-        TOOLS.iter().zip(&part.tool_rules).filter(move |(pattern, _)| matches(pattern)).filter_map(|(_, decision)| *decision)
+        TOOLS
+            .iter()
+            .zip(&part.tool_rules)
+            .filter(move |(pattern, _)| matches(pattern))
+            .filter_map(|(_, decision)| *decision)
     }
 
     fn tool(&self, policy: &Policy, tool: &str) -> Decision {
-        let matches = |pattern: &str| pattern == tool || pattern.strip_suffix('*').is_some_and(|start| tool.starts_with(start));
+        let matches = |pattern: &str| {
+            pattern == tool || pattern.strip_suffix('*').is_some_and(|start| tool.starts_with(start))
+        };
         let bare = Policy { rules: Rules::default(), approval: ApprovalMode::Ask, ..policy.clone() };
         let given = judge_tool_of(&bare, None, tool);
         let known = !given.rule.starts_with("tools.");
@@ -422,7 +501,11 @@ impl Naive<'_> {
         let everybody = [by(Kind::Operator), by(Kind::Workspace), by(Kind::Session)].concat();
         let opened = known || by(Kind::Operator).iter().any(|decision| *decision != Decision::Deny);
         let closing = everybody.into_iter().filter(|decision| *decision != Decision::Allow).max();
-        let own = by(Kind::Agent).into_iter().filter(|decision| *decision != Decision::Allow).max().unwrap_or(Decision::Allow);
+        let own = by(Kind::Agent)
+            .into_iter()
+            .filter(|decision| *decision != Decision::Allow)
+            .max()
+            .unwrap_or(Decision::Allow);
         let decision = match closing {
             _ if known && given.decision == Decision::Deny => Decision::Deny,
             Some(Decision::Deny) => Decision::Deny,
@@ -443,7 +526,8 @@ impl Naive<'_> {
             let rules = self.of(kind).flat_map(|part| part.host_rules.iter().zip(&COVERED));
             rules.filter(|(_, covered)| covered[url]).filter_map(|(decision, _)| *decision).collect()
         };
-        let all: Vec<Decision> = [Kind::Operator, Kind::Workspace, Kind::Session, Kind::Agent].into_iter().flat_map(by).collect();
+        let all: Vec<Decision> =
+            [Kind::Operator, Kind::Workspace, Kind::Session, Kind::Agent].into_iter().flat_map(by).collect();
         let operator = by(Kind::Operator);
         let decision = if policy.net == NetMode::None || all.contains(&Decision::Deny) {
             Decision::Deny
@@ -466,13 +550,19 @@ impl Naive<'_> {
     /// The operator's number or the default, then never more.
     fn limits(&self, profile: Profile) -> (u64, u64) {
         let own = self.of(Kind::Operator).find_map(|part| part.profile).unwrap_or(Profile::Workspace);
-        let minimum = self.parts.iter().filter(|(kind, _)| *kind != Kind::Agent).filter_map(|(_, part)| part.minimum);
+        let minimum =
+            self.parts.iter().filter(|(kind, _)| *kind != Kind::Agent).filter_map(|(_, part)| part.minimum);
         let chosen = minimum.chain([own]).max_by_key(|profile| profile.strictness()).unwrap();
         let size = |at: usize| SIZES[at].parse::<ringfence_types::units::Size>().unwrap().0;
         let start = limits(chosen);
-        let mut memory = self.of(Kind::Operator).find_map(|part| part.memory).map_or(start.memory_bytes, size);
-        let mut processes = self.of(Kind::Operator).find_map(|part| part.processes).unwrap_or(start.processes);
-        for profile in [chosen, profile].into_iter().filter(|profile| matches!(profile, Profile::Strict | Profile::AirGapped)) {
+        let mut memory =
+            self.of(Kind::Operator).find_map(|part| part.memory).map_or(start.memory_bytes, size);
+        let mut processes =
+            self.of(Kind::Operator).find_map(|part| part.processes).unwrap_or(start.processes);
+        for profile in [chosen, profile]
+            .into_iter()
+            .filter(|profile| matches!(profile, Profile::Strict | Profile::AirGapped))
+        {
             memory = memory.min(limits(profile).memory_bytes);
             processes = processes.min(limits(profile).processes);
         }

@@ -1,14 +1,19 @@
 use super::*;
 
-
 #[test]
 fn every_key_is_read() {
     let file = operator(EVERYTHING).unwrap_or_else(|error| panic!("{error}"));
     let flags = Flags { agent: Some("claude-code".to_owned()), ..flags() };
     let effective = merged(&flags, &[file]).unwrap_or_else(|error| panic!("{error}"));
     let policy = &effective.policy;
-    assert_eq!((policy.profile, policy.commands, policy.approval), (Profile::Guarded, CommandMode::Listed, ApprovalMode::Ask));
-    assert_eq!((policy.access, policy.net, policy.backend), (Access::Read, NetMode::Filtered, Some(Backend::Native)));
+    assert_eq!(
+        (policy.profile, policy.commands, policy.approval),
+        (Profile::Guarded, CommandMode::Listed, ApprovalMode::Ask)
+    );
+    assert_eq!(
+        (policy.access, policy.net, policy.backend),
+        (Access::Read, NetMode::Filtered, Some(Backend::Native))
+    );
     assert_eq!(policy.limits.memory_bytes, 1 << 30, "the part for the workspace is nearer");
     assert_eq!(policy.limits.processes, 20, "the part for the agent narrows");
     assert_eq!((policy.limits.millicpus, policy.limits.wall_ms), (Some(500), Some(30_000)));
@@ -126,8 +131,14 @@ fn nothing_is_a_policy_too() {
 fn a_rule_knows_where_it_is_and_why() {
     let text = "[[path]]\nreason = \"müll\"\ndeny = [\n  \"a.bin\",\n  \"ü\", \"b.bin\",\n]\n";
     let effective = merged(&flags(), &[operator(text).unwrap()]).unwrap();
-    let places: Vec<String> =
-        effective.policy.rules.paths.rules().iter().map(|rule| rule.source.origin.clone().unwrap().to_string()).collect();
+    let places: Vec<String> = effective
+        .policy
+        .rules
+        .paths
+        .rules()
+        .iter()
+        .map(|rule| rule.source.origin.clone().unwrap().to_string())
+        .collect();
     assert_eq!(places, ["config.toml:4:3", "config.toml:5:3", "config.toml:5:8"]);
     assert_eq!(effective.policy.rules.paths.rules()[0].source.reason.as_deref(), Some("müll"));
 }
@@ -135,7 +146,10 @@ fn a_rule_knows_where_it_is_and_why() {
 #[test]
 fn extended_files_are_the_base() {
     let files = disk(&[
-        ("/etc/rf/team.toml", "profile = \"guarded\"\nnet = \"none\"\nextends = \"../org.toml\"\n[[command]]\nask = \"make\"\n"),
+        (
+            "/etc/rf/team.toml",
+            "profile = \"guarded\"\nnet = \"none\"\nextends = \"../org.toml\"\n[[command]]\nask = \"make\"\n",
+        ),
         ("/etc/rf/../org.toml", "approval = \"never\"\nnet = \"full\"\nlimits.processes = 7\n"),
     ]);
     let own = "extends = [\"team.toml\"]\nprofile = \"workspace\"\n[[command]]\nallow = \"make all\"\n";
@@ -147,7 +161,9 @@ fn extended_files_are_the_base() {
     assert_eq!(effective.policy.net, NetMode::None, "the near base before the far one");
     assert_eq!(effective.policy.approval, ApprovalMode::Never);
     assert_eq!(effective.policy.limits.processes, 7);
-    let place = |key: &str| effective.settings.iter().find(|setting| setting.key == key).unwrap().origin.clone().unwrap();
+    let place = |key: &str| {
+        effective.settings.iter().find(|setting| setting.key == key).unwrap().origin.clone().unwrap()
+    };
     assert_eq!(place("limits.processes").file, Path::new("/etc/rf/../org.toml"));
     assert_eq!(place("command.ask").to_string(), "/etc/rf/team.toml:5:7");
 }
@@ -155,13 +171,16 @@ fn extended_files_are_the_base() {
 #[test]
 fn extending_ends() {
     let circle = disk(&[("/a.toml", "extends = \"b.toml\""), ("/b.toml", "extends = \"./c/../a.toml\"")]);
-    let error = PolicyFile::load(Role::Operator, Path::new("/a.toml"), b"extends = \"b.toml\"", &circle).unwrap_err();
+    let error =
+        PolicyFile::load(Role::Operator, Path::new("/a.toml"), b"extends = \"b.toml\"", &circle).unwrap_err();
     assert_eq!(lines(&error), ["1:11: `/a.toml` extends itself | leave it out"]);
 
     let chain: Vec<(String, String)> =
         (1..20).map(|at| (format!("/{at}.toml"), format!("extends = \"{}.toml\"", at + 1))).collect();
     let chain: Vec<(&str, &str)> = chain.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let error = PolicyFile::load(Role::Operator, Path::new("/0.toml"), b"extends = \"1.toml\"", &disk(&chain)).unwrap_err();
+    let error =
+        PolicyFile::load(Role::Operator, Path::new("/0.toml"), b"extends = \"1.toml\"", &disk(&chain))
+            .unwrap_err();
     assert_eq!(lines(&error), ["1:11: `/9.toml` is extended through more than 8 files | leave it out"]);
 
     let diamond = disk(&[
@@ -169,7 +188,13 @@ fn extending_ends() {
         ("/c.toml", "extends = [\"d.toml\", \"./d.toml\"]"),
         ("/d.toml", "[[command]]\nask = \"make\"\n"),
     ]);
-    let file = PolicyFile::load(Role::Operator, Path::new("/a.toml"), b"extends = [\"b.toml\", \"c.toml\"]", &diamond).unwrap();
+    let file = PolicyFile::load(
+        Role::Operator,
+        Path::new("/a.toml"),
+        b"extends = [\"b.toml\", \"c.toml\"]",
+        &diamond,
+    )
+    .unwrap();
     assert_eq!(file.digests().len(), 4, "a base of two is read once");
 
     let read = std::cell::Cell::new(0);
@@ -178,7 +203,8 @@ fn extending_ends() {
         let name = path.file_stem().unwrap().display();
         Ok(format!("extends = [\"{name}a.toml\", \"{name}b.toml\", \"{name}c.toml\"]").into_bytes())
     };
-    let error = PolicyFile::load(Role::Operator, Path::new("/a.toml"), b"extends = \"b.toml\"", &everything).unwrap_err();
+    let error = PolicyFile::load(Role::Operator, Path::new("/a.toml"), b"extends = \"b.toml\"", &everything)
+        .unwrap_err();
     assert_eq!(read.get(), 63, "{error}");
 }
 
@@ -202,10 +228,14 @@ fn s000_22_a_manifest_lists_what_may_run() {
         ("{", "the manifest is not readable"),
         (r#"{"version": 1, "cli": "camp", "commands": []}"#, "has version 1"),
         (r#"{"version": 2, "cli": "camp", "commands": []}"#, "names no command"),
-        (r#"{"version": 2, "cli": "a b", "commands": [{"path": "x", "agent_allowed": true}]}"#, "`a b` is not the name of a program"),
+        (
+            r#"{"version": 2, "cli": "a b", "commands": [{"path": "x", "agent_allowed": true}]}"#,
+            "`a b` is not the name of a program",
+        ),
     ] {
         let files = disk(&[("/p/camp.json", manifest)]);
-        let error = PolicyFile::load(Role::Operator, Path::new("/p/config.toml"), text.as_bytes(), &files).unwrap_err();
+        let error = PolicyFile::load(Role::Operator, Path::new("/p/config.toml"), text.as_bytes(), &files)
+            .unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
@@ -215,7 +245,8 @@ fn c10_only_an_operator_names_files_elsewhere() {
     let everywhere = |_: &Path| Ok(b"profile = \"strict\"".to_vec());
     for name in ["/etc/shadow", "../x.toml", "a/../../x.toml"] {
         let text = format!("extends = \"{name}\"\n[[command]]\nmanifest = \"{name}\"\n");
-        let load = |role| PolicyFile::load(role, Path::new(".ringfence/policy.toml"), text.as_bytes(), &everywhere);
+        let load =
+            |role| PolicyFile::load(role, Path::new(".ringfence/policy.toml"), text.as_bytes(), &everywhere);
         let error = load(Role::Workspace).unwrap_err();
         assert_eq!(error.problems().len(), 2, "{error}");
         assert!(error.to_string().contains("is not below the directory of this file"), "{error}");
