@@ -24,6 +24,8 @@ mod limits;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+#[cfg(test)]
+mod parity;
 mod policy;
 mod protected;
 #[cfg(test)]
