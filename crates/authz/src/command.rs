@@ -28,6 +28,7 @@ mod script;
 mod sed;
 mod shells;
 mod variables;
+mod walk;
 mod wildcard;
 mod wrappers;
 
@@ -186,15 +187,14 @@ impl<'a> Judge<'a> {
     /// The rules of policy files over the built-in opinion: deny before ask before allow.
     fn decided<'r>(&self, opinion: Opinion, mut found: Found<'r>) -> Decided<'r> {
         let opinion = self.builtin_only(opinion);
-        if opinion.decision == Decision::Deny {
+        if opinion.is_final() {
             return Decided::BuiltIn(opinion);
         }
         if let Some(ruling) = found.denied().or_else(|| found.asked()) {
             return Decided::Rule(ruling);
         }
-        let asked = opinion.decision == Decision::Ask;
         match found.allowed(|pattern| opinion.is_covered_by(pattern)) {
-            Some(allowed) if asked => Decided::Rule(allowed),
+            Some(allowed) if opinion.decision > Decision::Allow => Decided::Rule(allowed),
             _ => Decided::BuiltIn(opinion),
         }
     }

@@ -182,7 +182,6 @@ impl<'t> Reader<'t, '_> {
     /// Over the closing brace.
     fn after_braced(&mut self) -> Read<()> {
         self.skip(1);
-        self.after_parameter();
         Ok(())
     }
 

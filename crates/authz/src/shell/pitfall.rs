@@ -28,13 +28,13 @@ const INTEGERS: &str = "ARGC BASHPID COLUMNS EGID ERRNO EUID FUNCNEST GID HISTCM
     TRY_BLOCK_INTERRUPT TTYIDLE UID ZSH_SUBSHELL status";
 
 /// Variables in which bash or zsh keeps aliases, functions, paths or the way it reads.
-const SWITCHES: &str = "BASH_ALIASES BASH_CMDS BASH_COMPAT HISTCHARS NULLCMD POSIXLY_CORRECT READNULLCMD aliases argv cdpath \
+const SWITCHES: &str = "BASH_ALIASES BASH_CMDS BASH_COMPAT HISTCHARS NULLCMD POSIXLY_CORRECT PROMPT4 PS4 READNULLCMD aliases argv cdpath \
     commands dirstack dis_aliases dis_functions dis_galiases dis_saliases fpath functions galiases histchars module_path \
     nameddirs options path saliases";
 
 const CHARACTER_SETS: &str = "LANG LC_ALL LC_CTYPE";
 
-/// Builtins that take names of variables, with an index, or numbers.
+/// Builtins that take names and values of variables. An index is evaluated, and `declare -a x='($(…))'` is an array.
 const EVALUATORS: &str = "declare export float getopts integer let local mapfile print read readarray readonly set typeset unset \
     vared wait";
 
@@ -62,7 +62,7 @@ fn called(words: &[Word]) -> Option<&'static str> {
         b"break" | b"continue" | b"exit" | b"logout" | b"return" | b"shift" => {
             (!arguments.iter().all(is_number)).then_some("an argument that zsh evaluates")
         }
-        _ if has(EVALUATORS, name) && arguments.iter().any(may_run) => Some("an argument that is evaluated"),
+        _ if has(EVALUATORS, name) && arguments.iter().any(may_set) => Some("an argument that is evaluated"),
         _ => None,
     }
 }
@@ -95,20 +95,15 @@ fn printed(arguments: &[Word]) -> Option<&'static str> {
 
 /// Every conversion is `%s`, `%b`, `%c`, `%q` or `%%`, without a width that is an argument.
 fn prints_text_only(format: &[u8]) -> bool {
-    format.split(|byte| *byte == b'%').skip(1).fold((true, true), text_conversion).0
-}
-
-/// One piece behind a `%`; the second value says whether it is behind a conversion and not behind `%%`.
-fn text_conversion((only, starts): (bool, bool), piece: &[u8]) -> (bool, bool) {
-    if !starts || !only {
-        return (only, true);
+    let mut bytes = format.iter();
+    while bytes.any(|byte| *byte == b'%') {
+        let mut kinds =
+            bytes.by_ref().skip_while(|byte| matches!(byte, b'-' | b'+' | b' ' | b'#' | b'.' | b'0'..=b'9'));
+        if !matches!(kinds.next(), Some(b's' | b'b' | b'c' | b'q' | b'%')) {
+            return false;
+        }
     }
-    let kind = piece.iter().find(|byte| !matches!(byte, b'-' | b'+' | b' ' | b'#' | b'.' | b'0'..=b'9'));
-    match kind {
-        _ if piece.is_empty() => (true, false),
-        Some(b's' | b'b' | b'c' | b'q') => (true, true),
-        _ => (false, true),
-    }
+    true
 }
 
 fn tested(arguments: &[Word], name: &[u8]) -> Option<&'static str> {
@@ -153,6 +148,12 @@ fn is_number(word: &Word) -> bool {
         Word::Dynamic { why } => *why == STATUS,
         _ => false,
     }
+}
+
+/// The same in the name or the value of a variable that a builtin sets: also in the elements of an array.
+fn may_set(word: &Word) -> bool {
+    let bytes = literal(word).unwrap_or_default();
+    may_run(word) || bytes.iter().any(|byte| matches!(byte, b'(' | b'`'))
 }
 
 /// An index with something in it that runs: `a[$(…)]`.

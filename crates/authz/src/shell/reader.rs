@@ -1,7 +1,7 @@
 //! A place in the text, and what has been found up to it.
 
 use super::here::Delimiter;
-use super::{Gap, Script, Simple};
+use super::{Gap, Input, Script, Simple};
 
 /// Constructs in constructs. Also the bound of this parser's own recursion.
 const MAX_NESTING: u8 = 64;
@@ -88,6 +88,8 @@ pub(super) struct Surroundings {
     pub(super) substitution: bool,
     /// A here-document was announced before it and has not come yet.
     pub(super) announced: bool,
+    /// The standard input of the command whose words are read: what is substituted in them reads it, too.
+    pub(super) input: Input,
 }
 
 impl<'t, 'o> Reader<'t, 'o> {
@@ -129,7 +131,11 @@ impl<'t, 'o> Reader<'t, 'o> {
             place,
             output: self.output,
             pending: Vec::new(),
-            surroundings: Surroundings { substitution: true, announced: false },
+            surroundings: Surroundings {
+                substitution: true,
+                announced: false,
+                input: self.surroundings.input,
+            },
             tally: Tally::default(),
         }
     }

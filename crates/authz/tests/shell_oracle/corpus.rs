@@ -156,7 +156,8 @@ pub(crate) const TRICKY: &[&str] = &[
     "rm $=x $~x $^x $+x $:x",
     "rm $x[alpha] \"$x[1]\"",
     "rm $x[$(alpha)]",
-    "rm ${x}[a]",
+    "rm ${x}[a] \"${x}[a]\"",
+    "x='path[$(alpha)]'; rm \"${y}[x]\" ${y}[x]",
     "rm $[1+2] $[ $(alpha) ]",
     "rm ${x:-alpha} ${x:=beta} ${x:+a} ${x-a b} \"${x-a b}\"",
     "rm ${x:-$(alpha)} ${x:-`beta`} \"${x:-$(gamma)}\" ${x:-${y:-$(x)}}",
@@ -253,6 +254,8 @@ pub(crate) const TRICKY: &[&str] = &[
     "shift 'path[$(alpha)]'",
     "command printf %d 'path[$(alpha)]'; builtin exit 'path[$(alpha)]'",
     "for SECONDS in 'path[$(alpha)]'; do rm; done",
+    "declare -a x='($(alpha))'; x=(); typeset x='(`beta`)'",
+    "set -x; PS4='$(alpha)'; beta",
     // Conditions.
     "[[ -n x ]]; [[ a == b* ]]; [[ a = a ]] && alpha",
     "[[ a < b ]]; [[ a > x ]]; [[ a && b ]]; [[ a || alpha ]]; [[ ( a ) ]]",

@@ -286,4 +286,11 @@ fn a_command_knows_its_text_its_depth_and_its_input() {
             ("< z", 0, Input::Redirected),
         ]
     );
+    let inputs: Vec<_> = parse(b"a | b $(c) `d` <<E\n$(e)\nE\nf 3<x; g 0<x")
+        .commands
+        .iter()
+        .map(|simple| simple.input)
+        .collect();
+    use Input::{Inherited, Pipe, Redirected};
+    assert_eq!(inputs, [Inherited, Redirected, Pipe, Pipe, Inherited, Inherited, Redirected]);
 }
