@@ -164,7 +164,10 @@ pub fn read_workspace(workspace: &Path) -> Result<Option<PolicyText>, PolicyFile
     let path = workspace.join(IN_WORKSPACE);
     let directory = path.parent().unwrap_or(workspace);
     match fs::symlink_metadata(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // What is no directory is judged, and refused, as a workspace.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(source) => return Err(PolicyFileError::Io { path, source }),
         Ok(metadata) if !metadata.is_dir() => {
             return Err(PolicyFileError::NotAFile { path: directory.to_owned() });

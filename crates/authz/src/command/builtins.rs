@@ -10,12 +10,15 @@ use super::rules::Line;
 use super::{Frame, Judge, Surroundings, Voice};
 use crate::paths::Intent;
 
+/// What the reader of shell text calls `$?`.
+const STATUS: &str = "an exit status";
+
 /// They change the shell's own course and nothing else.
-const HARMLESS: &str = ": exit return break continue shift times dirs suspend true false";
+const HARMLESS: &str = "exit return break continue shift wait times true false";
 
 /// They give names a new meaning, load code or change how text is read.
 const STEERING: &str = "alias unalias hash enable bind complete compgen compopt fc ulimit umask let mapfile readarray disown bg fg \
-    caller logout history autoload zmodload functions zle emulate setopt unsetopt getopts";
+    caller logout history jobs dirs suspend autoload zmodload functions zle emulate setopt unsetopt getopts";
 
 const LETTERS: &[u8] = b"euxvfnCETbhm";
 const NAMED: &[&str] = &[
@@ -37,15 +40,20 @@ impl Judge<'_> {
     pub(super) fn builtin(&mut self, frame: &Frame, line: &Line<'_>) -> Option<Opinion> {
         let args = line.args;
         Some(match line.called {
-            name if has(HARMLESS, name) => harmless(),
-            // `wait -p NAME` unsets a variable, `jobs -x COMMAND` runs a command.
-            b"wait" => jobs(args, b"fn"),
-            b"jobs" => jobs(args, b"lnprs"),
-            b"cd" | b"chdir" | b"pushd" => self.cd(frame, line),
-            b"popd" => self.popd(),
-            b"export" | b"readonly" | b"declare" | b"typeset" | b"local" => self.settings(frame, args),
-            b"unset" => self.names(frame, args, b"fvn"),
-            b"read" => self.read_names(frame, args),
+            b":" => harmless(),
+            name if has(HARMLESS, name) => course(args),
+            b"cd" => self.cd(frame, args),
+            b"chdir" | b"pushd" => self.maybe_cd(frame, args),
+            b"popd" => {
+                self.moved = Some(Place::unknown());
+                steering("where it leads is known only when it runs")
+            }
+            b"export" => self.settings(frame, args),
+            b"readonly" | b"declare" | b"typeset" | b"local" => {
+                self.settings(frame, args).and(steering("it changes how a variable behaves"))
+            }
+            b"unset" => self.names(frame, args, b"v"),
+            b"read" => self.read_names(frame, args).and(steering("what it reads is known only when it runs")),
             b"set" => set_options(args),
             b"shopt" => shell_options(args),
             b"eval" => self.eval(frame, args),
@@ -64,18 +72,12 @@ impl Judge<'_> {
         })
     }
 
-    fn cd(&mut self, frame: &Frame, line: &Line<'_>) -> Opinion {
-        // Without a directory `pushd` swaps, it does not go home.
-        let swaps = line.called == b"pushd" && line.args.is_empty();
-        let Some(dir) = directory(line.args).filter(|_| !swaps) else {
+    fn cd(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let Some(dir) = directory(args) else {
             self.moved = Some(Place::unknown());
-            return match dynamic(line.args) {
-                Some(opinion) => opinion,
-                None => {
-                    Opinion::miss("guarded.cd", "where it leads is known only when it runs", Risk::Medium)
-                        .never()
-                }
-            };
+            let unknown =
+                || Opinion::miss("guarded.cd", "where it leads is known only when it runs", Risk::Medium);
+            return dynamic(args).unwrap_or_else(|| unknown().never());
         };
         self.path(frame, dir, Intent::List);
         self.moved = Some(match dir {
@@ -85,21 +87,20 @@ impl Judge<'_> {
         Opinion::allow("guarded.cd", "where it leads is judged for itself")
     }
 
-    fn popd(&mut self) -> Opinion {
+    /// Not in every shell, and not always to where it says.
+    fn maybe_cd(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let opinion = if args.is_empty() { harmless() } else { self.cd(frame, args) };
         self.moved = Some(Place::unknown());
-        harmless()
+        opinion.and(steering("not every shell has it"))
     }
 
     /// `export A=1 B`, `declare -x A`.
     fn settings(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
-        let mut opinion = harmless();
+        let mut opinion = if args.is_empty() { steering("it shows every variable") } else { harmless() };
         for arg in args {
-            let start = arg.known_start();
-            if matches!(start.first(), Some(b'-' | b'+')) {
-                // A name that stands for another, or a number that is computed.
-                let computes = start.iter().any(|letter| matches!(letter, b'n' | b'i'));
-                opinion = opinion
-                    .and_if(computes.then(|| steering("an option of it makes the value more than text")));
+            if matches!(arg.known_start().first(), Some(b'-' | b'+')) {
+                // Functions, names that stand for others, numbers that are computed.
+                opinion = opinion.and(steering("an option of it makes more of a name than a variable"));
                 continue;
             }
             match arg {
@@ -145,7 +146,7 @@ impl Judge<'_> {
         };
         let place = self.script(&Frame { voice: Voice::Script, ..frame.inside() }, &words.join(&b' '));
         self.moved = (place != frame.place).then_some(place);
-        Opinion::allow("guarded.shell-body", "its text is judged command by command")
+        steering("it runs a text that was read before")
     }
 
     fn trap(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
@@ -157,7 +158,7 @@ impl Judge<'_> {
             [Arg::Text(_)] => harmless(),
             [Arg::Text(text), ..] => {
                 self.script(&Frame { voice: Voice::Script, ..frame.inside() }, text);
-                Opinion::allow("guarded.shell-body", "its text is judged command by command")
+                steering("it runs a text later")
             }
             _ => unknown_argument("the text that `trap` runs"),
         }
@@ -183,9 +184,10 @@ impl Judge<'_> {
             }
             rest = if letters.last() == Some(&b'a') { after.get(1..).unwrap_or_default() } else { after };
         }
-        if !rest.is_empty() {
-            self.command(&inside, rest, None);
+        if rest.is_empty() {
+            return steering("it changes what the shell itself reads and writes");
         }
+        self.command(&inside, rest, None);
         Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
     }
 
@@ -258,7 +260,20 @@ fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
     }
 }
 
+/// `exit 1`, `return $?`. zsh computes with what it is given.
+fn course(args: &[Arg<'_>]) -> Opinion {
+    let plain = |arg: &Arg<'_>| match arg {
+        Arg::Text(text) => text.iter().all(u8::is_ascii_alphanumeric),
+        Arg::Unknown(why) => *why == STATUS,
+        Arg::Glob { .. } | Arg::Home(_) => false,
+    };
+    if args.iter().all(plain) { harmless() } else { steering("what it is given could be computed") }
+}
+
 fn set_options(args: &[Arg<'_>]) -> Opinion {
+    if args.is_empty() {
+        return steering("it shows every variable");
+    }
     let mut at = 0;
     while let Some(arg) = args.get(at) {
         at += 1;
@@ -295,16 +310,6 @@ fn shell_options(args: &[Arg<'_>]) -> Opinion {
 
 fn harmless() -> Opinion {
     Opinion::allow("guarded.builtin", "it changes the shell's own course and nothing else")
-}
-
-/// Only jobs, and only these options.
-fn jobs(args: &[Arg<'_>], letters: &[u8]) -> Opinion {
-    let plain = |arg: &Arg<'_>| match arg.text() {
-        Some([b'-', options @ ..]) => options.iter().all(|letter| letters.contains(letter)),
-        Some(job) => job.iter().all(|byte| byte.is_ascii_digit() || b"%+-?".contains(byte)),
-        None => false,
-    };
-    if args.iter().all(plain) { harmless() } else { steering("it may set a variable or run a command") }
 }
 
 fn steering(why: &'static str) -> Opinion {

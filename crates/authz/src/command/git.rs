@@ -37,7 +37,9 @@ impl Judge<'_> {
         let inside = Frame { place: self.git_place(frame, &global), ..frame.clone() };
         let about = self.about_options(&GIT, &global);
         let rest = args.get(global.rest..).unwrap_or_default();
+        let dashes = args.get(..global.rest).unwrap_or_default().last().is_some_and(|arg| arg.is("--"));
         let opinion = match rest.split_first() {
+            _ if dashes => Opinion::miss("option.git", "`--` is no option of git", Risk::Medium).exact(),
             None => Opinion::miss("guarded.unlisted", "it is not on the list", Risk::Low),
             Some((Arg::Text(name), args)) => self.git_command(&inside, name, args),
             Some((Arg::Unknown(why), _)) => unknown_argument(why),

@@ -32,8 +32,9 @@ pub(super) enum Trust {
 /// Programs that are what they are called by.
 const MULTI_CALL: &[&[u8]] = &[b"busybox", b"busybox.static", b"toybox", b"coreutils", b"box"];
 
-/// Writable inside the fence, or a name for something else.
-const ELSEWHERE: &[&str] = &["/tmp", "/var/tmp", "/dev", "/proc", "/run", "/sys", "/home", "/root"];
+/// Where the system keeps its programs, and nothing inside the fence can write.
+const SYSTEM: &[&str] =
+    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libexec", "/nix/store", "/gnu/store", "/snap"];
 
 impl Identity<'_> {
     /// The name of the file, where it is called by another one and does not go by what it is called.
@@ -76,10 +77,10 @@ fn trusted(scene: &Scene<'_>, file: &Path) -> Result<(), &'static str> {
     if file.starts_with(scene.workspace()) || holding.any(|root| root.access == Access::Write) {
         return Err("the program lies in the workspace, so it need not be what it is called");
     }
-    if ELSEWHERE.iter().any(|dir| file.starts_with(dir)) {
-        return Err("the program lies where anybody could have put it");
+    if SYSTEM.iter().any(|dir| file.starts_with(dir)) {
+        return Ok(());
     }
-    Ok(())
+    Err("the program does not lie in a directory of the system, so it need not be what it is called")
 }
 
 /// A program name without what distributions add to it: `python3.11`, `nc.openbsd`, `vim.basic`, `bash-5.2`, `CMD.EXE`.

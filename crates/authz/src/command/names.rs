@@ -35,8 +35,6 @@ pub(super) enum Class {
 pub(super) enum Dialect {
     /// Its text can be read.
     Posix,
-    /// Plain words mean the same in it.
-    Foreign,
     /// Nothing in it can be judged.
     Closed,
 }
@@ -66,10 +64,9 @@ const NETWORK: &str = "curl wget wget2 ssh slogin scp sftp nc ncat netcat telnet
 
 const DELETION: &str = "rm rmdir del erase rd unlink shred srm wipe";
 
-const SHELLS: &str = "sh bash dash ash zsh ksh ksh93 mksh lksh oksh pdksh yash posh rbash rzsh rksh hush";
-const FOREIGN_SHELLS: &str = "fish csh tcsh";
-const CLOSED_SHELLS: &str =
-    "powershell pwsh cmd command.com nu nushell xonsh elvish murex rc es scsh oil osh ysh";
+/// Their text can be read: the reader of shell text holds for them.
+const SHELLS: &str = "sh bash dash ash zsh ksh ksh93 rbash";
+const CLOSED_SHELLS: &str = "fish csh tcsh mksh lksh oksh pdksh yash posh rzsh rksh hush powershell pwsh cmd command.com nu nushell xonsh elvish murex rc es scsh oil osh ysh";
 
 /// Names and the options that carry code; `*` where the first operand does. Without a script they read code from their
 /// input.
@@ -122,7 +119,9 @@ pub(super) fn class_of(name: &[u8]) -> Class {
     let by_family = if stem == name { None } else { exact(stem) };
     match by_family {
         // A version of a listed program is not on the list.
-        Some(Class::Catalogued(_)) | None => unlisted(name),
+        Some(Class::Catalogued(_) | Class::Git | Class::Find | Class::Test | Class::Wrapper(_)) | None => {
+            unlisted(name)
+        }
         Some(class) => class,
     }
 }
@@ -153,9 +152,6 @@ fn by_list(name: &[u8]) -> Option<Class> {
     }
     if has(SHELLS, name) {
         return Some(Class::Shell(Dialect::Posix));
-    }
-    if has(FOREIGN_SHELLS, name) {
-        return Some(Class::Shell(Dialect::Foreign));
     }
     if has(CLOSED_SHELLS, name) {
         return Some(Class::Shell(Dialect::Closed));

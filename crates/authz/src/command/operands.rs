@@ -8,6 +8,7 @@ use super::arg::Arg;
 use super::place::{fold, join};
 use super::wildcard::{example, is_wild, means};
 use super::{Frame, Judge};
+use crate::decide::View;
 use crate::facts::PathKind;
 use crate::judgement::{Aspect, Part};
 use crate::paths::{Intent, judge_path};
@@ -34,6 +35,11 @@ const KEPT: &[&str] = &[
     "wallet.dat",
     "secring.gpg",
 ];
+
+const READABLE: &[&[u8]] =
+    &[b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/tty", b"/dev/stdin", b"/dev/stdout", b"/dev/stderr"];
+/// What is written to them changes nothing.
+const WRITABLE: &[&[u8]] = &[b"/dev/null", b"/dev/stdout", b"/dev/stderr"];
 
 impl Judge<'_> {
     /// Judges an argument that names a file, and keeps the part.
@@ -68,21 +74,54 @@ impl Judge<'_> {
         parts.map(softened).fold(likely, stricter)
     }
 
-    /// By its folded name and, where `..` is in it, also as the kernel would walk it.
+    /// By its name and by where it leads: the stricter counts.
     fn absolute_part(&self, path: &Path, intent: Intent) -> Part {
         let folded = fold(path);
-        let part = self.file_or_directory(&folded, intent);
-        if !path.components().any(|component| component == Component::ParentDir) {
+        if let Some(part) = self.outside_part(&folded, intent) {
             return part;
         }
-        stricter(part, self.file_or_directory(path, intent))
+        let part = self.file_or_directory(&folded, intent);
+        // `..` after a link is another directory for the kernel than by name.
+        let climbs = path.components().any(|component| component == Component::ParentDir);
+        let real = self.scene.facts.real_path(if climbs { path } else { &folded });
+        if real == folded {
+            return part;
+        }
+        stricter(part, self.file_or_directory(&fold(&real), intent))
+    }
+
+    /// Places outside the roots that the fence itself makes.
+    fn outside_part(&self, path: &Path, intent: Intent) -> Option<Part> {
+        let open = self.scene.permissions.view == View::WholeMachine;
+        if open || self.scene.permissions.roots.iter().any(|root| path.starts_with(root.path.as_path())) {
+            return None;
+        }
+        let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
+        let part = |rule| Part {
+            path: Some(Bytes::from(path)),
+            ..Part::new(aspect, Bytes::from(path).display(), rule)
+        };
+        let text = path.as_os_str().as_encoded_bytes();
+        let numbered = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        let descriptor = text.strip_prefix(b"/dev/fd/").is_some_and(numbered);
+        let device = match intent {
+            Intent::Read | Intent::List => descriptor || READABLE.contains(&text),
+            Intent::Write => WRITABLE.contains(&text),
+        };
+        if device {
+            return Some(part("path.device").because("a device of every process, which keeps nothing"));
+        }
+        path.starts_with("/tmp").then(|| {
+            let fix = "use a directory of the workspace, or say yes to this one";
+            part("path.private-tmp").because("it is in the private `/tmp` of the fence").ask(Risk::Low, fix)
+        })
     }
 
     /// Rules about names are about files: a directory that is named like a secret may be searched.
     fn file_or_directory(&self, path: &Path, intent: Intent) -> Part {
         let part = judge_path(self.scene, path, intent);
         let directory = || self.scene.facts.kind(path) == PathKind::Directory;
-        if part.decision > Decision::Allow && matches!(intent, Intent::Read) && directory() {
+        if part.decision > Decision::Allow && intent == Intent::Read && directory() {
             return judge_path(self.scene, path, Intent::List);
         }
         part
@@ -109,7 +148,7 @@ impl Judge<'_> {
         let last = pattern.rsplit(|byte| *byte == b'/').next().unwrap_or(pattern);
         let meant = || is_wild(last) && KEPT.iter().any(|name| means(last, name.as_bytes()));
         let named = Part { subject: Bytes::from(pattern).display(), ..part };
-        if matches!(intent, Intent::List) || named.decision > Decision::Allow || !meant() {
+        if intent == Intent::List || named.decision > Decision::Allow || !meant() {
             return named;
         }
         unsure(pattern, intent, "paths.pattern", "it could match a file that must not be read")
@@ -152,7 +191,7 @@ fn unknown_directory(text: &[u8], intent: Intent) -> Part {
 }
 
 fn unsure(text: &[u8], intent: Intent, rule: &'static str, why: &'static str) -> Part {
-    let aspect = if matches!(intent, Intent::Write) { Aspect::Write } else { Aspect::Read };
+    let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
     let fix = "name the file itself, from the root of the workspace";
     Part::new(aspect, super::arg::shorten(text), rule).because(why).ask(Risk::Medium, fix)
 }

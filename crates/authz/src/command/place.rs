@@ -39,9 +39,10 @@ impl Place {
     pub(super) fn entered(&self, dir: &[u8], facts: &dyn Facts) -> Self {
         let mut entered: Vec<PathBuf> = Vec::new();
         for base in &self.candidates {
-            let named = fold(&join(base, dir));
-            let real = facts.real_path(&named);
-            for reading in [named, real] {
+            let path = join(base, dir);
+            let named = fold(&path);
+            let (real, walked) = (facts.real_path(&named), fold(&facts.real_path(&path)));
+            for reading in [named, real, walked] {
                 if !entered.contains(&reading) {
                     entered.push(reading);
                 }

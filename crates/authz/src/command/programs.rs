@@ -50,7 +50,7 @@ impl Judge<'_> {
             match hit.effect {
                 Effect::Read | Effect::PatternFile => self.input_path(frame, value),
                 Effect::ReadLines => self.path(frame, after_colon(value), Intent::Read),
-                Effect::List | Effect::Enter => self.path(frame, value, Intent::List),
+                Effect::Enter => self.path(frame, value, Intent::List),
                 Effect::Write => self.path(frame, value, Intent::Write),
                 _ => {}
             }
@@ -76,6 +76,7 @@ impl Judge<'_> {
                 Operands::Read | Operands::PatternThenRead | Operands::SedThenRead | Operands::Unclear => {
                     self.input_path(frame, operand.arg);
                 }
+                Operands::Plain => self.plain_paths(frame, &[operand.arg]),
                 Operands::List => self.path(frame, operand.arg, Intent::List),
                 Operands::Write => self.path(frame, operand.arg, Intent::Write),
                 Operands::ReadOne if index == 0 => self.input_path(frame, operand.arg),

@@ -12,7 +12,7 @@ mod restriction;
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Layer, Risk};
+use ringfence_types::{Bytes, Decision, Risk};
 
 use super::arg::Arg;
 use super::identity::Identity;
@@ -202,7 +202,7 @@ impl<'r> Found<'r> {
             Decision::Deny => self.deny = self.deny.take().or(Some(ruling)),
             Decision::Ask => self.ask = self.ask.take().or(Some(ruling)),
             // Below the operator a rule can only narrow (C-10).
-            Decision::Allow if ruling.source.layer > Layer::Operator => {}
+            Decision::Allow if !ruling.source.has_authority() => {}
             Decision::Allow => self.allow.push(ruling),
         }
     }
@@ -268,8 +268,8 @@ impl<'r> Ruling<'r> {
             Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
         match self.decision {
             Decision::Allow => part,
-            Decision::Ask => part.ask(Risk::Medium, "say yes to this one, or change the rule"),
-            Decision::Deny => part.deny(Risk::High, "change the rule, or leave the command out"),
+            Decision::Ask => part.ask(Risk::Medium, format!("say yes to this one, or {}", self.source.fix())),
+            Decision::Deny => part.deny(Risk::High, self.source.fix()),
         }
     }
 }

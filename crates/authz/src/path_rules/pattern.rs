@@ -101,7 +101,7 @@ fn check(text: &str) -> Result<(), String> {
     }
     if text.starts_with('/') || text.starts_with('~') {
         let rest = text.trim_start_matches(['/', '~']);
-        return Err(format!("`{shown}` is absolute, but patterns begin at a root: write `./{rest}`"));
+        return Err(format!("`{shown}` is absolute, but patterns begin at a root; write `./{rest}`"));
     }
     if text.split('/').any(|part| part == "..") {
         return Err(format!("`{shown}` leads upwards; name the path from the root, without `..`"));

@@ -1,6 +1,7 @@
 mod docs;
 mod errors;
 mod layers;
+mod properties;
 mod reading;
 mod writing;
 

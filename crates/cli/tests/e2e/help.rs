@@ -51,7 +51,6 @@ fn unknown_flag_is_refused() {
     let world = World::new();
     for (flags, said) in [
         (&["--tiemout", "1s"][..], "--timeout"),
-        (&["--allow-denylisted-commands"], "--allow-denylisted-commands"),
         (&["--profile", "workspcae"], "did you mean `workspace`"),
         (&["--backend", "natve"], "did you mean `native`"),
         (&["--net", "ful"], "did you mean `full`"),

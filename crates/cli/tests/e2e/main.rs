@@ -24,6 +24,9 @@ mod limits;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+#[cfg(test)]
+mod parity;
+mod policy;
 mod protected;
 #[cfg(test)]
 mod refusals;

@@ -8,6 +8,8 @@ use std::process::Command;
 
 use super::*;
 
+mod held;
+
 struct TestRules;
 
 impl Rules for TestRules {

@@ -1,4 +1,7 @@
-//! The directories of a policy besides the workspace. The nearest one around a path decides about it.
+//! The directories of a policy. In one layer the nearest one around a path decides about it; of all layers the strictest.
+//!
+//! WHY NOT one list: a layer that says "read all, write `out`" and one that says "read all" would together let `out` be
+//! written, which the second alone does not.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +16,13 @@ use crate::sensitive;
 pub(super) struct Roots<'a> {
     flags: &'a Flags,
     resolve: &'a dyn Fn(&Path) -> PathBuf,
+    /// What operator and flags say, without the workspace itself.
     held: Vec<Held>,
+    /// What each part without authority leaves of it.
+    caps: Vec<Vec<Held>>,
 }
 
+#[derive(Clone)]
 struct Held {
     path: PathBuf,
     access: Slot<Access>,
@@ -23,35 +30,52 @@ struct Held {
 
 impl<'a> Roots<'a> {
     pub(super) fn new(flags: &'a Flags, resolve: &'a dyn Fn(&Path) -> PathBuf) -> Self {
-        Self { flags, resolve, held: Vec::new() }
+        Self { flags, resolve, held: Vec::new(), caps: Vec::new() }
     }
 
-    /// `workspace` is what the workspace itself gives before this part is heard.
-    pub(super) fn apply(&mut self, step: &Step<'_>, workspace: &Slot<Access>, report: &mut Report) {
+    /// `workspace` is what operator and flags let the workspace itself give; `own` is what this part says about it.
+    pub(super) fn apply(
+        &mut self,
+        step: &Step<'_>,
+        workspace: &Slot<Access>,
+        own: Option<Slot<Access>>,
+        report: &mut Report,
+    ) {
         let entries = step.section.body.root.iter().flatten();
         let offered: Vec<Held> = entries.filter_map(|entry| self.offered(step, entry, report)).collect();
-        let mut granted = Vec::new();
-        for offer in offered {
-            let around = self.around(&offer.path, workspace);
-            let exceeds = offer.access.value > around.map_or(Access::None, |held| held.value);
-            if step.standing != Standing::Authority && exceeds {
-                let limit = around.map_or("what there is".to_owned(), |held| held.named());
-                let what = format!(
-                    "root `{}` ({})",
-                    Bytes::from(offer.path.as_path()).display(),
-                    offer.access.shown
-                );
-                report.excess(&what, &offer.access.by, &limit, step.standing);
-            } else {
-                granted.push(offer);
-            }
+        if step.standing == Standing::Authority {
+            return offered.into_iter().for_each(|root| self.hold(root));
         }
-        granted.into_iter().for_each(|root| self.hold(root));
+        let mut cap: Vec<Held> =
+            offered.into_iter().filter(|root| self.is_less(root, workspace, step, report)).collect();
+        cap.extend(own.map(|access| self.of_workspace(access)));
+        self.caps.push(cap);
+    }
+
+    fn is_less(&self, root: &Held, workspace: &Slot<Access>, step: &Step<'_>, report: &mut Report) -> bool {
+        let around = self.at(&root.path, workspace);
+        let exceeds = root.access.value > around.as_ref().map_or(Access::None, |access| access.value);
+        if exceeds {
+            let limit = around.map_or("what there is".to_owned(), |access| access.named());
+            let what =
+                format!("root `{}` ({})", Bytes::from(root.path.as_path()).display(), root.access.shown);
+            report.excess(&what, &root.access.by, &limit, step.standing);
+        }
+        !exceeds
+    }
+
+    /// A profile that narrows closes the whole workspace.
+    pub(super) fn cap_workspace(&mut self, access: Slot<Access>) {
+        let cap = self.of_workspace(access);
+        self.caps.push(vec![cap]);
+    }
+
+    fn of_workspace(&self, access: Slot<Access>) -> Held {
+        Held { path: self.flags.workspace.clone(), access }
     }
 
     fn offered(&self, step: &Step<'_>, entry: &RootTable, report: &mut Report) -> Option<Held> {
         let (path, access) = (entry.path.as_ref()?, entry.access.as_ref()?);
-        let by = By::file(step, path.span);
         let mut refuse = |message: String, fix: &str| {
             let problem = Problem::new(message).fix(fix).in_source(&step.document.source, path.span);
             report.problems.add(problem);
@@ -70,7 +94,8 @@ impl<'a> Roots<'a> {
                 format!("root `{}` is in the sensitive root `{}`", path.value, Bytes::from(store).display());
             return refuse(message, "name another directory; no file opens a credential store");
         }
-        Some(Held { path: resolved, access: Slot::new("root", access.value, access.value, by) })
+        let access = Slot::new("root", access.value, access.value, By::file(step, path.span));
+        Some(Held { path: resolved, access })
     }
 
     fn sensitive(&self, path: &Path) -> Option<PathBuf> {
@@ -82,22 +107,19 @@ impl<'a> Roots<'a> {
         for root in &self.flags.roots {
             let path = root.path.as_path();
             let by = By::Flag(format!("--{} {}", root.access, root.path.display()));
-            let mut access = self
-                .around(path, workspace)
-                .cloned()
-                .unwrap_or_else(|| Slot::new("root", Access::None, Access::None, By::Default));
+            let nothing = || Slot::new("root", Access::None, Access::None, By::Default);
+            let mut access = self.at(path, workspace).unwrap_or_else(nothing);
             access.choose(Slot::new("root", root.access, root.access, by), report);
             self.hold(Held { path: path.to_owned(), access });
         }
     }
 
-    /// Of the nearest directory that holds `path`.
-    fn around<'s>(&'s self, path: &Path, workspace: &'s Slot<Access>) -> Option<&'s Slot<Access>> {
-        let held = self.held.iter().map(|held| (held.path.as_path(), &held.access));
-        let all = held.chain([(self.flags.workspace.as_path(), workspace)]);
-        all.filter(|(root, _)| path.starts_with(root))
-            .max_by_key(|(root, _)| root.as_os_str().len())
-            .map(|(_, access)| access)
+    /// What there is at a path; `None`: nothing, because no root holds it.
+    fn at(&self, path: &Path, workspace: &Slot<Access>) -> Option<Slot<Access>> {
+        let own = self.of_workspace(workspace.clone());
+        let given = nearest(self.held.iter().chain([&own]), path)?.clone();
+        let caps = self.caps.iter().filter_map(|cap| nearest(cap.iter(), path));
+        Some(caps.fold(given, |least, cap| if cap.value < least.value { cap.clone() } else { least }))
     }
 
     fn hold(&mut self, root: Held) {
@@ -105,16 +127,35 @@ impl<'a> Roots<'a> {
         self.held.push(root);
     }
 
-    pub(super) fn settings(&self) -> Vec<Setting> {
-        let shown = |held: &Held| Setting {
-            value: format!("{} ({})", Bytes::from(held.path.as_path()).display(), held.access.shown),
-            ..held.access.setting()
+    /// Every directory that any layer named, with what is left of it.
+    pub(super) fn finish(&self, workspace: &Slot<Access>) -> (Vec<Root>, Vec<Setting>) {
+        let mut named: Vec<&Held> = Vec::new();
+        for held in self.held.iter().chain(self.caps.iter().flatten()) {
+            if held.path != self.flags.workspace && !named.iter().any(|known| known.path == held.path) {
+                named.push(held);
+            }
+        }
+        let left = |held: &Held| Held {
+            path: held.path.clone(),
+            access: self.at(&held.path, workspace).unwrap_or_else(|| held.access.clone()),
         };
-        self.held.iter().map(shown).collect()
+        let left: Vec<Held> = named.into_iter().map(left).collect();
+        (left.iter().map(Held::root).collect(), left.iter().map(Held::setting).collect())
+    }
+}
+
+impl Held {
+    fn root(&self) -> Root {
+        Root { path: Bytes::from(self.path.as_path()), access: self.access.value }
     }
 
-    pub(super) fn finish(self) -> Vec<Root> {
-        let root = |held: Held| Root { path: Bytes::from(held.path), access: held.access.value };
-        self.held.into_iter().map(root).collect()
+    fn setting(&self) -> Setting {
+        let value = format!("{} ({})", Bytes::from(self.path.as_path()).display(), self.access.shown);
+        Setting { key: "root".to_owned(), value, ..self.access.setting() }
     }
+}
+
+fn nearest<'h>(held: impl Iterator<Item = &'h Held>, path: &Path) -> Option<&'h Slot<Access>> {
+    let around = held.filter(|root| path.starts_with(&root.path));
+    around.max_by_key(|root| root.path.as_os_str().len()).map(|root| &root.access)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Control, Limits, NetMode, Profile};
 
 use super::super::file::PolicyFile;
-use super::super::format::Body;
+use super::super::format::{Body, OwnAccess};
 use super::super::limits::{Amount, Limit};
 use super::super::problem::{PolicyError, Problem};
 use super::super::text::{At, Span};
@@ -18,13 +18,16 @@ use super::{Effective, Flags, Setting, Standing, Step};
 pub(super) struct State<'a> {
     pub(super) flags: &'a Flags,
     pub(super) report: Report,
-    /// What operator and flags chose; its promises hold even where a stricter one is in force.
     chosen: Slot<Profile>,
-    profile: Slot<Profile>,
+    /// What operator and flags chose, then each stricter one that was asked for. A profile is stricter as a whole, not in
+    /// everything, so that all of them hold; the last has the name.
+    profiles: Vec<Slot<Profile>>,
     minimum: Option<Slot<Profile>>,
     commands: Slot<CommandMode>,
     approval: Slot<ApprovalMode>,
-    pub(super) access: Slot<Access>,
+    access: Slot<Access>,
+    /// Of operator and flags, before anything narrowed it.
+    given_access: Slot<Access>,
     pub(super) net: Slot<NetMode>,
     backend: Slot<Option<Backend>>,
     limits: Vec<(Limit, Slot<Amount>)>,
@@ -44,7 +47,7 @@ impl<'a> State<'a> {
         let mut report = Report::default();
         let minimum = minimum(stack);
         let chosen = chosen(flags, stack, minimum.as_ref(), &mut report);
-        let profile = narrowed(chosen.clone(), stack, &mut report);
+        let profiles = narrowed(chosen.clone(), stack, &mut report);
         let value = chosen.value;
         let by = By::Profile(value);
         let limits = Limit::ALL.map(|limit| {
@@ -57,14 +60,15 @@ impl<'a> State<'a> {
             report,
             commands: Slot::new("commands", commands(value), commands(value), by.clone()),
             approval: Slot::new("approval", approval(value), approval(value), by.clone()),
-            access: Slot::new("access", access(value), access(value), by),
+            access: Slot::new("access", access(value), access(value), by.clone()),
+            given_access: Slot::new("access", access(value), access(value), by),
             net: Slot::new("net", NetMode::None, NetMode::None, By::Default),
             backend: Slot::new("backend", None, "the strongest there is", By::Default),
             limits: limits.to_vec(),
             floor: Floor::default(),
             roots: Roots::new(flags, resolve),
             chosen,
-            profile,
+            profiles,
             minimum,
         }
     }
@@ -72,8 +76,8 @@ impl<'a> State<'a> {
     /// One part of the stack.
     pub(super) fn apply(&mut self, step: &Step<'_>) {
         let body = &step.section.body;
-        // Before its own `access`: "read everything, write this" gives no more than there was.
-        self.roots.apply(step, &self.access, &mut self.report);
+        let own = body.access.as_ref().map(|given| own_access(step, given));
+        self.roots.apply(step, &self.given_access, own, &mut self.report);
         self.apply_words(step, body);
         for (limit, slot) in &mut self.limits {
             if let Some(At { value, span }) = body.limits.as_ref().and_then(|table| limit.in_table(table)) {
@@ -92,9 +96,8 @@ impl<'a> State<'a> {
         if let Some(given) = &body.approval {
             self.approval.offer(word(step, "approval", given), step.standing, report);
         }
-        if let Some(At { value, span }) = &body.access {
-            let given = At { value: Access::from(*value), span: *span };
-            self.access.offer(word(step, "access", &given), step.standing, report);
+        if let Some(given) = &body.access {
+            self.access.offer(own_access(step, given), step.standing, report);
         }
         if let Some(given) = &body.net {
             self.net.offer(word(step, "net", given), step.standing, report);
@@ -148,8 +151,18 @@ impl<'a> State<'a> {
                 slot.choose(Slot::new(limit.key(), amount, shown, by), &mut self.report);
             }
         }
-        self.roots.apply_flags(&self.access, &mut self.report);
+        self.given_access = self.access.clone();
+        self.roots.apply_flags(&self.given_access, &mut self.report);
         self.apply_floor_flag();
+    }
+
+    /// The profiles that parts without authority asked for hold for all of them.
+    pub(super) fn hold_narrowed_profiles(&mut self) {
+        let profiles: Vec<Profile> = self.profiles.iter().map(|profile| profile.value).collect();
+        profiles.into_iter().for_each(|profile| self.hold(profile));
+        if self.access.value < self.given_access.value {
+            self.roots.cap_workspace(self.access.clone());
+        }
     }
 
     fn apply_net_flag(&mut self) {
@@ -197,28 +210,33 @@ impl<'a> State<'a> {
         stack: &[Step<'_>],
         files: &[PolicyFile],
     ) -> Result<Effective, PolicyError> {
-        self.hold(self.profile.value);
         let (floor, floor_settings) = self.floor();
         let merged = merge::rules(stack, files, (self.flags, self.net.value), &mut self.report);
-        let mut settings = self.settings();
+        let (mut settings, limits) = (self.settings(), self.limits());
         settings.extend(floor_settings);
-        settings.extend(self.roots.settings());
+        let (roots, root_settings) = self.roots.finish(&self.given_access);
+        settings.extend(root_settings);
         settings.extend(merged.settings);
         let policy = Policy {
-            profile: self.profile.value,
+            profile: self.profile().value,
             commands: self.commands.value,
             approval: self.approval.value,
             access: self.access.value,
             danger: self.flags.danger,
             net: self.net.value,
             backend: self.backend.value,
-            limits: self.limits(),
+            limits,
             floor,
             home: self.flags.home.clone(),
             rules: merged.rules,
         };
         self.report.problems.finish()?;
-        Ok(Effective { policy, roots: self.roots.finish(), settings, requests: self.report.requests })
+        Ok(Effective { policy, roots, settings, requests: self.report.requests })
+    }
+
+    /// The strictest.
+    fn profile(&self) -> &Slot<Profile> {
+        self.profiles.last().unwrap_or(&self.chosen)
     }
 
     fn limits(&self) -> Limits {
@@ -228,7 +246,7 @@ impl<'a> State<'a> {
     }
 
     fn floor(&self) -> (Vec<Control>, Vec<Setting>) {
-        let promised = promises_limits(self.chosen.value) || promises_limits(self.profile.value);
+        let promised = self.profiles.iter().any(|profile| promises_limits(profile.value));
         let lowered = self.floor.lowered.as_ref().map(|(controls, by)| (controls, by.clone()));
         let flag =
             self.flags.floor.as_ref().map(|controls| (controls, By::Flag("--danger-floor".to_owned())));
@@ -252,7 +270,7 @@ impl<'a> State<'a> {
     }
 
     fn settings(&self) -> Vec<Setting> {
-        let mut settings = vec![self.profile.setting()];
+        let mut settings = vec![self.profile().setting()];
         settings.extend(self.minimum.as_ref().map(Slot::setting));
         settings.extend([
             self.commands.setting(),
@@ -302,13 +320,23 @@ fn chosen(
     Slot { key: "profile", ..minimum.clone() }
 }
 
-fn narrowed(mut profile: Slot<Profile>, stack: &[Step<'_>], report: &mut Report) -> Slot<Profile> {
+/// The profile that was chosen, and each stricter one after it.
+fn narrowed(chosen: Slot<Profile>, stack: &[Step<'_>], report: &mut Report) -> Vec<Slot<Profile>> {
+    let mut profiles = vec![chosen.clone()];
+    let mut current = chosen;
     for step in stack.iter().filter(|step| step.standing != Standing::Authority) {
-        if let Some(given) = step.profile {
-            profile.offer(word(step, "profile", given), step.standing, report);
+        let Some(given) = step.profile else { continue };
+        let before = current.value;
+        current.offer(word(step, "profile", given), step.standing, report);
+        if current.value != before {
+            profiles.push(current.clone());
         }
     }
-    profile
+    profiles
+}
+
+fn own_access(step: &Step<'_>, given: &At<OwnAccess>) -> Slot<Access> {
+    word(step, "access", &At { value: Access::from(given.value), span: given.span })
 }
 
 fn word<T: Knob + std::fmt::Display>(step: &Step<'_>, key: &'static str, given: &At<T>) -> Slot<T> {

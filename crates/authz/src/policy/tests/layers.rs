@@ -272,6 +272,15 @@ fn roots_are_what_they_lead_to() {
         session("[[root]]\npath = \"out\"\naccess = \"write\"").unwrap(),
     ];
     assert_eq!(wrong(&flags(), &again).len(), 1, "what one file closed the next does not open");
+    let other = [
+        workspace("access = \"read\"\n[[root]]\npath = \"out\"\naccess = \"write\"").unwrap(),
+        session("access = \"read\"").unwrap(),
+    ];
+    assert_eq!(
+        ok(&flags(), &other).roots,
+        [root("/home/ann/web/out", Access::Read)],
+        "and what the next closes it does not keep"
+    );
 }
 
 #[test]
@@ -379,4 +388,12 @@ fn every_value_knows_where_it_comes_from() {
     assert_eq!(find("limits.timeout"), ("unlimited".into(), Layer::Floor, None));
     assert_eq!(find("path.deny"), ("x".into(), Layer::Workspace, place(".ringfence/policy.toml:3:8")));
     assert_eq!(find("commands"), ("listed".into(), Layer::Floor, None));
+}
+
+#[test]
+fn a_stricter_profile_keeps_the_promises_of_the_one_before() {
+    let files = [session("profile = \"strict\"").unwrap(), session("profile = \"review\"").unwrap()];
+    let policy = ok(&flags(), &files).policy;
+    assert_eq!((policy.profile, policy.approval), (Profile::Review, ApprovalMode::Never));
+    assert_eq!(policy.limits, limits(Profile::Strict));
 }
