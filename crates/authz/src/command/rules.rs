@@ -166,7 +166,8 @@ impl Line<'_> {
     /// Every name that a rule about it may use.
     fn names(&self) -> Vec<&[u8]> {
         let mut names = vec![self.identity.name];
-        let others = [self.identity.other_name(), Some(super::identity::family(self.identity.name))];
+        let name = self.identity.name;
+        let others = [self.identity.other_name(), Some(super::identity::family(name)), Some(major(name))];
         for name in others.into_iter().flatten() {
             if !names.contains(&name) {
                 names.push(name);
@@ -174,6 +175,13 @@ impl Line<'_> {
         }
         names
     }
+}
+
+/// `python3.11` without what is behind the last dot: `python3`.
+fn major(name: &[u8]) -> &[u8] {
+    let dot = name.iter().rposition(|byte| *byte == b'.');
+    let minor = dot.and_then(|at| name.get(at + 1..)).is_some_and(|rest| rest.iter().all(u8::is_ascii_digit));
+    dot.filter(|_| minor).and_then(|at| name.get(..at)).unwrap_or(name)
 }
 
 /// Where a rule is limited to a directory: one that narrows holds wherever the command could be there.

@@ -11,7 +11,7 @@ use crate::shell::Input;
 
 /// Single-letter options that change neither what the text means nor what else is read. A login shell reads start-up files
 /// of the home inside the fence, which nothing listed can write; agents ask for one all the time.
-const LETTERS: &[u8] = b"abefhlmnpruvxBCEHPT";
+const LETTERS: &[u8] = b"abefhlmnpruvxCE";
 const LONG: &[&str] = &[
     "--norc",
     "--noprofile",
