@@ -16,6 +16,8 @@ pub(super) struct Place {
 
 /// Beyond this many a directory counts as unknown.
 const MOST: usize = 4;
+/// No `cd` leads to a longer path; to follow one would take the square of the time.
+const LONGEST: usize = 4096;
 
 impl Place {
     pub(super) fn at(dir: &Path) -> Self {
@@ -67,7 +69,11 @@ impl Place {
     }
 
     fn bounded(candidates: Vec<PathBuf>) -> Self {
-        if candidates.len() > MOST { Self::unknown() } else { Self { candidates: candidates.into() } }
+        let long = candidates.iter().any(|dir| dir.as_os_str().len() > LONGEST);
+        if long || candidates.len() > MOST {
+            return Self::unknown();
+        }
+        Self { candidates: candidates.into() }
     }
 
     /// Whether a `cd` to it cannot fail.

@@ -148,8 +148,7 @@ impl CommandRules {
             }
         }
         let names = line.names();
-        let closed =
-            self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
+        let closed = self.closed.iter().filter(|closed| names.contains(&closed.program.as_bytes()));
         for closed in closed {
             if !closed.listed.iter().any(|rule| matching::speaks(rule, line, workspace)) {
                 found.add(Ruling::closed(format!("restriction.{}", closed.program), &closed.source));

@@ -96,7 +96,7 @@ pub fn effective(
     authority.iter().for_each(|step| state.apply(step));
     state.hold_profile();
     state.apply_flags();
-    state.hold_narrowed_profile();
+    state.hold_narrowed_profiles();
     below.iter().for_each(|step| state.apply(step));
     state.finish(&stack, files)
 }

@@ -60,7 +60,7 @@ impl<'t> Reader<'t, '_> {
                 let name = self.rest().iter().skip(1);
                 name.take_while(|byte| is_name_byte(**byte)).count()
             }
-            b'[' | b'=' | b'^' | b'~' | b'+' | b':' => {
+            b'[' | b'=' | b'^' | b'~' | b'+' | b':' | 0x80.. => {
                 self.gap("a `$` that only some shells expand");
                 return self.plain_dollar(draft);
             }
@@ -182,7 +182,6 @@ impl<'t> Reader<'t, '_> {
     /// Over the closing brace.
     fn after_braced(&mut self) -> Read<()> {
         self.skip(1);
-        self.after_parameter();
         Ok(())
     }
 

@@ -389,3 +389,11 @@ fn every_value_knows_where_it_comes_from() {
     assert_eq!(find("path.deny"), ("x".into(), Layer::Workspace, place(".ringfence/policy.toml:3:8")));
     assert_eq!(find("commands"), ("listed".into(), Layer::Floor, None));
 }
+
+#[test]
+fn a_stricter_profile_keeps_the_promises_of_the_one_before() {
+    let files = [session("profile = \"strict\"").unwrap(), session("profile = \"review\"").unwrap()];
+    let policy = ok(&flags(), &files).policy;
+    assert_eq!((policy.profile, policy.approval), (Profile::Review, ApprovalMode::Never));
+    assert_eq!(policy.limits, limits(Profile::Strict));
+}

@@ -364,8 +364,6 @@ fn is_passed(policy: &Policy, name: &str) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
     /// C-10: whatever a part without authority says, nothing more is allowed. An error gives nothing at all.
     #[test]
     fn c10_a_layer_without_authority_never_gives_more(
@@ -446,7 +444,7 @@ impl Naive<'_> {
             prop_assert_eq!(!denied, is_settable(policy, name), "{}", name);
             prop_assert_eq!(passed && !denied, is_passed(policy, name), "{}", name);
         }
-        let (memory, processes) = self.limits(policy.profile);
+        let (memory, processes) = self.limits();
         prop_assert_eq!((policy.limits.memory_bytes, policy.limits.processes), (memory, processes));
         Ok(())
     }
@@ -548,7 +546,7 @@ impl Naive<'_> {
     }
 
     /// The operator's number or the default, then never more.
-    fn limits(&self, profile: Profile) -> (u64, u64) {
+    fn limits(&self) -> (u64, u64) {
         let own = self.of(Kind::Operator).find_map(|part| part.profile).unwrap_or(Profile::Workspace);
         let minimum =
             self.parts.iter().filter(|(kind, _)| *kind != Kind::Agent).filter_map(|(_, part)| part.minimum);
@@ -559,9 +557,15 @@ impl Naive<'_> {
             self.of(Kind::Operator).find_map(|part| part.memory).map_or(start.memory_bytes, size);
         let mut processes =
             self.of(Kind::Operator).find_map(|part| part.processes).unwrap_or(start.processes);
-        for profile in [chosen, profile]
-            .into_iter()
-            .filter(|profile| matches!(profile, Profile::Strict | Profile::AirGapped))
+        let mut profiles = vec![chosen];
+        for (_, part) in self.parts.iter().filter(|(kind, _)| matches!(kind, Kind::Workspace | Kind::Session))
+        {
+            profiles.extend(
+                part.profile.filter(|profile| profile.strictness() > profiles.last().unwrap().strictness()),
+            );
+        }
+        for profile in
+            profiles.into_iter().filter(|profile| matches!(profile, Profile::Strict | Profile::AirGapped))
         {
             memory = memory.min(limits(profile).memory_bytes);
             processes = processes.min(limits(profile).processes);
