@@ -6,7 +6,7 @@ use super::arg::{Arg, shorten};
 use super::opinion::Opinion;
 use super::place::Place;
 use super::walk::Walk;
-use super::{Frame, Judge, Opens};
+use super::{Frame, Judge, MAX_ARGS, Opens};
 use crate::judgement::{Aspect, Part};
 use crate::paths::Intent;
 use crate::shell::{self, Direction, Redirection, Simple, Target};
@@ -58,12 +58,18 @@ impl Judge<'_> {
     }
 
     fn simple(&mut self, frame: &Frame, simple: &Simple) {
-        for assignment in &simple.assignments {
+        let many = simple.assignments.len() + simple.redirections.len() > MAX_ARGS;
+        if many {
+            let part =
+                self.limited("it sets and opens more than is judged").part(shorten(simple.text.as_bytes()));
+            self.push(frame, part);
+        }
+        for assignment in simple.assignments.iter().filter(|_| !many) {
             self.variable(frame, &assignment.name);
         }
         let args: Vec<Arg<'_>> = simple.words.iter().map(Arg::from).collect();
         self.command(frame, &args, Some(&simple.text));
-        for redirection in &simple.redirections {
+        for redirection in simple.redirections.iter().filter(|_| !many) {
             self.redirection(frame, redirection);
         }
     }

@@ -13,18 +13,11 @@ use crate::shell::Input;
 /// of the home inside the fence, which nothing listed can write; agents ask for one all the time.
 ///
 /// Not `r`: a restricted shell stays where it is at `cd`. Not `b`, which ends the options of zsh, so that a `-c` after it is
-/// the name of a script. Not `T`, with which `cd` of zsh takes the name of a variable.
-const LETTERS: &[u8] = b"aefhlmnpuvxBCEHP";
-const LONG: &[&str] = &[
-    "--norc",
-    "--noprofile",
-    "--login",
-    "--posix",
-    "--verbose",
-    "--noediting",
-    "--no-rcs",
-    "--errexit",
-];
+/// the name of a script. Not `B`, `H`, `P` and `T`, which mean something else in zsh (with `T`, `cd` takes the name of a
+/// variable).
+const LETTERS: &[u8] = b"aefhlmnpuvxCE";
+const LONG: &[&str] =
+    &["--norc", "--noprofile", "--login", "--posix", "--verbose", "--noediting", "--no-rcs", "--errexit"];
 const NAMED: &[&str] = &[
     "errexit",
     "nounset",
