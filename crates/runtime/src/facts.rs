@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use ringfence_authz::{Facts, Intent, PathKind, Touch, env};
-use ringfence_sandbox::files::{FileOperation, Tree};
+use ringfence_sandbox::files::{FileError, FileOperation, Tree};
 use ringfence_sandbox::{is_system, survey};
 use ringfence_types::{Layer, Refusal, RefusalCode};
 use rustix::fs::{Access, AtFlags, CWD};
@@ -94,7 +94,11 @@ impl Facts for Machine {
             Intent::Write => FileOperation::Write,
         };
         match Tree::open(touch.roots, &rules) {
-            Ok(tree) => pipeline::refusal(&tree.check(touch.path, operation).err()?),
+            Ok(tree) => match tree.check(touch.path, operation) {
+                Err(FileError::Refused { refusal, .. }) => Some(pipeline::refusal_of(refusal)),
+                // What is not there or cannot be read says so itself when it is tried.
+                Ok(()) | Err(FileError::Io { .. }) => None,
+            },
             Err(error) => Some(Refusal {
                 code: RefusalCode::Path,
                 layer: Layer::Floor,

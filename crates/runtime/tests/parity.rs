@@ -108,6 +108,8 @@ impl World {
 struct Tools<'r> {
     session: AgentSession<'r>,
     workspace: PathBuf,
+    /// What became of each call.
+    said: Vec<String>,
 }
 
 impl<'r> Tools<'r> {
@@ -115,11 +117,13 @@ impl<'r> Tools<'r> {
     fn new(world: &World, runtime: &'r Runtime, answer: Answer) -> Self {
         let mut session = runtime.session(world.asked(None)).unwrap().unwrap();
         session.set_approver(Person(answer));
-        Self { session, workspace: world.beside("w") }
+        Self { session, workspace: world.beside("w"), said: Vec::new() }
     }
 
     fn touch(&mut self, call: FileCall, content: &[u8]) -> Ended {
-        self.session.call(Call::File(call), io(Source::Bytes(content), Target::Discard)).ended
+        let ended = self.session.call(Call::File(call), io(Source::Bytes(content), Target::Discard)).ended;
+        self.said.push(format!("{ended:?}"));
+        ended
     }
 
     fn read(&mut self, path: &str) -> bool {
@@ -448,7 +452,8 @@ fn agree(plan: &Plan, backend: Option<Backend>) {
     for path in &existing {
         let judged = Answers { read: world.judged_read(path), write: world.judged_write(path) };
         let tool = Answers { read: tools.read(path), write: tools.write(path) };
-        assert_eq!(judged, tool, "the judge and the file tools about `{path}`\n{plan:#?}");
+        let said = tools.said.split_off(tools.said.len() - 2);
+        assert_eq!(judged, tool, "the judge and the file tools about `{path}`: {said:#?}\n{plan:#?}");
     }
 }
 
@@ -507,9 +512,11 @@ fn check_made(world: &World, plan: &Plan, path: &str, may: bool) {
         assert!(!made, "`{path}` was made\n{plan:#?}");
     }
     // An exception that does not exist in a held directory stays closed: nothing can be made there.
-    let is_directory = |above: &&Path| world.path(above.to_str().unwrap()).is_dir();
-    let around = relative.ancestors().skip(1).find(is_directory).unwrap();
-    let in_held = world.rules.holds_in(around) != Extent::Nothing || through_link(world, around);
+    let missing = |above: &&Path| !world.path(above.to_str().unwrap()).is_dir();
+    let mut around: Vec<&Path> = relative.ancestors().skip(1).take_while(missing).collect();
+    around.extend(relative.ancestors().skip(1).find(|above| !missing(above)));
+    let held = |above: &&Path| world.rules.holds_in(above) != Extent::Nothing || through_link(world, above);
+    let in_held = around.iter().any(held);
     if may && !in_held {
         assert!(made, "`{path}` could not be made\n{plan:#?}");
     }
