@@ -6,7 +6,7 @@ use super::arg::{Arg, shorten};
 use super::opinion::Opinion;
 use super::place::Place;
 use super::walk::Walk;
-use super::{Frame, Judge};
+use super::{Frame, Judge, Opens};
 use crate::judgement::{Aspect, Part};
 use crate::paths::Intent;
 use crate::shell::{self, Direction, Redirection, Simple, Target};
@@ -79,8 +79,24 @@ impl Judge<'_> {
                 let opinion = Opinion::miss("guarded.redirection", reason, Risk::Medium).never();
                 self.push(frame, opinion.part("a redirection".to_owned()));
             }
-            (Direction::Read, file) => self.path(frame, file, Intent::Read),
+            (Direction::Read, file) => {
+                self.opens = Opens::File;
+                self.path(frame, file, Intent::Read);
+            }
             (Direction::Write | Direction::ReadWrite, file) => self.written(frame, file),
+        }
+    }
+
+    /// To open `/dev/stdout` is to open again what the descriptor stands for, and `1<file` makes that a file: it would
+    /// be emptied and written although it was opened to be read.
+    pub(super) fn reopened(&mut self) {
+        let device = |part: &&mut Part| part.rule == "path.device" && part.aspect == Aspect::Write;
+        let null = |part: &Part| part.path.as_ref().is_some_and(|path| path.as_slice() == b"/dev/null");
+        if self.opens == Opens::Nothing {
+            return;
+        }
+        for part in self.parts.iter_mut().filter(device).filter(|part| !null(part)) {
+            *part = reopening(std::mem::take(&mut part.subject)).at_depth(part.depth);
         }
     }
 
@@ -100,4 +116,10 @@ impl Judge<'_> {
             *part = asked.at_depth(part.depth);
         }
     }
+}
+
+fn reopening(subject: String) -> Part {
+    Part::new(Aspect::Write, subject, "guarded.redirection")
+        .because("it may stand for a file that another redirection opened")
+        .ask(Risk::Medium, "say yes to this one, or write `>&1` or `>&2`")
 }
