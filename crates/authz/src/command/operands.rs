@@ -6,7 +6,7 @@ use ringfence_types::{Bytes, Decision, Risk};
 
 use super::arg::Arg;
 use super::place::{fold, join};
-use super::wildcard::{example, is_wild, means};
+use super::wildcard::{example, is_wild, matches, means};
 use super::{Frame, Judge};
 use crate::decide::View;
 use crate::facts::PathKind;
@@ -142,6 +142,9 @@ impl Judge<'_> {
             .iter()
             .rposition(|byte| *byte == b'/')
             .map_or(&b"."[..], |at| prefix.get(..=at).unwrap_or(b"/"));
+        if climbs(pattern, intent) {
+            return unsure(pattern, intent, "paths.pattern", "it matches `..` in some shells, and so leads out");
+        }
         let around = self.path_part(frame, dir, Intent::List);
         let sample = self.path_part(frame, &sample_path(pattern), intent);
         let part = stricter(around, sample);
@@ -157,6 +160,16 @@ impl Judge<'_> {
     pub(super) fn is_missing(&self, path: &Path) -> bool {
         self.scene.facts.kind(path) == PathKind::Missing
     }
+}
+
+/// Whether a component could become `..`: dash, and bash before 5.2, let `.?` and `.*` match it. At the end of what is only
+/// listed it shows names.
+fn climbs(pattern: &[u8], intent: Intent) -> bool {
+    let skipped = usize::from(intent == Intent::List);
+    pattern
+        .rsplit(|byte| *byte == b'/')
+        .skip(skipped)
+        .any(|component| component.starts_with(b".") && is_wild(component) && matches(component, b".."))
 }
 
 /// One path that the pattern matches. A component never becomes empty: that would make it another path.
