@@ -208,6 +208,8 @@ impl Judge<'_> {
             _ => args,
         };
         self.command(&Frame { voice: Voice::Script, ..frame.inside() }, rest, None);
+        // dash has no `builtin`, and `command cd` is a program in zsh: there the shell stays where it is.
+        self.moved = self.moved.take().map(|there| there.or(frame.place.clone()));
         Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
     }
 
@@ -249,7 +251,7 @@ impl Judge<'_> {
 /// The directory that `cd` is given, where it is given one: not home, not the last one, not what a variable says.
 fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
     let flag = |arg: &&Arg<'_>| {
-        arg.text().is_some_and(|text| matches!(text, b"-L" | b"-P" | b"-e" | b"--" | b"-LP" | b"-PL"))
+        arg.text().is_some_and(|text| matches!(text, b"-L" | b"-P" | b"--" | b"-LP" | b"-PL"))
     };
     let skipped = args.iter().take_while(flag).count();
     match args.get(skipped..).unwrap_or_default() {
