@@ -20,7 +20,8 @@ const HARMLESS: &str = "exit return break continue shift wait times true false";
 const STEERING: &str = "alias unalias hash enable bind complete compgen compopt fc ulimit umask let mapfile readarray disown bg fg \
     caller logout history jobs dirs suspend autoload zmodload functions zle emulate setopt unsetopt getopts";
 
-const LETTERS: &[u8] = b"euxvfnCETbhm";
+/// Not `T`: with it `cd` of zsh takes the name of a variable.
+const LETTERS: &[u8] = b"euxvfnCEbhm";
 const NAMED: &[&str] = &[
     "errexit",
     "nounset",

@@ -65,8 +65,8 @@ const NETWORK: &str = "curl wget wget2 ssh slogin scp sftp nc ncat netcat telnet
 const DELETION: &str = "rm rmdir del erase rd unlink shred srm wipe";
 
 /// Their text can be read: the reader of shell text holds for them.
-const SHELLS: &str = "sh bash dash ash zsh ksh ksh93 rbash";
-const CLOSED_SHELLS: &str = "fish csh tcsh mksh lksh oksh pdksh yash posh rzsh rksh hush powershell pwsh cmd command.com nu nushell xonsh elvish murex rc es scsh oil osh ysh";
+const SHELLS: &str = "sh bash dash ash zsh ksh ksh93";
+const CLOSED_SHELLS: &str = "fish csh tcsh mksh lksh oksh pdksh yash posh rbash rzsh rksh hush powershell pwsh cmd command.com nu nushell xonsh elvish murex rc es scsh oil osh ysh";
 
 /// Names and the options that carry code; `*` where the first operand does. Without a script they read code from their
 /// input.
