@@ -152,7 +152,13 @@ impl Judge<'_> {
             }
             Arg::Text(text) => {
                 match text.iter().position(|byte| *byte == b':').and_then(|at| text.get(at + 1..)) {
-                    Some(path) => self.blob(frame, path),
+                    Some(path) => {
+                        self.blob(frame, path);
+                        // No revision begins so: a file with a colon in its name, which `git diff` reads anywhere.
+                        if text.starts_with(b"/") || text.starts_with(b"../") || text.starts_with(b"./") {
+                            self.revision_or_path(frame, text, intent);
+                        }
+                    }
                     None => self.revision_or_path(frame, text, intent),
                 }
             }
