@@ -216,12 +216,16 @@ impl Judge<'_> {
 
     /// `[ -f x ]`: asks about files, opens none.
     pub(super) fn tests(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
-        const ABOUT_FILES: &[u8] = b"bcdefghkprsuwxGLNOS";
+        const ABOUT_FILES: &[u8] = b"abcdefghkprsuwxGLNOS";
         for pair in args.windows(2) {
             let [test, operand] = pair else { continue };
             match test.text() {
                 Some([b'-', letter]) if ABOUT_FILES.contains(letter) && !operand.is("]") => {
                     self.path(frame, *operand, Intent::List);
+                }
+                Some(b"-nt" | b"-ot" | b"-ef") => self.path(frame, *operand, Intent::List),
+                _ if operand.is("-nt") || operand.is("-ot") || operand.is("-ef") => {
+                    self.path(frame, *test, Intent::List);
                 }
                 _ => {}
             }
