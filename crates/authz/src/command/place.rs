@@ -14,6 +14,8 @@ pub(super) struct Place {
 
 /// Beyond this many a directory counts as unknown.
 const MOST: usize = 4;
+/// No `cd` leads to a longer path; to follow one would take the square of the time.
+const LONGEST: usize = 4096;
 
 impl Place {
     pub(super) fn at(dir: &Path) -> Self {
@@ -66,7 +68,8 @@ impl Place {
     }
 
     fn bounded(self) -> Self {
-        if self.candidates.len() > MOST { Self::unknown() } else { self }
+        let long = self.candidates.iter().any(|dir| dir.as_os_str().len() > LONGEST);
+        if long || self.candidates.len() > MOST { Self::unknown() } else { self }
     }
 
     /// Whether a `cd` to it cannot fail.
