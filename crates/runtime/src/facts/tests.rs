@@ -268,6 +268,18 @@ fn submodules_in_the_index_count() {
 }
 
 #[test]
+fn submodules_count_whatever_the_digest() {
+    let bench = Bench::new();
+    bench.repository("super").git("super", &["init", "-q", "--object-format=sha256", "new"]);
+    bench.git("super/new", &["init", "-q", "--object-format=sha256", "own"]);
+    bench.git("super/new/own", &["commit", "-q", "--allow-empty", "-m", "x"]);
+    bench.git("super/new/own", &["config", "filter.o.clean", "evil"]);
+    assert_eq!(bench.programs("super/new"), Vec::<String>::new(), "not in the index yet");
+    bench.git("super/new", &["add", "own"]);
+    assert_eq!(bench.programs("super/new"), ["filter.o.clean"]);
+}
+
+#[test]
 fn what_cannot_be_told_is_a_reason() {
     let large = format!("[x]\n{}", "y = z\n".repeat(200_000));
     for (path, content) in [
