@@ -280,6 +280,15 @@ fn submodules_count_whatever_the_digest() {
 }
 
 #[test]
+fn a_worktree_that_is_elsewhere_is_a_reason() {
+    let bench = Bench::new();
+    bench.repository("r").git("r", &["config", "core.worktree", ".."]);
+    assert_eq!(bench.programs("r"), Vec::<String>::new(), "its own directory");
+    bench.git("r", &["config", "core.worktree", "../.."]);
+    assert_eq!(bench.programs("r"), ["core.worktree"]);
+}
+
+#[test]
 fn what_cannot_be_told_is_a_reason() {
     let large = format!("[x]\n{}", "y = z\n".repeat(200_000));
     for (path, content) in [
