@@ -289,6 +289,16 @@ fn a_worktree_that_is_elsewhere_is_a_reason() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_entered_is_none() {
+    let bench = Bench::new();
+    let directory = bench.path("shut");
+    fs::create_dir_all(&directory).unwrap();
+    assert_eq!(machine(Vec::new()).kind(&directory), PathKind::Directory);
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(machine(Vec::new()).kind(&directory), PathKind::Other);
+}
+
+#[test]
 fn what_cannot_be_told_is_a_reason() {
     let large = format!("[x]\n{}", "y = z\n".repeat(200_000));
     for (path, content) in [
