@@ -131,7 +131,8 @@ impl Judge<'_> {
             .iter()
             .find_map(|dir| self.scene.facts.git_programs(dir).into_iter().next())?;
         let setting = Bytes::from(setting.as_str()).display();
-        let reason = format!("the repository sets `{setting}`, which makes git run a program or work elsewhere");
+        let reason =
+            format!("the repository sets `{setting}`, which makes git run a program or work elsewhere");
         Some(
             Opinion::miss("git.config", reason, Risk::High)
                 .exact()

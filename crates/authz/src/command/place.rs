@@ -14,8 +14,8 @@ pub(super) struct Place {
 
 /// Beyond this many a directory counts as unknown.
 const MOST: usize = 4;
-/// No `cd` leads to a longer path; to follow one would take the square of the time.
-const LONGEST: usize = 4096;
+/// A directory with a longer name counts as unknown: to follow `cd x && cd x && …` takes the square of its length.
+const LONGEST: usize = 1024;
 
 impl Place {
     pub(super) fn at(dir: &Path) -> Self {

@@ -15,16 +15,8 @@ use crate::shell::Input;
 /// Not `r`: a restricted shell stays where it is at `cd`. Not `b`, which ends the options of zsh, so that a `-c` after it is
 /// the name of a script. Not `T`, with which `cd` of zsh takes the name of a variable.
 const LETTERS: &[u8] = b"aefhlmnpuvxBCEHP";
-const LONG: &[&str] = &[
-    "--norc",
-    "--noprofile",
-    "--login",
-    "--posix",
-    "--verbose",
-    "--noediting",
-    "--no-rcs",
-    "--errexit",
-];
+const LONG: &[&str] =
+    &["--norc", "--noprofile", "--login", "--posix", "--verbose", "--noediting", "--no-rcs", "--errexit"];
 const NAMED: &[&str] = &[
     "errexit",
     "nounset",
