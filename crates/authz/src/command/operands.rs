@@ -148,12 +148,9 @@ impl Judge<'_> {
             .rposition(|byte| *byte == b'/')
             .map_or(&b"."[..], |at| prefix.get(..=at).unwrap_or(b"/"));
         if climbs(pattern, intent) {
-            return unsure(
-                pattern,
-                intent,
-                "paths.pattern",
-                "it matches `..` in some shells, and so leads out",
-            );
+            let why = "it matches `..` in some shells, and so leads out";
+            let sample = self.path_part(frame, &sample_path(pattern), intent);
+            return stricter(sample, unsure(pattern, intent, "paths.pattern", why));
         }
         let around = self.path_part(frame, dir, Intent::List);
         let sample = self.path_part(frame, &sample_path(pattern), intent);

@@ -277,6 +277,37 @@ fn submodules_in_the_index_count() {
 }
 
 #[test]
+fn submodules_count_whatever_the_digest() {
+    let bench = Bench::new();
+    bench.repository("super").git("super", &["init", "-q", "--object-format=sha256", "new"]);
+    bench.git("super/new", &["init", "-q", "--object-format=sha256", "own"]);
+    bench.git("super/new/own", &["commit", "-q", "--allow-empty", "-m", "x"]);
+    bench.git("super/new/own", &["config", "filter.o.clean", "evil"]);
+    assert_eq!(bench.programs("super/new"), Vec::<String>::new(), "not in the index yet");
+    bench.git("super/new", &["add", "own"]);
+    assert_eq!(bench.programs("super/new"), ["filter.o.clean"]);
+}
+
+#[test]
+fn a_worktree_that_is_elsewhere_is_a_reason() {
+    let bench = Bench::new();
+    bench.repository("r").git("r", &["config", "core.worktree", ".."]);
+    assert_eq!(bench.programs("r"), Vec::<String>::new(), "its own directory");
+    bench.git("r", &["config", "core.worktree", "../.."]);
+    assert_eq!(bench.programs("r"), ["core.worktree"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_entered_is_none() {
+    let bench = Bench::new();
+    let directory = bench.path("shut");
+    fs::create_dir_all(&directory).unwrap();
+    assert_eq!(machine(Vec::new()).kind(&directory), PathKind::Directory);
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(machine(Vec::new()).kind(&directory), PathKind::Other);
+}
+
+#[test]
 fn what_cannot_be_told_is_a_reason() {
     let large = format!("[x]\n{}", "y = z\n".repeat(200_000));
     for (path, content) in [
