@@ -120,6 +120,7 @@ impl Shell {
 pub(crate) struct Record {
     pub(crate) calls: Vec<Vec<Vec<u8>>>,
     pub(crate) files: BTreeSet<Vec<u8>>,
+    #[expect(dead_code, reason = "a failing test prints it")]
     pub(crate) errors: Vec<u8>,
 }
 

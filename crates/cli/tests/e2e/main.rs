@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod approval;
+#[cfg(test)]
 mod consent_git;
 #[cfg(test)]
 mod environment;

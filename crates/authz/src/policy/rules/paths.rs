@@ -7,7 +7,7 @@ use ringfence_types::Bytes;
 use super::super::format::{OperationWord, PathTable};
 use super::super::read::{Many, shorten};
 use super::super::text::{At, Span};
-use super::{Converting, Seen, decision};
+use super::{Converting, Said, Seen, decision};
 use crate::path_rules::{Operation, PathRule, PathRules, Ruling};
 use crate::{protected, sensitive};
 
@@ -68,7 +68,7 @@ impl Converting<'_, '_> {
         let operation = table.operation.as_ref().map(|operation| operation.value);
         let writes = if operation == Some(OperationWord::Write) { "write" } else { "all" };
         let what = format!("{writes} {}", pattern.value.trim_end_matches('/'));
-        seen.add(key, what, &pattern.value, pattern.span, self.problems)
+        seen.add(Said { key, about: what, shown: &pattern.value, span: pattern.span }, self.problems)
     }
 
     fn path_makes_sense(&mut self, key: &str, pattern: &At<String>, operation: Operation) -> bool {
