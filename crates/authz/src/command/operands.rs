@@ -151,7 +151,7 @@ impl Judge<'_> {
             return unsure(
                 pattern,
                 intent,
-                "paths.pattern",
+                "path.pattern",
                 "it matches `..` in some shells, and so leads out",
             );
         }
