@@ -2,6 +2,9 @@
 
 #[cfg(test)]
 mod approval;
+#[cfg(test)]
+mod consent;
+#[cfg(test)]
 mod consent_git;
 #[cfg(test)]
 mod environment;
