@@ -61,6 +61,7 @@ pub(crate) fn judge_argv(scene: &Scene<'_>, argv: &[Bytes]) -> Vec<Part> {
     let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
     let mut judge = Judge::new(scene);
     judge.command(&Frame::new(scene, Voice::Argv), &args, None);
+    judge.reopened();
     judge.parts
 }
 
@@ -69,6 +70,7 @@ pub(crate) fn judge_argv(scene: &Scene<'_>, argv: &[Bytes]) -> Vec<Part> {
 pub(crate) fn judge_script(scene: &Scene<'_>, text: &[u8]) -> Vec<Part> {
     let mut judge = Judge::new(scene);
     judge.script_of_shell(&Frame::new(scene, Voice::Script), text);
+    judge.reopened();
     judge.parts
 }
 
@@ -79,6 +81,14 @@ struct Judge<'a> {
     left: u32,
     /// Where the command that was judged last moved its shell to.
     moved: Option<Place>,
+    opens: Opens,
+}
+
+/// What redirections opened for reading so far.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    Nothing,
+    File,
 }
 
 /// Where and how a command would run.
@@ -127,7 +137,7 @@ impl Frame {
 
 impl<'a> Judge<'a> {
     fn new(scene: &'a Scene<'a>) -> Self {
-        Self { scene, parts: Vec::new(), left: MAX_COMMANDS, moved: None }
+        Self { scene, parts: Vec::new(), left: MAX_COMMANDS, moved: None, opens: Opens::Nothing }
     }
 
     fn is_listed(&self) -> bool {

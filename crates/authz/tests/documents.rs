@@ -34,14 +34,9 @@ mod tests {
     #[test]
     fn s000_20_21_the_default_list_runs_and_nothing_else() {
         let policy = load(&[shipped("document-000.toml")]);
-        for command in [
-            "fest list",
-            "camp status",
-            "just",
-            "just build release",
-            "git commit -m x",
-            "git add .",
-                    ] {
+        for command in
+            ["fest list", "camp status", "just", "just build release", "git commit -m x", "git add ."]
+        {
             assert_eq!(decision(&policy, command), Decision::Allow, "{command}");
         }
         for command in [
@@ -151,7 +146,7 @@ mod tests {
             "git clone x",
             "git fetch",
             "git pull",
-                    ] {
+        ] {
             assert_eq!(decision(&policy, command), Decision::Deny, "{command}");
         }
         for command in ["make", "npm test", "touch x", "git commit -m x"] {

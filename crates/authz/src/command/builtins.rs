@@ -13,14 +13,8 @@ use crate::paths::Intent;
 /// What the reader of shell text calls `$?`.
 const STATUS: &str = "an exit status";
 
-/// They change the shell's own course and nothing else.
-const HARMLESS: &str = "exit return break continue shift wait times true false";
-
-/// They give names a new meaning, load code or change how text is read.
-const STEERING: &str = "alias unalias hash enable bind complete compgen compopt fc ulimit umask let mapfile readarray disown bg fg \
-    caller logout history jobs dirs suspend autoload zmodload functions zle emulate setopt unsetopt getopts";
-
-const LETTERS: &[u8] = b"euxvfnCETbhm";
+/// Not `T`: with it `cd` of zsh takes the name of a variable.
+const LETTERS: &[u8] = b"euxvfnCEbhm";
 const NAMED: &[&str] = &[
     "errexit",
     "nounset",
@@ -41,7 +35,8 @@ impl Judge<'_> {
         let args = line.args;
         Some(match line.called {
             b":" => harmless(),
-            name if has(HARMLESS, name) => course(args),
+            b"exit" | b"return" | b"break" | b"continue" | b"shift" | b"wait" | b"times" | b"true"
+            | b"false" => course(args),
             b"cd" => self.cd(frame, args),
             b"chdir" | b"pushd" => self.maybe_cd(frame, args),
             b"popd" => {
@@ -67,7 +62,13 @@ impl Judge<'_> {
             b"printf" if args.first().is_some_and(|first| first.known_start().starts_with(b"-v")) => {
                 self.printf_variable(frame, args)
             }
-            name if has(STEERING, name) => steering("it changes how the shell reads or runs commands"),
+            // They give names a new meaning, load code or change how text is read.
+            b"alias" | b"unalias" | b"hash" | b"enable" | b"bind" | b"complete" | b"compgen" | b"compopt"
+            | b"fc" | b"ulimit" | b"umask" | b"let" | b"mapfile" | b"readarray" | b"disown" | b"bg"
+            | b"fg" | b"caller" | b"logout" | b"history" | b"jobs" | b"dirs" | b"suspend" | b"autoload"
+            | b"zmodload" | b"functions" | b"zle" | b"emulate" | b"setopt" | b"unsetopt" | b"getopts" => {
+                steering("it changes how the shell reads or runs commands")
+            }
             _ => return None,
         })
     }
@@ -208,17 +209,23 @@ impl Judge<'_> {
             _ => args,
         };
         self.command(&Frame { voice: Voice::Script, ..frame.inside() }, rest, None);
+        // dash has no `builtin`, and `command cd` is a program in zsh: there the shell stays where it is.
+        self.moved = self.moved.take().map(|there| there.or(frame.place.clone()));
         Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
     }
 
     /// `[ -f x ]`: asks about files, opens none.
     pub(super) fn tests(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
-        const ABOUT_FILES: &[u8] = b"bcdefghkprsuwxGLNOS";
+        const ABOUT_FILES: &[u8] = b"abcdefghkprsuwxGLNOS";
         for pair in args.windows(2) {
             let [test, operand] = pair else { continue };
             match test.text() {
                 Some([b'-', letter]) if ABOUT_FILES.contains(letter) && !operand.is("]") => {
                     self.path(frame, *operand, Intent::List);
+                }
+                Some(b"-nt" | b"-ot" | b"-ef") => self.path(frame, *operand, Intent::List),
+                _ if operand.is("-nt") || operand.is("-ot") || operand.is("-ef") => {
+                    self.path(frame, *test, Intent::List);
                 }
                 _ => {}
             }
@@ -249,7 +256,7 @@ impl Judge<'_> {
 /// The directory that `cd` is given, where it is given one: not home, not the last one, not what a variable says.
 fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
     let flag = |arg: &&Arg<'_>| {
-        arg.text().is_some_and(|text| matches!(text, b"-L" | b"-P" | b"-e" | b"--" | b"-LP" | b"-PL"))
+        arg.text().is_some_and(|text| matches!(text, b"-L" | b"-P" | b"--" | b"-LP" | b"-PL"))
     };
     let skipped = args.iter().take_while(flag).count();
     match args.get(skipped..).unwrap_or_default() {
@@ -314,8 +321,4 @@ fn harmless() -> Opinion {
 
 fn steering(why: &'static str) -> Opinion {
     Opinion::miss("guarded.builtin", why, Risk::Medium).exact()
-}
-
-fn has(list: &str, word: &[u8]) -> bool {
-    list.split_ascii_whitespace().any(|known| known.as_bytes() == word)
 }

@@ -131,7 +131,8 @@ impl Judge<'_> {
             .iter()
             .find_map(|dir| self.scene.facts.git_programs(dir).into_iter().next())?;
         let setting = Bytes::from(setting.as_str()).display();
-        let reason = format!("the repository sets `{setting}`, which makes git run a program");
+        let reason =
+            format!("the repository sets `{setting}`, which makes git run a program or work elsewhere");
         Some(
             Opinion::miss("git.config", reason, Risk::High)
                 .exact()
@@ -152,7 +153,13 @@ impl Judge<'_> {
             }
             Arg::Text(text) => {
                 match text.iter().position(|byte| *byte == b':').and_then(|at| text.get(at + 1..)) {
-                    Some(path) => self.blob(frame, path),
+                    Some(path) => {
+                        self.blob(frame, path);
+                        // No revision begins so: a file with a colon in its name, which `git diff` reads anywhere.
+                        if text.starts_with(b"/") || text.starts_with(b"../") || text.starts_with(b"./") {
+                            self.revision_or_path(frame, text, intent);
+                        }
+                    }
                     None => self.revision_or_path(frame, text, intent),
                 }
             }

@@ -51,7 +51,7 @@ pub(super) fn identify<'a>(scene: &Scene<'_>, cwd: Option<&Path>, called: &'a [u
         let trust = Trust::Doubtful("it is named relative to a directory that is not known");
         return Identity { name, file: None, trust };
     };
-    let file = scene.facts.program(called, dir).map(|file| fold(&file));
+    let file = scene.facts.program(called, dir).map(|file| fold(&file).into_owned());
     let trust = match &file {
         None if slashed => Trust::Doubtful("there is no such program inside the fence"),
         None => Trust::Missing,
@@ -117,6 +117,6 @@ pub(super) fn family(name: &[u8]) -> &[u8] {
 
 /// `program` as a path that a rule names: absolute, or relative to the workspace.
 pub(super) fn is_file(identity: &Identity<'_>, workspace: &Path, program: &str) -> bool {
-    let wanted = fold(&join(workspace, OsStr::new(program).as_bytes()));
-    identity.file.as_deref() == Some(wanted.as_path())
+    let wanted = join(workspace, OsStr::new(program).as_bytes());
+    identity.file.as_deref() == Some(&*fold(&wanted))
 }

@@ -70,7 +70,10 @@ impl Judge<'_> {
                 Operands::PatternThenRead | Operands::PatternThenRevisions | Operands::SedThenRead
                     if first =>
                 {
-                    self.listed_by_shell(frame, operand.arg);
+                    // The first name it expands to is the pattern; the others are read.
+                    if matches!(operand.arg, Arg::Glob { .. }) {
+                        self.path(frame, operand.arg, Intent::Read);
+                    }
                 }
                 _ if written => self.path(frame, operand.arg, Intent::Write),
                 Operands::Read | Operands::PatternThenRead | Operands::SedThenRead | Operands::Unclear => {

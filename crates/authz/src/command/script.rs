@@ -6,7 +6,7 @@ use super::arg::{Arg, shorten};
 use super::opinion::Opinion;
 use super::place::Place;
 use super::walk::Walk;
-use super::{Frame, Judge};
+use super::{Frame, Judge, MAX_ARGS, Opens};
 use crate::judgement::{Aspect, Part};
 use crate::paths::Intent;
 use crate::shell::{self, Direction, Redirection, Simple, Target};
@@ -58,12 +58,18 @@ impl Judge<'_> {
     }
 
     fn simple(&mut self, frame: &Frame, simple: &Simple) {
-        for assignment in &simple.assignments {
+        let many = simple.assignments.len() + simple.redirections.len() > MAX_ARGS;
+        if many {
+            let part =
+                self.limited("it sets and opens more than is judged").part(shorten(simple.text.as_bytes()));
+            self.push(frame, part);
+        }
+        for assignment in simple.assignments.iter().filter(|_| !many) {
             self.variable(frame, &assignment.name);
         }
         let args: Vec<Arg<'_>> = simple.words.iter().map(Arg::from).collect();
         self.command(frame, &args, Some(&simple.text));
-        for redirection in &simple.redirections {
+        for redirection in simple.redirections.iter().filter(|_| !many) {
             self.redirection(frame, redirection);
         }
     }
@@ -79,8 +85,24 @@ impl Judge<'_> {
                 let opinion = Opinion::miss("guarded.redirection", reason, Risk::Medium).never();
                 self.push(frame, opinion.part("a redirection".to_owned()));
             }
-            (Direction::Read, file) => self.path(frame, file, Intent::Read),
+            (Direction::Read, file) => {
+                self.opens = Opens::File;
+                self.path(frame, file, Intent::Read);
+            }
             (Direction::Write | Direction::ReadWrite, file) => self.written(frame, file),
+        }
+    }
+
+    /// To open `/dev/stdout` is to open again what the descriptor stands for, and `1<file` makes that a file: it would
+    /// be emptied and written although it was opened to be read.
+    pub(super) fn reopened(&mut self) {
+        let device = |part: &&mut Part| part.rule == "path.device" && part.aspect == Aspect::Write;
+        let null = |part: &Part| part.path.as_ref().is_some_and(|path| path.as_slice() == b"/dev/null");
+        if self.opens == Opens::Nothing {
+            return;
+        }
+        for part in self.parts.iter_mut().filter(device).filter(|part| !null(part)) {
+            *part = reopening(std::mem::take(&mut part.subject)).at_depth(part.depth);
         }
     }
 
@@ -100,4 +122,10 @@ impl Judge<'_> {
             *part = asked.at_depth(part.depth);
         }
     }
+}
+
+fn reopening(subject: String) -> Part {
+    Part::new(Aspect::Write, subject, "guarded.redirection")
+        .because("it may stand for a file that another redirection opened")
+        .ask(Risk::Medium, "say yes to this one, or write `>&1` or `>&2`")
 }

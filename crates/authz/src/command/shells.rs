@@ -11,18 +11,13 @@ use crate::shell::Input;
 
 /// Single-letter options that change neither what the text means nor what else is read. A login shell reads start-up files
 /// of the home inside the fence, which nothing listed can write; agents ask for one all the time.
-const LETTERS: &[u8] = b"abefhlmnpruvxBCEHPT";
-const LONG: &[&str] = &[
-    "--norc",
-    "--noprofile",
-    "--login",
-    "--posix",
-    "--restricted",
-    "--verbose",
-    "--noediting",
-    "--no-rcs",
-    "--errexit",
-];
+///
+/// Not `r`: a restricted shell stays where it is at `cd`. Not `b`, which ends the options of zsh, so that a `-c` after it is
+/// the name of a script. Not `B`, `H`, `P` and `T`, which mean something else in zsh (with `T`, `cd` takes the name of a
+/// variable).
+const LETTERS: &[u8] = b"aefhlmnpuvxCE";
+const LONG: &[&str] =
+    &["--norc", "--noprofile", "--login", "--posix", "--verbose", "--noediting", "--no-rcs", "--errexit"];
 const NAMED: &[&str] = &[
     "errexit",
     "nounset",

@@ -19,7 +19,7 @@ use crate::hosts::HostEntry;
 use crate::judgement::RuleSource;
 use crate::path_rules::PathRule;
 use crate::tools::ToolRule;
-use seen::Seen;
+use seen::{Said, Seen};
 
 pub(super) use commands::CommandSet;
 

@@ -6,6 +6,7 @@ use crate::machine::Record;
 
 /// What a shell did that the script does not list.
 #[derive(Debug)]
+#[expect(dead_code, reason = "a failing test prints it")]
 pub(crate) enum Hole {
     Call(Vec<Vec<u8>>),
     File(Vec<u8>),

@@ -27,7 +27,10 @@ mod limits;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod parity;
+#[cfg(test)]
 mod policy;
+#[cfg(test)]
 mod protected;
 #[cfg(test)]
 mod refusals;

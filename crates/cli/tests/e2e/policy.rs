@@ -72,7 +72,8 @@ fn every_mistake_in_a_policy_file_is_shown_with_its_place_and_nothing_runs() {
     world.config("profile = \"guraded\"\ncomands = \"listed\"\n[[command]]\nallow = []\n");
     for done in [world.run(&[], &["touch", "made"]), world.check(&["--", "ls"]), world.policy(&["show"])] {
         let done = done.expect(125);
-        for part in ["config.toml:1:11", "did you mean `guarded`", "config.toml:2:1", "`commands`", "config.toml:4:9"]
+        for part in
+            ["config.toml:1:11", "did you mean `guarded`", "config.toml:2:1", "`commands`", "config.toml:4:9"]
         {
             assert!(done.err.contains(part), "`{part}` is missing in\n{}", done.err);
         }
@@ -131,7 +132,9 @@ fn c10_a_workspace_tightens_and_asks_for_the_rest() {
     let world = World::new();
     world.write("open.txt", "open");
     world.write("closed.txt", "closed");
-    world.workspace_policy("net = \"full\"\n[[path]]\ndeny = \"closed.txt\"\n[limits]\nmemory = \"64g\"\nprocesses = 30\n");
+    world.workspace_policy(
+        "net = \"full\"\n[[path]]\ndeny = \"closed.txt\"\n[limits]\nmemory = \"64g\"\nprocesses = 30\n",
+    );
     let done = world.sh("cat open.txt; cat closed.txt; true").expect(0);
     assert_eq!(done.text(), "open", "the rule holds in the kernel");
     assert!(done.err.contains("asks for more than it is given"), "{}", done.err);
@@ -139,7 +142,9 @@ fn c10_a_workspace_tightens_and_asks_for_the_rest() {
     let shown = world.policy(&["show", "--json"]).expect(0).json();
     let asked: Vec<&str> =
         shown["requests"].as_array().unwrap().iter().filter_map(|request| request["what"].as_str()).collect();
-    assert!(asked.iter().any(|what| what.contains("net")) && asked.iter().any(|what| what.contains("memory")));
+    assert!(
+        asked.iter().any(|what| what.contains("net")) && asked.iter().any(|what| what.contains("memory"))
+    );
     let value = |key: &str| {
         let found = shown["settings"].as_array().unwrap().iter().find(|setting| setting["key"] == key);
         found.and_then(|setting| setting["value"].as_str()).unwrap_or_default().to_owned()

@@ -7,7 +7,7 @@ use ringfence_types::Bytes;
 use super::super::format::{OperationWord, PathTable};
 use super::super::read::{Many, shorten};
 use super::super::text::{At, Span};
-use super::{Converting, Seen, decision};
+use super::{Converting, Said, Seen, decision};
 use crate::path_rules::{Operation, PathRule, PathRules, Ruling};
 use crate::{protected, sensitive};
 
@@ -68,7 +68,7 @@ impl Converting<'_, '_> {
         let operation = table.operation.as_ref().map(|operation| operation.value);
         let writes = if operation == Some(OperationWord::Write) { "write" } else { "all" };
         let what = format!("{writes} {}", pattern.value.trim_end_matches('/'));
-        seen.add(key, what, &pattern.value, pattern.span, self.problems)
+        seen.add(Said { key, about: what, shown: &pattern.value, span: pattern.span }, self.problems)
     }
 
     fn path_makes_sense(&mut self, key: &str, pattern: &At<String>, operation: Operation) -> bool {
@@ -159,8 +159,12 @@ fn floor(pattern: &str) -> Option<String> {
     Some(format!("`~/{}` is a sensitive root", Bytes::from(*store).display()))
 }
 
-/// Whether the kernel can hold the name before it exists: one path from the root, or all of a directory.
+/// Whether the kernel can hold the name before it exists: one path from the root, or all of a directory, the root itself
+/// included.
 fn is_held(pattern: &str) -> bool {
+    if pattern == "**" {
+        return true;
+    }
     let path = pattern.strip_suffix("/**").unwrap_or(pattern);
     pattern.contains('/') && !path.contains(['*', '?', '[', '{', '\\'])
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::{Flags, PolicyFile, Role};
+use ringfence_runtime::authz::policy::{Flags, PolicyFile, Role, sha256};
 use ringfence_runtime::standing::store_approval;
 use ringfence_types::Bytes;
 
@@ -15,7 +15,7 @@ use crate::environment::Environment;
 use crate::error;
 use crate::output::say;
 
-pub(super) fn run(place: &Place, sha256: Option<&str>) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
     let runtime = run::runtime(&environment, Attendance::Unattended)?;
     let governed = match asked::governed(place, &environment, runtime.setup(), Flags::default()) {
@@ -31,7 +31,7 @@ pub(super) fn run(place: &Place, sha256: Option<&str>) -> Result<ExitCode, ExitC
         say!("there is nothing to approve: the policy file asks for nothing, or is approved");
         return Ok(ExitCode::SUCCESS);
     }
-    confirmed(&governed, file, sha256)?;
+    confirmed(&governed, file, named)?;
     let operator = place.policy.clone().unwrap_or_else(|| runtime.setup().config_dir.join("config.toml"));
     let stored = store_approval(&operator, &governed.flags.workspace, file.digests())
         .map_err(|error| error::failed(&error, None))?;
@@ -42,9 +42,9 @@ pub(super) fn run(place: &Place, sha256: Option<&str>) -> Result<ExitCode, ExitC
 }
 
 /// By the digest that somebody read, or by a word on the terminal after everything was shown.
-fn confirmed(governed: &Governed, file: &PolicyFile, sha256: Option<&str>) -> Result<(), ExitCode> {
-    let digest = file.digests().first().map(String::as_str).unwrap_or_default();
-    if let Some(expected) = sha256 {
+fn confirmed(governed: &Governed, file: &PolicyFile, named: Option<&str>) -> Result<(), ExitCode> {
+    let digest = seal(file);
+    if let Some(expected) = named {
         let same = digest.strip_prefix("sha256:") == Some(expected.trim_start_matches("sha256:"));
         let hint = "read the file again, then give its digest";
         return if same {
@@ -70,4 +70,12 @@ fn confirmed(governed: &Governed, file: &PolicyFile, sha256: Option<&str>) -> Re
         return Ok(());
     }
     Err(error::failed_text("nothing was approved", None))
+}
+
+/// One digest of the file with everything it names: a base that changed after somebody read it is not approved with it.
+fn seal(file: &PolicyFile) -> String {
+    match file.digests() {
+        [only] => only.clone(),
+        several => sha256(several.join("\n").as_bytes()),
+    }
 }
