@@ -82,7 +82,7 @@ fn is_program(real: &Path) -> bool {
     system || PROGRAMS.iter().any(|known| Path::new(known) == real)
 }
 
-const LINKS: &[(&str, &str)] = &[
+pub(crate) const LINKS: &[(&str, &str)] = &[
     ("/bin", "usr/bin"),
     ("/sbin", "usr/sbin"),
     ("/lib64", "usr/lib64"),
@@ -118,7 +118,7 @@ const LINKS: &[(&str, &str)] = &[
     ("/w/sub/deep/link-up", "/w/sub"),
 ];
 
-const DIRECTORIES: &[&str] = &[
+pub(crate) const DIRECTORIES: &[&str] = &[
     "/etc/ssl",
     "/home/u/.ssh",
     "/proc/4242/fd",
@@ -140,7 +140,7 @@ const DIRECTORIES: &[&str] = &[
     "/usr/local/bin",
 ];
 
-const FILES: &[&str] = &[
+pub(crate) const FILES: &[&str] = &[
     "/etc/passwd",
     "/etc/shadow",
     "/home/u/.npmrc",
@@ -193,7 +193,7 @@ const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/sda", "/dev/mem", "/dev/kmsg", "/dev/pts/0"];
 
 /// Programs outside the system's directory, most of them an agent's.
-const PROGRAMS: &[&str] = &[
+pub(crate) const PROGRAMS: &[&str] = &[
     "/home/u/bin/git",
     "/opt/x/git",
     "/tmp/bash",

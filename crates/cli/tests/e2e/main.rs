@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod approval;
 #[cfg(test)]
+mod consent;
+#[cfg(test)]
 mod consent_git;
 #[cfg(test)]
 mod environment;
