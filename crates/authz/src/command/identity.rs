@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::Access;
+use ringfence_types::{Access, Root};
 
-use super::place::{fold, join};
+use super::place::{fold, is_below, join};
 use crate::scene::Scene;
 
 /// Where a program comes from.
@@ -73,11 +73,12 @@ fn doubt(why: &'static str) -> Trust {
 }
 
 fn trusted(scene: &Scene<'_>, file: &Path) -> Result<(), &'static str> {
-    let mut holding = scene.permissions.roots.iter().filter(|root| file.starts_with(root.path.as_path()));
-    if file.starts_with(scene.workspace()) || holding.any(|root| root.access == Access::Write) {
+    let workspace = is_below(file, scene.workspace().as_os_str().as_bytes());
+    let holds = |root: &Root| root.access == Access::Write && is_below(file, root.path.as_slice());
+    if workspace || scene.permissions.roots.iter().any(holds) {
         return Err("the program lies in the workspace, so it need not be what it is called");
     }
-    if SYSTEM.iter().any(|dir| file.starts_with(dir)) {
+    if SYSTEM.iter().any(|dir| is_below(file, dir.as_bytes())) {
         return Ok(());
     }
     Err("the program does not lie in a directory of the system, so it need not be what it is called")

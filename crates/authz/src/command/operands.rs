@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use ringfence_types::{Bytes, Decision, PathVerdict, Risk};
 
 use super::arg::Arg;
-use super::place::{fold, join};
+use super::place::{fold, is_below, join};
 use super::wildcard::{example, is_wild, matches, means};
 use super::{Frame, Judge};
 use crate::decide::View;
@@ -98,7 +98,7 @@ impl Judge<'_> {
     /// Places outside the roots that the fence itself makes.
     fn outside_part(&self, path: &Path, intent: Intent) -> Option<Part> {
         let open = self.scene.permissions.view == View::WholeMachine;
-        if open || self.scene.permissions.roots.iter().any(|root| path.starts_with(root.path.as_path())) {
+        if open || self.scene.permissions.roots.iter().any(|root| is_below(path, root.path.as_slice())) {
             return None;
         }
         let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };

@@ -87,6 +87,12 @@ pub(super) fn join(base: &Path, path: &[u8]) -> PathBuf {
     base.join(OsStr::from_bytes(path))
 }
 
+/// Whether a folded path is a directory or lies in it. As [`Path::starts_with`], which takes both apart first.
+pub(super) fn is_below(path: &Path, dir: &[u8]) -> bool {
+    let rest = path.as_os_str().as_bytes().strip_prefix(dir);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || dir == b"/")
+}
+
 /// Folds `.` and `..` by name; `..` at the root stays there.
 pub(super) fn fold(path: &Path) -> Cow<'_, Path> {
     let plain = |component: &[u8]| !matches!(component, b"" | b"." | b"..");
