@@ -35,8 +35,7 @@ impl Judge<'_> {
         let args = line.args;
         Some(match line.called {
             b":" => harmless(),
-            b"jobs" => jobs(args, b"lnprs"),
-            b"wait" => jobs(args, b"fn"),
+            b"wait" => wait(args),
             b"exit" | b"return" | b"break" | b"continue" | b"shift" | b"times" | b"true" | b"false" => {
                 course(args)
             }
@@ -68,7 +67,7 @@ impl Judge<'_> {
             // They give names a new meaning, load code or change how text is read.
             b"alias" | b"unalias" | b"hash" | b"enable" | b"bind" | b"complete" | b"compgen" | b"compopt"
             | b"fc" | b"ulimit" | b"umask" | b"let" | b"mapfile" | b"readarray" | b"disown" | b"bg"
-            | b"fg" | b"caller" | b"logout" | b"history" | b"dirs" | b"suspend" | b"autoload"
+            | b"fg" | b"caller" | b"logout" | b"history" | b"jobs" | b"dirs" | b"suspend" | b"autoload"
             | b"zmodload" | b"functions" | b"zle" | b"emulate" | b"setopt" | b"unsetopt" | b"getopts" => {
                 steering("it changes how the shell reads or runs commands")
             }
@@ -88,10 +87,7 @@ impl Judge<'_> {
             Arg::Text(dir) => frame.place.entered(dir, self.scene.facts),
             Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => Place::unknown(),
         });
-        let physical =
-            args.iter().any(|arg| arg.text().is_some_and(|text| matches!(text, b"-P" | b"-LP" | b"-PL")));
         Opinion::allow("guarded.cd", "where it leads is judged for itself")
-            .and_if(physical.then(|| steering("with `-P` it leads where links lead")))
     }
 
     /// Not in every shell, and not always to where it says.
@@ -276,20 +272,14 @@ fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
     }
 }
 
-/// `jobs -l`, `wait %1`. Other options of them run a command or set a variable.
-fn jobs(args: &[Arg<'_>], letters: &[u8]) -> Opinion {
+/// `wait`, `wait -n`, `wait %1`. With another option it sets a variable.
+fn wait(args: &[Arg<'_>]) -> Opinion {
     let plain = |arg: &Arg<'_>| match arg.text() {
-        Some([b'-', options @ ..]) => options.iter().all(|letter| letters.contains(letter)),
-        Some([b'%', number @ ..] | number) => {
-            number.iter().all(|byte| byte.is_ascii_digit() || b"%+-".contains(byte))
-        }
+        Some(b"-n" | b"-f") => true,
+        Some([b'%', job @ ..] | job) => job.iter().all(u8::is_ascii_digit),
         None => false,
     };
-    if args.iter().all(plain) {
-        harmless()
-    } else {
-        steering("it does more with an option or a word of its own")
-    }
+    if args.iter().all(plain) { harmless() } else { steering("an option of it sets a variable") }
 }
 
 /// `exit 1`, `return $?`. zsh computes with what it is given.
