@@ -182,8 +182,31 @@ impl<'r> Tree<'r> {
         match operation {
             FileOperation::Read => self.readable(&Ask::new("read", path)).map(drop),
             FileOperation::List => self.listable(&Ask::new("list", path)).map(drop),
-            FileOperation::Write => self.writable(&Ask::new("write", path)).map(drop),
+            FileOperation::Write => {
+                let ask = Ask::new("write", path);
+                match self.writable(&ask) {
+                    Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                        self.refuse_new(&ask)
+                    }
+                    other => other.map(drop),
+                }
+            }
         }
+    }
+
+    /// Somebody would have to make directories first: what is above the first of them decides.
+    fn refuse_new(&self, ask: &Ask<'_>) -> Result<(), FileError> {
+        for above in ask.path.ancestors().skip(1) {
+            match self.resolve(&Ask { path: above, ..*ask }) {
+                Ok(found) => {
+                    let rest = ask.path.strip_prefix(above).unwrap_or(ask.path);
+                    return self.refuse_change(ask, found.plot, &found.relative.join(rest));
+                }
+                Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn readable<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {

@@ -35,8 +35,11 @@ impl Judge<'_> {
         let args = line.args;
         Some(match line.called {
             b":" => harmless(),
-            b"exit" | b"return" | b"break" | b"continue" | b"shift" | b"wait" | b"times" | b"true"
-            | b"false" => course(args),
+            b"jobs" => jobs(args, b"lnprs"),
+            b"wait" => jobs(args, b"fn"),
+            b"exit" | b"return" | b"break" | b"continue" | b"shift" | b"times" | b"true" | b"false" => {
+                course(args)
+            }
             b"cd" => self.cd(frame, args),
             b"chdir" | b"pushd" => self.maybe_cd(frame, args),
             b"popd" => {
@@ -65,7 +68,7 @@ impl Judge<'_> {
             // They give names a new meaning, load code or change how text is read.
             b"alias" | b"unalias" | b"hash" | b"enable" | b"bind" | b"complete" | b"compgen" | b"compopt"
             | b"fc" | b"ulimit" | b"umask" | b"let" | b"mapfile" | b"readarray" | b"disown" | b"bg"
-            | b"fg" | b"caller" | b"logout" | b"history" | b"jobs" | b"dirs" | b"suspend" | b"autoload"
+            | b"fg" | b"caller" | b"logout" | b"history" | b"dirs" | b"suspend" | b"autoload"
             | b"zmodload" | b"functions" | b"zle" | b"emulate" | b"setopt" | b"unsetopt" | b"getopts" => {
                 steering("it changes how the shell reads or runs commands")
             }
@@ -85,7 +88,10 @@ impl Judge<'_> {
             Arg::Text(dir) => frame.place.entered(dir, self.scene.facts),
             Arg::Glob { .. } | Arg::Home(_) | Arg::Unknown(_) => Place::unknown(),
         });
+        let physical =
+            args.iter().any(|arg| arg.text().is_some_and(|text| matches!(text, b"-P" | b"-LP" | b"-PL")));
         Opinion::allow("guarded.cd", "where it leads is judged for itself")
+            .and_if(physical.then(|| steering("with `-P` it leads where links lead")))
     }
 
     /// Not in every shell, and not always to where it says.
@@ -208,6 +214,9 @@ impl Judge<'_> {
             Some((first, rest)) if first.is("-p") || first.is("--") => rest,
             _ => args,
         };
+        if rest.is_empty() {
+            return steering("it runs nothing that could be judged");
+        }
         self.command(&Frame { voice: Voice::Script, ..frame.inside() }, rest, None);
         // dash has no `builtin`, and `command cd` is a program in zsh: there the shell stays where it is.
         self.moved = self.moved.take().map(|there| there.or(frame.place.clone()));
@@ -264,6 +273,22 @@ fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
         [Arg::Text(text)] if text.starts_with(b"-") || text.starts_with(b"+") || text.is_empty() => None,
         [dir @ (Arg::Text(_) | Arg::Home(_))] => Some(*dir),
         _ => None,
+    }
+}
+
+/// `jobs -l`, `wait %1`. Other options of them run a command or set a variable.
+fn jobs(args: &[Arg<'_>], letters: &[u8]) -> Opinion {
+    let plain = |arg: &Arg<'_>| match arg.text() {
+        Some([b'-', options @ ..]) => options.iter().all(|letter| letters.contains(letter)),
+        Some([b'%', number @ ..] | number) => {
+            number.iter().all(|byte| byte.is_ascii_digit() || b"%+-".contains(byte))
+        }
+        None => false,
+    };
+    if args.iter().all(plain) {
+        harmless()
+    } else {
+        steering("it does more with an option or a word of its own")
     }
 }
 

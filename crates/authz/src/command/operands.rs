@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Risk};
+use ringfence_types::{Bytes, Decision, PathVerdict, Risk};
 
 use super::arg::Arg;
 use super::place::{fold, join};
@@ -150,7 +150,7 @@ impl Judge<'_> {
         if climbs(pattern, intent) {
             let why = "it matches `..` in some shells, and so leads out";
             let sample = self.path_part(frame, &sample_path(pattern), intent);
-            return stricter(sample, unsure(pattern, intent, "paths.pattern", why));
+            return stricter(sample, unsure(pattern, intent, "path.pattern", why));
         }
         let around = self.path_part(frame, dir, Intent::List);
         let sample = self.path_part(frame, &sample_path(pattern), intent);
@@ -158,10 +158,24 @@ impl Judge<'_> {
         let last = pattern.rsplit(|byte| *byte == b'/').next().unwrap_or(pattern);
         let meant = || is_wild(last) && KEPT.iter().any(|name| means(last, name.as_bytes()));
         let named = Part { subject: Bytes::from(pattern).display(), ..part };
-        if intent == Intent::List || named.decision > Decision::Allow || !meant() {
+        if intent == Intent::List || named.decision > Decision::Allow {
             return named;
         }
-        unsure(pattern, intent, "path.pattern", "it could match a file that must not be read")
+        if meant() {
+            return unsure(pattern, intent, "path.pattern", "it could match a file that must not be read");
+        }
+        self.unless_kept(named, Bytes::from(example(last)).as_path())
+    }
+
+    /// Whether there is such a file now says nothing about what a pattern or a commit holds: names that hide a file unless
+    /// it is public are a question there.
+    pub(super) fn unless_kept(&self, part: Part, relative: &Path) -> Part {
+        if self.scene.policy.rules.paths.judge(relative) == PathVerdict::Open {
+            return part;
+        }
+        let fix = "name the file itself, as it is in the workspace";
+        let part = Part { rule: "path.pattern".into(), ..part };
+        part.because("its name says that it may hold a key").ask(Risk::Medium, fix)
     }
 
     pub(super) fn is_missing(&self, path: &Path) -> bool {

@@ -19,13 +19,23 @@ pub(super) fn changes_the_shell(simple: &Simple) -> bool {
     has(SHELL_CHANGERS, name)
 }
 
+/// Whether the next word behind these is the name of a variable, or a name and a value.
+pub(super) fn takes_names(words: &[Word]) -> bool {
+    called_builtin(words).is_some_and(|(name, _)| has(DECLARERS, name) || has(SETTERS, name))
+}
+
+/// Whether a value that is known only when it runs may do harm in this variable.
+pub(super) fn evaluates(name: &[u8]) -> bool {
+    has(INTEGERS, name) || has(SWITCHES, name)
+}
+
 const SHELL_CHANGERS: &str = ". alias builtin cd chdir command declare emulate eval exec exit export hash local popd pushd \
     read readonly return set setopt shift shopt source trap typeset ulimit umask unalias unset unsetopt";
 
 /// Integers of bash or zsh: what is assigned to them is evaluated.
 const INTEGERS: &str = "ARGC BASHPID COLUMNS EGID ERRNO EUID FUNCNEST GID HISTCMD HISTSIZE KEYTIMEOUT LINENO LINES LISTMAX \
     LOGCHECK MAILCHECK OPTIND PPID RANDOM REPORTMEMORY REPORTTIME SAVEHIST SECONDS SHLVL SRANDOM TMOUT TRY_BLOCK_ERROR \
-    TRY_BLOCK_INTERRUPT TTYIDLE UID ZSH_SUBSHELL status";
+    TRY_BLOCK_INTERRUPT TTYIDLE UID ZLE_RPROMPT_INDENT ZSH_SUBSHELL status";
 
 /// Variables in which bash or zsh keeps aliases, functions, paths or the way it reads.
 const SWITCHES: &str = "BASH_ALIASES BASH_CMDS BASH_COMPAT HISTCHARS NULLCMD POSIXLY_CORRECT PROMPT4 PS4 READNULLCMD aliases argv cdpath \
@@ -34,9 +44,14 @@ const SWITCHES: &str = "BASH_ALIASES BASH_CMDS BASH_COMPAT HISTCHARS NULLCMD POS
 
 const CHARACTER_SETS: &str = "LANG LC_ALL LC_CTYPE";
 
+/// Builtins that take numbers, which are expressions in zsh.
+const COUNTERS: &str = "break bye continue exit let logout return shift";
+
 /// Builtins that take names and values of variables. An index is evaluated, and `declare -a x='($(…))'` is an array.
-const EVALUATORS: &str = "declare export float getopts integer let local mapfile print read readarray readonly set typeset unset \
-    vared wait";
+const DECLARERS: &str = "declare export local private readonly typeset";
+
+/// Builtins that take names of variables.
+const SETTERS: &str = "getopts mapfile print read readarray set unset vared";
 
 fn assigned(assignment: &Assignment, characters: Characters) -> Option<&'static str> {
     let name = assignment.name.as_slice();
@@ -54,17 +69,24 @@ fn assigned(assignment: &Assignment, characters: Characters) -> Option<&'static 
 
 fn called(words: &[Word]) -> Option<&'static str> {
     let (name, arguments) = called_builtin(words)?;
-    match name {
-        b"-" | b"foreach" | b"nocorrect" | b"noglob" | b"repeat" => Some("a word that is grammar in zsh"),
-        b"alias" if !arguments.is_empty() => Some("an alias changes what is read after it"),
-        b"printf" => printed(arguments),
-        b"[" | b"[[" | b"test" => tested(arguments, name),
-        b"break" | b"continue" | b"exit" | b"logout" | b"return" | b"shift" => {
-            (!arguments.iter().all(is_number)).then_some("an argument that zsh evaluates")
+    let evaluated = match name {
+        b"-" | b"foreach" | b"nocorrect" | b"noglob" | b"repeat" => {
+            return Some("a word that is grammar in zsh");
         }
-        _ if has(EVALUATORS, name) && arguments.iter().any(may_set) => Some("an argument that is evaluated"),
-        _ => None,
-    }
+        b"alias" if !arguments.is_empty() => return Some("an alias changes what is read after it"),
+        b"[[" if arguments.last().and_then(literal) != Some(b"]]") => return Some("`[[` without its end"),
+        b"printf" => return printed(arguments),
+        b"[" | b"[[" | b"test" => {
+            arguments.iter().any(may_run)
+                || (0..arguments.len()).any(|at| is_operand_evaluated(arguments, at))
+        }
+        _ if has(COUNTERS, name) => !arguments.iter().all(is_number),
+        _ if has(DECLARERS, name) => arguments.iter().any(|word| sets_oddly(word) || is_odd_option(word)),
+        _ if has(SETTERS, name) => arguments.iter().any(sets_oddly),
+        b"float" | b"integer" => true,
+        _ => false,
+    };
+    evaluated.then_some("an argument that is evaluated")
 }
 
 /// The name and the arguments, behind the words that only say that it is to be a builtin.
@@ -106,16 +128,8 @@ fn prints_text_only(format: &[u8]) -> bool {
     true
 }
 
-fn tested(arguments: &[Word], name: &[u8]) -> Option<&'static str> {
-    if name == b"[[" && arguments.last().and_then(literal) != Some(b"]]") {
-        return Some("`[[` without its end");
-    }
-    let odd = arguments.iter().any(may_run) || (0..arguments.len()).any(|at| is_evaluated(arguments, at));
-    odd.then_some("an operand that is evaluated")
-}
-
 /// Whether there is an operator at `at` with an operand that may run something.
-fn is_evaluated(arguments: &[Word], at: usize) -> bool {
+fn is_operand_evaluated(arguments: &[Word], at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|at| arguments.get(at));
     let after = arguments.get(at.saturating_add(1));
     match arguments.get(at).and_then(literal) {
@@ -123,7 +137,7 @@ fn is_evaluated(arguments: &[Word], at: usize) -> bool {
             [before, after].into_iter().flatten().any(|operand| !is_number(operand))
         }
         Some(b"-t") => after.is_some_and(|operand| !is_number(operand)),
-        Some(b"-v") => after.is_some_and(|operand| literal(operand).is_none()),
+        Some(b"-v") => after.is_some_and(|operand| may_set(operand) || literal(operand).is_none()),
         _ => false,
     }
 }
@@ -141,19 +155,38 @@ fn literal(word: &Word) -> Option<&[u8]> {
 
 fn is_number(word: &Word) -> bool {
     match word {
-        Word::Literal(bytes) => {
-            let digits = bytes.strip_prefix(b"-").or_else(|| bytes.strip_prefix(b"+")).unwrap_or(bytes);
-            digits.iter().all(u8::is_ascii_digit)
-        }
+        Word::Literal(bytes) => is_integer(bytes),
         Word::Dynamic { why } => *why == STATUS,
         _ => false,
     }
 }
 
-/// The same in the name or the value of a variable that a builtin sets: also in the elements of an array.
+fn is_integer(bytes: &[u8]) -> bool {
+    let digits = bytes.strip_prefix(b"-").or_else(|| bytes.strip_prefix(b"+")).unwrap_or(bytes);
+    digits.iter().all(u8::is_ascii_digit)
+}
+
+/// An option that makes a value more than text: a number, a reference, a field.
+fn is_odd_option(word: &Word) -> bool {
+    match literal(word) {
+        Some([b'-' | b'+', letters @ ..]) => !letters.iter().all(|letter| b"-xrgpulaAf".contains(letter)),
+        _ => false,
+    }
+}
+
+/// The name of a variable, or a name and a value, that does more than keep a text.
+fn sets_oddly(word: &Word) -> bool {
+    let Some(bytes) = literal(word) else { return false };
+    let mut halves = bytes.splitn(2, |byte| *byte == b'=');
+    let name = halves.next().unwrap_or_default();
+    let evaluated = has(INTEGERS, name) && !halves.next().is_some_and(is_integer);
+    may_set(word) || evaluated || has(SWITCHES, name.strip_suffix(b"+").unwrap_or(name))
+}
+
+/// A name with an index, or the elements of an array.
 fn may_set(word: &Word) -> bool {
     let bytes = literal(word).unwrap_or_default();
-    may_run(word) || bytes.iter().any(|byte| matches!(byte, b'(' | b'`'))
+    bytes.iter().any(|byte| matches!(byte, b'[' | b'(' | b'`'))
 }
 
 /// An index with something in it that runs: `a[$(…)]`.

@@ -1,5 +1,5 @@
 //! `check`, the file tools and a shell inside give the same answer about files, for rules of real policy files. Generated
-//! workspaces are in `crates/runtime/tests/parity.rs`; here are the doors as a person opens them.
+//! workspaces are in `crates/runtime/tests/session/parity.rs`; here are the doors as a person opens them.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -165,7 +165,7 @@ fn c10_an_approval_is_for_one_text() {
     world.policy(&["approve", "--sha256", &"0".repeat(64)]).expect(125).says("not what was named");
     world.run(&guarded, &["touch", "made"]).expect(126);
     let shown = world.policy(&["show", "--json"]).expect(0).json();
-    let digest = shown["files"][0]["digests"][0].as_str().unwrap().to_owned();
+    let digest = shown["files"][0]["seal"].as_str().unwrap().to_owned();
     shows(&world.policy(&["approve", "--sha256", &digest]).expect(0), "approved");
     world.run(&guarded, &["touch", "made"]).expect(0);
     assert!(world.workspace.join("made").exists());
@@ -173,6 +173,24 @@ fn c10_an_approval_is_for_one_text() {
     fs::write(&path, "[[command]]\nallow = \"touch\"\n# one more line\n").unwrap();
     world.run(&guarded, &["touch", "again"]).expect(126);
     assert!(!world.workspace.join("again").exists());
+}
+
+#[test]
+fn c10_what_was_approved_together_is_not_approved_apart() {
+    let world = World::new();
+    world.workspace_policy("extends = [\"base.toml\"]\n[[command]]\ndeny = \"touch secret\"\n");
+    let base = "[[command]]\nallow = \"touch\"\n";
+    world.write(".ringfence/base.toml", base);
+    let guarded = ["--profile", "guarded"];
+    let shown = world.policy(&["show", "--json"]).expect(0).json();
+    world.policy(&["approve", "--sha256", shown["files"][0]["seal"].as_str().unwrap()]).expect(0);
+    world.run(&guarded, &["touch", "made"]).expect(0);
+    world.workspace_policy(base);
+    world.run(&guarded, &["touch", "again"]).expect(126);
+    world.workspace_policy("extends = [\"base.toml\"]\n[[command]]\ndeny = \"touch secret\"\n");
+    world.run(&guarded, &["touch", "again"]).expect(0);
+    world.write(".ringfence/base.toml", "[[command]]\nallow = [\"touch\", \"make\"]\n");
+    world.run(&guarded, &["touch", "third"]).expect(126);
 }
 
 #[test]

@@ -445,7 +445,8 @@ fn agree(plan: &Plan, backend: Option<Backend>) {
         check_shell(&world, plan, path, *judged, shell);
     }
     for (path, may) in may_make {
-        check_made(&world, plan, path, may);
+        let decision = if may { Decision::Allow } else { Decision::Deny };
+        check_made(&world, plan, path, decision);
     }
     let runtime = Runtime::open(world.setup()).unwrap();
     let mut tools = Tools::new(&world, &runtime, Answer::Unreachable);
@@ -502,7 +503,8 @@ impl Plan {
 }
 
 /// A new file: what may be made can be made, and what a rule names without a wildcard cannot.
-fn check_made(world: &World, plan: &Plan, path: &str, may: bool) {
+fn check_made(world: &World, plan: &Plan, path: &str, decision: Decision) {
+    let may = decision == Decision::Allow;
     let made = fs::read_to_string(world.path(path)).is_ok_and(|content| content == "made\n");
     let relative = Path::new(path);
     let held = world.rules.held_while_absent();

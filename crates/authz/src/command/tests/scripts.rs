@@ -47,6 +47,7 @@ fn lists_and_pipes_of_listed_commands_are_quiet() {
             "X=$(git rev-parse HEAD)",
             "unset FOO",
             "shopt -s nullglob; ls",
+            "jobs -l; wait %1; wait 12",
         ],
     );
 }
@@ -297,6 +298,10 @@ fn the_working_directory_is_followed_as_far_as_it_is_known() {
             "export",
             "popd",
             "jobs -x ls",
+            "wait -p x",
+            "cd -P src",
+            "time",
+            "command",
             "unset -f ls",
             "export -f ls",
             "return 'a[1]'",

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::{Flags, PolicyFile, Role, sha256};
+use ringfence_runtime::authz::policy::{Flags, PolicyFile, Role};
 use ringfence_runtime::standing::store_approval;
 use ringfence_types::Bytes;
 
@@ -33,9 +33,9 @@ pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCo
     }
     confirmed(&governed, file, named)?;
     let operator = place.policy.clone().unwrap_or_else(|| runtime.setup().config_dir.join("config.toml"));
-    let stored = store_approval(&operator, &governed.flags.workspace, file.digests())
+    let stored = store_approval(&operator, &governed.flags.workspace, &file.seal())
         .map_err(|error| error::failed(&error, None))?;
-    let change = format!("approved {}", file.digests().join(" "));
+    let change = format!("approved {}", file.seal());
     runtime.policy_changed(&stored, &change).map_err(|error| error::failed(&error, None))?;
     say!("approved, in {}", Bytes::from(stored.file.as_path()).display());
     Ok(ExitCode::SUCCESS)
@@ -43,7 +43,7 @@ pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCo
 
 /// By the digest that somebody read, or by a word on the terminal after everything was shown.
 fn confirmed(governed: &Governed, file: &PolicyFile, named: Option<&str>) -> Result<(), ExitCode> {
-    let digest = seal(file);
+    let digest = file.seal();
     if let Some(expected) = named {
         let same = digest.strip_prefix("sha256:") == Some(expected.trim_start_matches("sha256:"));
         let hint = "read the file again, then give its digest";
@@ -70,12 +70,4 @@ fn confirmed(governed: &Governed, file: &PolicyFile, named: Option<&str>) -> Res
         return Ok(());
     }
     Err(error::failed_text("nothing was approved", None))
-}
-
-/// One digest of the file with everything it names: a base that changed after somebody read it is not approved with it.
-fn seal(file: &PolicyFile) -> String {
-    match file.digests() {
-        [only] => only.clone(),
-        several => sha256(several.join("\n").as_bytes()),
-    }
 }
