@@ -20,7 +20,7 @@ mod tests {
     use crate::machine::{HOME, Machine, WORKSPACE};
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn both_evaluators_agree(stack in stacks(), action in actions()) {

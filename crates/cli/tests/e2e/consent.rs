@@ -4,6 +4,7 @@
 #[path = "../../../authz/tests/machine/mod.rs"]
 mod machine;
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -88,13 +89,20 @@ fn answer(world: &World, case: &Case) -> Decision {
         command.current_dir(world.workspace.join(cwd.as_path()));
     }
     let real = |text: &[u8]| Bytes::from(moved(world, text)).as_os_str().to_owned();
+    let given = |flag: &str, text: &[u8]| {
+        let mut argument = OsString::from(flag);
+        argument.push(real(text));
+        argument
+    };
     match &case.subject {
-        Subject::Shell(text) => command.arg("--shell").arg(real(text.as_bytes())),
+        Subject::Shell(text) => command.arg(given("--shell=", text.as_bytes())),
         Subject::Argv(argv) => command.arg("--").args(argv.iter().map(|word| real(word.as_slice()))),
-        Subject::Read(path) => command.arg("--read").arg(real(path.as_slice())),
-        Subject::Write(path) => command.arg("--write").arg(real(path.as_slice())),
-        Subject::Url { url, method } => command.args(["--url", url, "--method", method]),
-        Subject::Tool(name) => command.args(["--tool", name]),
+        Subject::Read(path) => command.arg(given("--read=", path.as_slice())),
+        Subject::Write(path) => command.arg(given("--write=", path.as_slice())),
+        Subject::Url { url, method } => {
+            command.arg(given("--url=", url.as_bytes())).arg(format!("--method={method}"))
+        }
+        Subject::Tool(name) => command.arg(given("--tool=", name.as_bytes())),
     };
     said(&finish(&mut command, b""))
 }
@@ -171,10 +179,9 @@ fn is_possible(world: &World, case: &Case) -> bool {
 /// What the table has and this machine has not would be judged by its absence.
 fn is_installed(word: &str) -> bool {
     let known = Machine.program(word.as_bytes(), Path::new(WORKSPACE)).is_some();
-    let directories = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];
-    !known
-        || word.contains('/')
-        || directories.iter().any(|directory| Path::new(directory).join(word).exists())
+    let system = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+    let inside = word.contains('/') && !word.starts_with('/');
+    !known || inside || system.iter().any(|directory| Path::new(directory).join(word).exists())
 }
 
 /// The places of the table are elsewhere on the real disk.
