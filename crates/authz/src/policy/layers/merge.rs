@@ -81,10 +81,7 @@ pub(super) fn rules(
     settings.extend(env.iter().map(Rule::setting));
     settings.extend(tools.iter().map(Rule::setting));
     settings.extend(hosts.iter().map(Rule::setting));
-    let paths = PathRules::new(paths).unwrap_or_else(|error| {
-        report.problems.add(Problem::new(format!("the rules about files of all layers: {error}")));
-        PathRules::default()
-    });
+    let paths = path_rules(stack, paths, report);
     let rules = Rules {
         commands: command_rules(commands, restrictions, manifests, report),
         paths,
@@ -93,6 +90,18 @@ pub(super) fn rules(
         tools: ToolRules::new(tools),
     };
     Merged { rules, settings }
+}
+
+/// Where one file has all the rules, they were made ready when it was read.
+fn path_rules(stack: &[Step<'_>], rules: Vec<PathRule>, report: &mut Report) -> PathRules {
+    let ready = stack.iter().map(|step| &step.section.rules.paths).find(|ready| ready.rules() == rules);
+    if let Some(ready) = ready {
+        return ready.clone();
+    }
+    PathRules::new(rules).unwrap_or_else(|error| {
+        report.problems.add(Problem::new(format!("the rules about files of all layers: {error}")));
+        PathRules::default()
+    })
 }
 
 /// Each was checked when its file was read.
@@ -142,7 +151,7 @@ fn collected<R: Rule>(stack: &[&Step<'_>], of: fn(&RuleSet) -> &Vec<R>, report: 
 /// are sorted.
 fn ordered(stack: &[Step<'_>], report: &mut Report) -> Vec<PathRule> {
     let steps = |standing: Standing| stack.iter().rev().filter(move |step| step.standing == standing);
-    let rules = |step: &Step<'_>| step.section.rules.paths.clone();
+    let rules = |step: &Step<'_>| step.section.rules.paths.rules().to_vec();
     let (own, approved): (Vec<&Step<'_>>, Vec<&Step<'_>>) =
         steps(Standing::Authority).partition(|step| step.layer == Layer::Operator);
     let approved: Vec<PathRule> = approved.into_iter().flat_map(rules).collect();

@@ -439,8 +439,9 @@ impl Naive<'_> {
             prop_assert_eq!(self.host(policy, at), merged, "{}", url);
         }
         for name in NAMES {
-            let denied = self.variables(|pattern| names(pattern, name), true, None);
-            let passed = self.variables(|pattern| names(pattern, name), false, Some(Kind::Operator));
+            let all = [Kind::Operator, Kind::Workspace, Kind::Session, Kind::Agent];
+            let denied = self.variables(&all, name).contains(&true);
+            let passed = self.variables(&[Kind::Operator], name).contains(&false);
             prop_assert_eq!(!denied, is_settable(policy, name), "{}", name);
             prop_assert_eq!(passed && !denied, is_passed(policy, name), "{}", name);
         }
@@ -539,10 +540,11 @@ impl Naive<'_> {
         without_questions(policy, decision)
     }
 
-    fn variables(&self, matches: impl Fn(&str) -> bool, denied: bool, only: Option<Kind>) -> bool {
-        let parts = self.parts.iter().filter(|(kind, _)| only.is_none_or(|only| only == *kind));
-        let mut rules = parts.flat_map(|(_, part)| VARIABLES.iter().zip(&part.variable_rules));
-        rules.any(|(pattern, rule)| *rule == Some(denied) && matches(pattern))
+    /// What is said about a name: denied or passed.
+    fn variables(&self, kinds: &[Kind], name: &str) -> Vec<bool> {
+        let parts = self.parts.iter().filter(|(kind, _)| kinds.contains(kind));
+        let rules = parts.flat_map(|(_, part)| VARIABLES.iter().zip(&part.variable_rules));
+        rules.filter(|(pattern, _)| names(pattern, name)).filter_map(|(_, rule)| *rule).collect()
     }
 
     /// The operator's number or the default, then never more.
