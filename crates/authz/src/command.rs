@@ -28,6 +28,7 @@ mod script;
 mod sed;
 mod shells;
 mod variables;
+mod walk;
 mod wildcard;
 mod wrappers;
 
@@ -60,6 +61,7 @@ pub(crate) fn judge_argv(scene: &Scene<'_>, argv: &[Bytes]) -> Vec<Part> {
     let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
     let mut judge = Judge::new(scene);
     judge.command(&Frame::new(scene, Voice::Argv), &args, None);
+    judge.reopened();
     judge.parts
 }
 
@@ -68,6 +70,7 @@ pub(crate) fn judge_argv(scene: &Scene<'_>, argv: &[Bytes]) -> Vec<Part> {
 pub(crate) fn judge_script(scene: &Scene<'_>, text: &[u8]) -> Vec<Part> {
     let mut judge = Judge::new(scene);
     judge.script_of_shell(&Frame::new(scene, Voice::Script), text);
+    judge.reopened();
     judge.parts
 }
 
@@ -78,6 +81,14 @@ struct Judge<'a> {
     left: u32,
     /// Where the command that was judged last moved its shell to.
     moved: Option<Place>,
+    opens: Opens,
+}
+
+/// What redirections opened for reading so far.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    Nothing,
+    File,
 }
 
 /// Where and how a command would run.
@@ -126,7 +137,7 @@ impl Frame {
 
 impl<'a> Judge<'a> {
     fn new(scene: &'a Scene<'a>) -> Self {
-        Self { scene, parts: Vec::new(), left: MAX_COMMANDS, moved: None }
+        Self { scene, parts: Vec::new(), left: MAX_COMMANDS, moved: None, opens: Opens::Nothing }
     }
 
     fn is_listed(&self) -> bool {
@@ -186,15 +197,14 @@ impl<'a> Judge<'a> {
     /// The rules of policy files over the built-in opinion: deny before ask before allow.
     fn decided<'r>(&self, opinion: Opinion, mut found: Found<'r>) -> Decided<'r> {
         let opinion = self.builtin_only(opinion);
-        if opinion.decision == Decision::Deny {
+        if opinion.is_final() {
             return Decided::BuiltIn(opinion);
         }
         if let Some(ruling) = found.denied().or_else(|| found.asked()) {
             return Decided::Rule(ruling);
         }
-        let asked = opinion.decision == Decision::Ask;
         match found.allowed(|pattern| opinion.is_covered_by(pattern)) {
-            Some(allowed) if asked => Decided::Rule(allowed),
+            Some(allowed) if opinion.decision > Decision::Allow => Decided::Rule(allowed),
             _ => Decided::BuiltIn(opinion),
         }
     }

@@ -38,7 +38,7 @@ use crate::session::AgentSession;
 pub use admitted::Admitted;
 pub(crate) use decided::chain;
 pub use file::Touched;
-pub(crate) use file::refusal;
+pub(crate) use file::refusal_of;
 pub use received::Received;
 pub use settled::{Ended, Settled};
 

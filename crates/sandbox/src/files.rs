@@ -182,8 +182,31 @@ impl<'r> Tree<'r> {
         match operation {
             FileOperation::Read => self.readable(&Ask::new("read", path)).map(drop),
             FileOperation::List => self.listable(&Ask::new("list", path)).map(drop),
-            FileOperation::Write => self.writable(&Ask::new("write", path)).map(drop),
+            FileOperation::Write => {
+                let ask = Ask::new("write", path);
+                match self.writable(&ask) {
+                    Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                        self.refuse_new(&ask)
+                    }
+                    other => other.map(drop),
+                }
+            }
         }
+    }
+
+    /// Somebody would have to make directories first: what is above the first of them decides.
+    fn refuse_new(&self, ask: &Ask<'_>) -> Result<(), FileError> {
+        for above in ask.path.ancestors().skip(1) {
+            match self.resolve(&Ask { path: above, ..*ask }) {
+                Ok(found) => {
+                    let rest = ask.path.strip_prefix(above).unwrap_or(ask.path);
+                    return self.refuse_change(ask, found.plot, &found.relative.join(rest));
+                }
+                Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn readable<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
@@ -221,12 +244,23 @@ impl<'r> Tree<'r> {
     /// Where `path` leads, through links. The answer is a place in a root or no answer at all.
     fn resolve<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
         let (plot, relative) = self.locate(ask, ask.path)?;
+        self.refuse_masked_links(ask, &plot.ground.path.join(&relative))?;
         match plot.look(&relative, ResolveFlags::empty()) {
             Ok(found) => self.at_home(ask, found),
             // Not below this root; an absolute link or one into another root may still arrive in one.
             Err(Errno::XDEV) => self.arrive(ask, &plot.ground.path.join(relative)),
             Err(errno) => Err(ask.failed()(errno)),
         }
+    }
+
+    /// A link with a hidden name leads nowhere inside, also not to what is beyond it.
+    fn refuse_masked_links(&self, ask: &Ask<'_>, path: &Path) -> Result<(), FileError> {
+        let masked = |link: &PathBuf| self.plots.iter().any(|plot| plot.masked_links.contains(link));
+        let any = self.plots.iter().any(|plot| !plot.masked_links.is_empty());
+        if any && survey::links_on_the_way(path).iter().any(masked) {
+            return Err(ask.refused(FileRefusal::Hidden));
+        }
+        Ok(())
     }
 
     fn arrive<'t>(&'t self, ask: &Ask<'_>, path: &Path) -> Result<Found<'t>, FileError> {
@@ -366,6 +400,8 @@ struct Plot {
     hidden: BTreeSet<(u64, u64)>,
     /// Directories that are masked as a whole.
     closed: BTreeSet<PathBuf>,
+    /// Absolute.
+    masked_links: BTreeSet<PathBuf>,
 }
 
 impl Plot {
@@ -379,8 +415,10 @@ impl Plot {
             closed.extend((Kind::of(file_type(&stat)) == Kind::Directory).then(|| mask.clone()));
         }
         let protected = protected(&surveyed);
+        let masked_links = surveyed.protected_links.iter().map(|link| surveyed.path.join(link)).collect();
         let open = surveyed.open.into_iter().collect();
-        Ok(Self { ground, access, protected, open, rewritten: surveyed.rewritten, hidden, closed })
+        let rewritten = surveyed.rewritten;
+        Ok(Self { ground, access, protected, open, rewritten, hidden, closed, masked_links })
     }
 
     /// Opens what `relative` leads to as a mere handle. `Ok(None)` if it is gone from the root by now.

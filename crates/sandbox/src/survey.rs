@@ -51,7 +51,7 @@ mod pointer;
 mod public;
 mod walk;
 
-pub(crate) use at::{Ground, Kind, destination};
+pub(crate) use at::{Ground, Kind, destination, links_on_the_way};
 pub(crate) use masks::is_public;
 
 use at::Probe;

@@ -99,6 +99,13 @@ impl Opinion {
         self.fix("say yes to this one, or allow the program by its path in a policy file of the operator")
     }
 
+    /// A refusal that a rule may lift after all.
+    #[must_use]
+    pub(super) fn coverable(mut self) -> Self {
+        self.cover = Cover::default();
+        self
+    }
+
     #[must_use]
     pub(super) fn never(mut self) -> Self {
         self.cover.form = Form::Never;
@@ -121,6 +128,11 @@ impl Opinion {
             Some(other) => self.and(other),
             None => self,
         }
+    }
+
+    /// A refusal that no rule lifts.
+    pub(super) fn is_final(&self) -> bool {
+        self.decision == Decision::Deny && self.cover.form == Form::Never
     }
 
     pub(super) fn is_covered_by(&self, pattern: &CommandPattern) -> bool {

@@ -85,6 +85,8 @@ pub(super) enum Operands {
     Pathspecs,
     /// `if=FILE of=FILE`.
     Pairs,
+    /// Anything: what looks like a path is judged as one.
+    Plain,
     /// More words mean more than is described here.
     Unclear,
 }

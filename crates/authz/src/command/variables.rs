@@ -71,7 +71,7 @@ fn judge_variable(name: &[u8], rules: &EnvRules) -> Part {
 
 fn steers(name: &[u8]) -> bool {
     let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-    let named = STEERING.iter().any(|known| is(known));
+    let named = STEERING.iter().any(is);
     let prefixed = PREFIXES.iter().any(|prefix| starts(name, prefix));
     named || prefixed && !HARMLESS.iter().any(|prefix| starts(name, prefix))
 }

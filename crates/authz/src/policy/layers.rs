@@ -77,7 +77,7 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     Operator,
-    /// A workspace file whose every digest an operator approved for this workspace.
+    /// A workspace file whose seal an operator approved for this workspace.
     Approved,
     Unapproved,
 }
@@ -109,7 +109,7 @@ pub fn trust(flags: &Flags, files: &[PolicyFile], file: &PolicyFile) -> Trust {
     let approved: Vec<&String> = own.flat_map(|(_, part)| &part.approved).collect();
     match file.role() {
         Role::Operator => Trust::Operator,
-        Role::Workspace if file.digests().iter().all(|digest| approved.contains(&digest)) => Trust::Approved,
+        Role::Workspace if approved.contains(&&file.seal()) => Trust::Approved,
         Role::Workspace | Role::Session => Trust::Unapproved,
     }
 }

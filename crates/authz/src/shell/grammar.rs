@@ -10,7 +10,7 @@ impl Reader<'_, '_> {
     pub(super) fn script(&mut self) -> Read<()> {
         self.linebreaks()?;
         if self.peek().is_some() {
-            self.list(Input::Inherited)?;
+            self.list(self.surroundings.input)?;
         }
         if self.peek().is_some() {
             return Err(self.stop("not the grammar of a shell"));
@@ -133,11 +133,18 @@ impl Reader<'_, '_> {
     }
 
     fn command(&mut self, input: Input) -> Read<()> {
+        let around = std::mem::replace(&mut self.surroundings.input, input);
+        let read = self.any_command(input);
+        self.surroundings.input = around;
+        read
+    }
+
+    fn any_command(&mut self, input: Input) -> Read<()> {
         let (start, first) = (self.at, self.output.script.commands.len());
         match self.keyword() {
             _ if self.rest().starts_with(b"((") => self.arithmetic_command()?,
             _ if self.peek() == Some(b'(') => self.subshell(input)?,
-            Some(Keyword::Function) => return self.function_keyword(input),
+            Some(Keyword::Function) => return self.function_keyword(),
             Some(Keyword::Coproc) => return self.coproc(input),
             None | Some(Keyword::In) => return self.simple(input),
             Some(keyword) => {
@@ -354,7 +361,7 @@ impl Reader<'_, '_> {
         self.surroundings.announced |= !pending.is_empty();
         self.linebreaks()?;
         if self.peek() != Some(b')') {
-            self.deeper(|reader| reader.list(Input::Inherited))?;
+            self.deeper(|reader| reader.list(reader.surroundings.input))?;
         }
         self.nothing_announced()?;
         self.close_parenthesis()?;
@@ -376,7 +383,7 @@ impl Reader<'_, '_> {
         self.function_body()
     }
 
-    fn function_keyword(&mut self, _input: Input) -> Read<()> {
+    fn function_keyword(&mut self) -> Read<()> {
         self.gap("a function is defined");
         self.skip(Keyword::Function.length());
         self.blanks();
@@ -447,7 +454,7 @@ impl Reader<'_, '_> {
     pub(super) fn fill(&mut self, index: usize, mut simple: Simple, start: usize) {
         simple.text = self.quote(start);
         simple.depth = self.depth;
-        if let Some(why) = super::pitfall::pitfall(&simple, self.output.ascii) {
+        if let Some(why) = super::pitfall::pitfall(&simple, self.output.characters) {
             self.gap(why);
         }
         if let Some(place) = self.output.script.commands.get_mut(index) {

@@ -1,7 +1,7 @@
 //! A place in the text, and what has been found up to it.
 
 use super::here::Delimiter;
-use super::{Gap, Script, Simple};
+use super::{Gap, Input, Script, Simple};
 
 /// Constructs in constructs. Also the bound of this parser's own recursion.
 const MAX_NESTING: u8 = 64;
@@ -22,15 +22,22 @@ pub(super) type Read<T> = Result<T, Stop>;
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) script: Script,
-    /// Whether a change of the character set could change how the text is read.
-    pub(super) ascii: bool,
+    pub(super) characters: Characters,
     words: usize,
     texts: usize,
 }
 
+/// What a text consists of: beyond ASCII, the character set decides how it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Characters {
+    Ascii,
+    Any,
+}
+
 impl Output {
     pub(super) fn new(text: &[u8]) -> Self {
-        Self { script: Script::default(), ascii: text.is_ascii(), words: 0, texts: 0 }
+        let characters = if text.is_ascii() { Characters::Ascii } else { Characters::Any };
+        Self { script: Script::default(), characters, words: 0, texts: 0 }
     }
 
     /// The first of each kind is kept.
@@ -81,6 +88,8 @@ pub(super) struct Surroundings {
     pub(super) substitution: bool,
     /// A here-document was announced before it and has not come yet.
     pub(super) announced: bool,
+    /// The standard input of the command whose words are read: what is substituted in them reads it, too.
+    pub(super) input: Input,
 }
 
 impl<'t, 'o> Reader<'t, 'o> {
@@ -122,7 +131,11 @@ impl<'t, 'o> Reader<'t, 'o> {
             place,
             output: self.output,
             pending: Vec::new(),
-            surroundings: Surroundings { substitution: true, announced: false },
+            surroundings: Surroundings {
+                substitution: true,
+                announced: false,
+                input: self.surroundings.input,
+            },
             tally: Tally::default(),
         }
     }

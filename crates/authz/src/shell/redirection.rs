@@ -62,6 +62,7 @@ impl Reader<'_, '_> {
         if digits > 1 {
             self.gap("a descriptor above 9, which only bash knows");
         }
+        let descriptor = self.slice(self.at, self.at.saturating_add(digits));
         self.skip(digits);
         self.numeric_pattern();
         let Some((sign, operator)) = OPERATORS.iter().find(|(sign, _)| self.rest().starts_with(sign)) else {
@@ -72,7 +73,7 @@ impl Reader<'_, '_> {
             self.gap("a redirection that only zsh knows");
         }
         let redirection = self.redirected(*operator)?;
-        if matches!(redirection.direction, Direction::Read | Direction::ReadWrite) && digits == 0 {
+        if redirection.direction != Direction::Write && matches!(descriptor, b"" | b"0") {
             simple.input = Input::Redirected;
         }
         simple.redirections.push(redirection);

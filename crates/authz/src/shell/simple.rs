@@ -1,6 +1,7 @@
 //! Simple commands.
 
 use super::keyword::is_reserved;
+use super::pitfall::{changes_the_shell, evaluates, takes_names};
 use super::reader::{Read, Reader, Stop, ends_word};
 use super::redirection::Splits;
 use super::word::{Assigns, Draft};
@@ -180,6 +181,10 @@ impl Reader<'_, '_> {
             // It is none for every shell: there is a continued line or an `&` between them.
             self.gap("a number that may be a descriptor");
         }
+        let known = draft.assigned_name().is_some_and(|name| !evaluates(name));
+        if draft.dynamic.is_some() && !known && takes_names(&parts.simple.words) {
+            self.gap("a variable whose name is known only when it runs");
+        }
         self.count_word()?;
         // Operators: zsh does not look for a program called `=` there, or stops.
         let operator = is_test(&parts.simple.words) && matches!(draft.as_plain(), Some(b"==" | b"=~"));
@@ -193,7 +198,7 @@ impl Reader<'_, '_> {
         if simple.words.is_empty() && !simple.redirections.is_empty() {
             self.gap("a redirection without a command, for which zsh runs `cat`");
         }
-        if parts.splits == Splits::InDash && super::pitfall::changes_the_shell(simple) {
+        if parts.splits == Splits::InDash && changes_the_shell(simple) {
             self.gap("`&>` behind a command that changes the shell: in dash it runs on its own");
         }
     }

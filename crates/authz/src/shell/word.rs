@@ -189,8 +189,9 @@ impl Draft {
 
     /// What is after the first `=`: nothing is a pattern there.
     pub(super) fn value(&self) -> Word {
+        let value = self.equals.and_then(|at| self.bytes.get(at.saturating_add(1)..)).unwrap_or_default();
         if let Some(why) = self.dynamic {
-            return Word::Dynamic { why };
+            return dynamic(why, value);
         }
         if self.value_expands {
             return Word::Dynamic { why: "a leading `=`" };
@@ -198,8 +199,7 @@ impl Draft {
         if self.braces.expands || self.braces.unbalanced || self.braces.open > 0 {
             return Word::Dynamic { why: "a brace expansion" };
         }
-        let value = self.equals.and_then(|at| self.bytes.get(at.saturating_add(1)..));
-        Word::Literal(value.unwrap_or_default().to_vec())
+        Word::Literal(value.to_vec())
     }
 
     /// Whether a continued line could have hidden what is special about the word from some shell.
@@ -210,8 +210,7 @@ impl Draft {
 
     fn into_word(self) -> Word {
         if let Some(why) = self.dynamic {
-            let number = why != STATUS || self.bytes.is_empty();
-            return Word::Dynamic { why: if number { why } else { "text with an exit status" } };
+            return dynamic(why, &self.bytes);
         }
         if self.braces.expands || self.braces.unbalanced || self.braces.open > 0 {
             return Word::Dynamic { why: "a brace expansion" };
@@ -228,6 +227,12 @@ impl Draft {
             (Tilde::None, _) => Word::Literal(self.bytes),
         }
     }
+}
+
+/// An exit status alone is a number; with anything around it, it is not.
+fn dynamic(why: &'static str, around: &[u8]) -> Word {
+    let why = if why == STATUS && !around.is_empty() { "text with an exit status" } else { why };
+    Word::Dynamic { why }
 }
 
 impl Assigns {

@@ -1,7 +1,7 @@
 //! Texts in which shells differ from each other or from what one would think. Every word is a stub, no file has a slash.
 
 /// Each must have a gap or list everything that bash, dash and zsh run.
-pub const TRICKY: &[&str] = &[
+pub(crate) const TRICKY: &[&str] = &[
     // Lists, pipes and what looks like them.
     "alpha; beta & gamma && rm || x | y",
     "alpha\nbeta\n\n\ngamma",
@@ -156,7 +156,8 @@ pub const TRICKY: &[&str] = &[
     "rm $=x $~x $^x $+x $:x",
     "rm $x[alpha] \"$x[1]\"",
     "rm $x[$(alpha)]",
-    "rm ${x}[a]",
+    "rm ${x}[a] \"${x}[a]\"",
+    "x='path[$(alpha)]'; rm \"${y}[x]\" ${y}[x]",
     "rm $[1+2] $[ $(alpha) ]",
     "rm ${x:-alpha} ${x:=beta} ${x:+a} ${x-a b} \"${x-a b}\"",
     "rm ${x:-$(alpha)} ${x:-`beta`} \"${x:-$(gamma)}\" ${x:-${y:-$(x)}}",
@@ -177,6 +178,9 @@ pub const TRICKY: &[&str] = &[
     "rm `alpha \\`beta\\`` \"`alpha \\\"a b\\\"`\" `alpha '\\$x' \\\\a '\\\\'`",
     "rm `alpha \"a b\"` \"`alpha 'a b'`\" \"`alpha \"a b\"`\"",
     "rm `alpha # it's`",
+    "rm `alpha a>\\${x}b; alpha a<\\`beta\\``",
+    "rm `alpha a>\\\\b`",
+    "rm `alpha a>${x}b; alpha a> \\${x}b`",
     "rm `alpha # a`\nbeta",
     "rm $(alpha # it's)\n)",
     "rm $(alpha # a\n)",
@@ -253,6 +257,13 @@ pub const TRICKY: &[&str] = &[
     "shift 'path[$(alpha)]'",
     "command printf %d 'path[$(alpha)]'; builtin exit 'path[$(alpha)]'",
     "for SECONDS in 'path[$(alpha)]'; do rm; done",
+    "declare -a x='($(alpha))'; x=(); typeset x='(`beta`)'",
+    "x='path['; y='$(alpha)]'; z=$x$y; unset 'path[z]'; test -v 'path[z]'; read 'path[z]'; export 'path[z]=1'",
+    "x='path['; y='$(alpha)]'; z=$x$y; typeset -F x=z; declare -i y=z; integer x=z; let z; shift z; bye z",
+    "x='path['; y='$(alpha)]'; z=$x$y; test z -eq 1; [ z ]; [ -e z ]; printf %s z; cd z; wait z; echo z; : z",
+    "x='path['; y='$(alpha)]'; z=$x$y; export x=z y; readonly x; declare y=z; set z; unset z; umask z; type z; z=z",
+    "x='path['; y='$(alpha)]'; z=$x$y; export RANDOM=z; read SECONDS <<< z; typeset path=z",
+    "set -x; PS4='$(alpha)'; beta",
     // Conditions.
     "[[ -n x ]]; [[ a == b* ]]; [[ a = a ]] && alpha",
     "[[ a < b ]]; [[ a > x ]]; [[ a && b ]]; [[ a || alpha ]]; [[ ( a ) ]]",

@@ -6,13 +6,14 @@ use crate::machine::Record;
 
 /// What a shell did that the script does not list.
 #[derive(Debug)]
-pub enum Hole {
+#[expect(dead_code, reason = "a failing test prints it")]
+pub(crate) enum Hole {
     Call(Vec<Vec<u8>>),
     File(Vec<u8>),
 }
 
 /// Whether a command is not known before it runs, or takes code as an argument: it is listed, and others judge it.
-pub fn runs_more(script: &Script) -> bool {
+pub(crate) fn runs_more(script: &Script) -> bool {
     let first = script.commands.iter().filter_map(|simple| simple.words.first());
     first.into_iter().any(|word| match word {
         Word::Literal(name) => matches!(name.as_slice(), b"." | b"source" | b"eval" | b"trap"),
@@ -21,7 +22,7 @@ pub fn runs_more(script: &Script) -> bool {
 }
 
 /// The first thing in a record that is not in the script.
-pub fn hole(script: &Script, record: &Record) -> Option<Hole> {
+pub(crate) fn hole(script: &Script, record: &Record) -> Option<Hole> {
     let call = record.calls.iter().find(|call| !script.commands.iter().any(|simple| runs(simple, call)));
     let file = record.files.iter().find(|file| !script.commands.iter().any(|simple| writes(simple, file)));
     call.cloned().map(Hole::Call).or_else(|| file.cloned().map(Hole::File))

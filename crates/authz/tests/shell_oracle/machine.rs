@@ -21,7 +21,7 @@ const STUB: &str =
     "#!/bin/sh\nprintf '%s\\0' \"${0##*/}\" \"$@\" /end/ >> \"$ORACLE_LOG\"\nexit $(($$ & 1))\n";
 
 /// Every word of the generators is a program: a word that one shell takes for a command is seen.
-pub const PROGRAMS: &[&str] = &[
+pub(crate) const PROGRAMS: &[&str] = &[
     "alpha",
     "beta",
     "gamma",
@@ -88,8 +88,11 @@ pub const PROGRAMS: &[&str] = &[
     "x[1]=1",
 ];
 
+/// What patterns find.
+const FILES: &[&str] = &["ab", "xy", "a=b", "{a}", "a b"];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shell {
+pub(crate) enum Shell {
     Bash,
     PosixBash,
     Dash,
@@ -114,19 +117,20 @@ impl Shell {
 
 /// What a shell did with a script.
 #[derive(Debug, Default)]
-pub struct Record {
-    pub calls: Vec<Vec<Vec<u8>>>,
-    pub files: BTreeSet<Vec<u8>>,
-    pub errors: Vec<u8>,
+pub(crate) struct Record {
+    pub(crate) calls: Vec<Vec<Vec<u8>>>,
+    pub(crate) files: BTreeSet<Vec<u8>>,
+    #[expect(dead_code, reason = "a failing test prints it")]
+    pub(crate) errors: Vec<u8>,
 }
 
-pub struct Machine {
+pub(crate) struct Machine {
     place: TempDir,
     runs: u64,
 }
 
 impl Machine {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = TempDir::new().unwrap();
         let (bin, stub) = (place.path().join("bin"), place.path().join("stub"));
         std::fs::create_dir(&bin).unwrap();
@@ -140,11 +144,12 @@ impl Machine {
     }
 
     /// Runs a script where nothing but stubs can be called.
-    pub fn run(&mut self, shell: Shell, script: &[u8]) -> Record {
+    pub(crate) fn run(&mut self, shell: Shell, script: &[u8]) -> Record {
         self.runs += 1;
         let work = self.place.path().join(format!("work{}", self.runs));
         let log = self.place.path().join(format!("log{}", self.runs));
         std::fs::create_dir(&work).unwrap();
+        FILES.iter().for_each(|file| std::fs::write(work.join(file), "").unwrap());
         let errors = self.shell(shell, script, &work, &log);
         let record = Record { calls: calls(&log), files: files(&work), errors };
         // Something in the background may still write: the whole place goes in the end.
@@ -200,5 +205,6 @@ fn calls(log: &Path) -> Vec<Vec<Vec<u8>>> {
 
 fn files(work: &Path) -> BTreeSet<Vec<u8>> {
     let entries = std::fs::read_dir(work).unwrap();
-    entries.map(|entry| entry.unwrap().file_name().into_vec()).collect()
+    let names = entries.map(|entry| entry.unwrap().file_name().into_vec());
+    names.filter(|name| !FILES.iter().any(|file| file.as_bytes() == name)).collect()
 }

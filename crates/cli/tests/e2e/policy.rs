@@ -72,7 +72,8 @@ fn every_mistake_in_a_policy_file_is_shown_with_its_place_and_nothing_runs() {
     world.config("profile = \"guraded\"\ncomands = \"listed\"\n[[command]]\nallow = []\n");
     for done in [world.run(&[], &["touch", "made"]), world.check(&["--", "ls"]), world.policy(&["show"])] {
         let done = done.expect(125);
-        for part in ["config.toml:1:11", "did you mean `guarded`", "config.toml:2:1", "`commands`", "config.toml:4:9"]
+        for part in
+            ["config.toml:1:11", "did you mean `guarded`", "config.toml:2:1", "`commands`", "config.toml:4:9"]
         {
             assert!(done.err.contains(part), "`{part}` is missing in\n{}", done.err);
         }
@@ -131,7 +132,9 @@ fn c10_a_workspace_tightens_and_asks_for_the_rest() {
     let world = World::new();
     world.write("open.txt", "open");
     world.write("closed.txt", "closed");
-    world.workspace_policy("net = \"full\"\n[[path]]\ndeny = \"closed.txt\"\n[limits]\nmemory = \"64g\"\nprocesses = 30\n");
+    world.workspace_policy(
+        "net = \"full\"\n[[path]]\ndeny = \"closed.txt\"\n[limits]\nmemory = \"64g\"\nprocesses = 30\n",
+    );
     let done = world.sh("cat open.txt; cat closed.txt; true").expect(0);
     assert_eq!(done.text(), "open", "the rule holds in the kernel");
     assert!(done.err.contains("asks for more than it is given"), "{}", done.err);
@@ -139,7 +142,9 @@ fn c10_a_workspace_tightens_and_asks_for_the_rest() {
     let shown = world.policy(&["show", "--json"]).expect(0).json();
     let asked: Vec<&str> =
         shown["requests"].as_array().unwrap().iter().filter_map(|request| request["what"].as_str()).collect();
-    assert!(asked.iter().any(|what| what.contains("net")) && asked.iter().any(|what| what.contains("memory")));
+    assert!(
+        asked.iter().any(|what| what.contains("net")) && asked.iter().any(|what| what.contains("memory"))
+    );
     let value = |key: &str| {
         let found = shown["settings"].as_array().unwrap().iter().find(|setting| setting["key"] == key);
         found.and_then(|setting| setting["value"].as_str()).unwrap_or_default().to_owned()
@@ -160,7 +165,7 @@ fn c10_an_approval_is_for_one_text() {
     world.policy(&["approve", "--sha256", &"0".repeat(64)]).expect(125).says("not what was named");
     world.run(&guarded, &["touch", "made"]).expect(126);
     let shown = world.policy(&["show", "--json"]).expect(0).json();
-    let digest = shown["files"][0]["digests"][0].as_str().unwrap().to_owned();
+    let digest = shown["files"][0]["seal"].as_str().unwrap().to_owned();
     shows(&world.policy(&["approve", "--sha256", &digest]).expect(0), "approved");
     world.run(&guarded, &["touch", "made"]).expect(0);
     assert!(world.workspace.join("made").exists());
@@ -168,6 +173,24 @@ fn c10_an_approval_is_for_one_text() {
     fs::write(&path, "[[command]]\nallow = \"touch\"\n# one more line\n").unwrap();
     world.run(&guarded, &["touch", "again"]).expect(126);
     assert!(!world.workspace.join("again").exists());
+}
+
+#[test]
+fn c10_what_was_approved_together_is_not_approved_apart() {
+    let world = World::new();
+    world.workspace_policy("extends = [\"base.toml\"]\n[[command]]\ndeny = \"touch secret\"\n");
+    let base = "[[command]]\nallow = \"touch\"\n";
+    world.write(".ringfence/base.toml", base);
+    let guarded = ["--profile", "guarded"];
+    let shown = world.policy(&["show", "--json"]).expect(0).json();
+    world.policy(&["approve", "--sha256", shown["files"][0]["seal"].as_str().unwrap()]).expect(0);
+    world.run(&guarded, &["touch", "made"]).expect(0);
+    world.workspace_policy(base);
+    world.run(&guarded, &["touch", "again"]).expect(126);
+    world.workspace_policy("extends = [\"base.toml\"]\n[[command]]\ndeny = \"touch secret\"\n");
+    world.run(&guarded, &["touch", "again"]).expect(0);
+    world.write(".ringfence/base.toml", "[[command]]\nallow = [\"touch\", \"make\"]\n");
+    world.run(&guarded, &["touch", "third"]).expect(126);
 }
 
 #[test]

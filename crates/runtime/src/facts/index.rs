@@ -12,6 +12,9 @@ const MAX: u64 = 512 * 1024 * 1024;
 /// The mode of an entry that is a commit of another repository, as it is in the file.
 const SUBMODULE: u32 = 0o160_000;
 
+/// Bytes of a digest: SHA-1, SHA-256.
+const DIGESTS: [usize; 2] = [20, 32];
+
 /// Paths of the submodules in the index of a git directory, with those of the index it is split from.
 pub(super) fn submodules(git: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = in_file(&git.join("index"))?;
@@ -40,11 +43,13 @@ fn in_file(path: &Path) -> io::Result<Vec<PathBuf>> {
     if memchr::memmem::find(&content, &SUBMODULE.to_be_bytes()).is_none() {
         return Ok(Vec::new());
     }
-    parse(&content).ok_or_else(|| io::Error::other("not an index"))
+    // The file does not say which digests it holds. Read with the wrong length it names nonsense, which is not there.
+    let read: Vec<Vec<PathBuf>> = DIGESTS.into_iter().filter_map(|digest| parse(&content, digest)).collect();
+    if read.is_empty() { Err(io::Error::other("not an index")) } else { Ok(read.concat()) }
 }
 
-fn parse(content: &[u8]) -> Option<Vec<PathBuf>> {
-    let mut reader = Reader { content, at: 0 };
+fn parse(content: &[u8], digest: usize) -> Option<Vec<PathBuf>> {
+    let mut reader = Reader { content, at: 0, digest };
     if reader.take(4)? != b"DIRC" {
         return None;
     }
@@ -67,6 +72,7 @@ fn parse(content: &[u8]) -> Option<Vec<PathBuf>> {
 struct Reader<'a> {
     content: &'a [u8],
     at: usize,
+    digest: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -88,7 +94,7 @@ impl<'a> Reader<'a> {
         // Times, device and inode come first; owner, size and digest after the mode.
         self.take(24)?;
         let mode = self.number()?;
-        self.take(12 + 20)?;
+        self.take(12 + self.digest)?;
         let flags = self.take(2)?;
         if flags.first().is_some_and(|high| high & EXTENDED != 0) {
             self.take(2)?;

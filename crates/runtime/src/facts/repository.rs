@@ -116,10 +116,20 @@ impl Search {
         self.config(&common.join("config"), &mut places);
         let mut worktrees = vec![worktree.to_owned()];
         worktrees.extend(places.worktrees.iter().map(|path| git.join(path)));
+        self.elsewhere(&worktrees);
         places.hooks.push(common.join("hooks"));
         for worktree in worktrees {
             self.hooks(&places.hooks, &[&worktree, git]);
             self.pending.push((git.to_owned(), worktree));
+        }
+    }
+
+    /// `core.worktree` that is not where the repository was found: git would read and compare what is there.
+    fn elsewhere(&mut self, worktrees: &[PathBuf]) {
+        let mut real = worktrees.iter().map(|worktree| fs::canonicalize(worktree).ok());
+        let here = real.next().flatten();
+        if real.any(|worktree| worktree.is_none() || worktree != here) {
+            self.found.push("core.worktree".to_owned());
         }
     }
 

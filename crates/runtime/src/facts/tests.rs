@@ -223,13 +223,21 @@ fn the_hook_of_reading_commands_is_found_wherever_it_is() {
         prepare(&bench);
         bench.programs("w")
     };
-    assert_eq!(found(&|bench| drop(bench.program("w/.git/hooks/pre-commit"))), Vec::<String>::new());
-    assert_eq!(
-        found(&|bench| drop(bench.git("w", &["config", "core.hooksPath", "h"]))),
-        Vec::<String>::new()
-    );
-    for prepare in [
-        &(|bench: &Bench| drop(bench.program("w/.git/hooks/post-index-change"))) as &dyn Fn(&Bench),
+    let harmless: [&dyn Fn(&Bench); 2] = [
+        &|bench| {
+            bench.program("w/.git/hooks/pre-commit");
+        },
+        &|bench| {
+            bench.git("w", &["config", "core.hooksPath", "h"]);
+        },
+    ];
+    for prepare in harmless {
+        assert_eq!(found(prepare), Vec::<String>::new());
+    }
+    let hooked: [&dyn Fn(&Bench); 4] = [
+        &|bench| {
+            bench.program("w/.git/hooks/post-index-change");
+        },
         &|bench| {
             bench.git("w", &["config", "core.hooksPath", "h"]).program("w/h/post-index-change");
         },
@@ -240,7 +248,8 @@ fn the_hook_of_reading_commands_is_found_wherever_it_is() {
             let hook = bench.program("elsewhere/post-index-change");
             bench.git("w", &["config", "core.hooksPath", hook.parent().unwrap().to_str().unwrap()]);
         },
-    ] {
+    ];
+    for prepare in hooked {
         assert_eq!(found(prepare).len(), 1, "{:?}", found(prepare));
     }
 }
@@ -265,6 +274,37 @@ fn submodules_in_the_index_count() {
         bench.git("super", &["update-index", "--split-index"]);
         assert_eq!(bench.programs("super").len(), 2, "split index, version {version}");
     }
+}
+
+#[test]
+fn submodules_count_whatever_the_digest() {
+    let bench = Bench::new();
+    bench.repository("super").git("super", &["init", "-q", "--object-format=sha256", "new"]);
+    bench.git("super/new", &["init", "-q", "--object-format=sha256", "own"]);
+    bench.git("super/new/own", &["commit", "-q", "--allow-empty", "-m", "x"]);
+    bench.git("super/new/own", &["config", "filter.o.clean", "evil"]);
+    assert_eq!(bench.programs("super/new"), Vec::<String>::new(), "not in the index yet");
+    bench.git("super/new", &["add", "own"]);
+    assert_eq!(bench.programs("super/new"), ["filter.o.clean"]);
+}
+
+#[test]
+fn a_worktree_that_is_elsewhere_is_a_reason() {
+    let bench = Bench::new();
+    bench.repository("r").git("r", &["config", "core.worktree", ".."]);
+    assert_eq!(bench.programs("r"), Vec::<String>::new(), "its own directory");
+    bench.git("r", &["config", "core.worktree", "../.."]);
+    assert_eq!(bench.programs("r"), ["core.worktree"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_entered_is_none() {
+    let bench = Bench::new();
+    let directory = bench.path("shut");
+    fs::create_dir_all(&directory).unwrap();
+    assert_eq!(machine(Vec::new()).kind(&directory), PathKind::Directory);
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(machine(Vec::new()).kind(&directory), PathKind::Other);
 }
 
 #[test]

@@ -65,22 +65,23 @@ fn judged_content<'a>(io: Io<'a>, sha256: &str) -> Result<&'a [u8], Ended> {
 }
 
 fn ended(error: FileError) -> Ended {
-    match refusal(&error) {
-        Some(refusal) => Ended::Refused(refusal),
-        None => Ended::Failed { what: chain(&error), hint: None },
+    match &error {
+        FileError::Refused { refusal, .. } => {
+            Ended::Refused(Refusal { message: error.to_string(), ..refusal_of(*refusal) })
+        }
+        FileError::Io { .. } => Ended::Failed { what: chain(&error), hint: None },
     }
 }
 
-/// The refusal that an error is, if the answer was no.
-pub(crate) fn refusal(error: &FileError) -> Option<Refusal> {
-    let FileError::Refused { refusal, .. } = error else { return None };
-    Some(Refusal {
+/// A no of the file tools as the answer to a call, without the path.
+pub(crate) fn refusal_of(refusal: FileRefusal) -> Refusal {
+    Refusal {
         code: RefusalCode::Path,
         layer: Layer::Floor,
-        rule: rule_of(*refusal).to_owned(),
-        message: error.to_string(),
-        hint: hint_of(*refusal).map(str::to_owned),
-    })
+        rule: rule_of(refusal).to_owned(),
+        message: refusal.to_string(),
+        hint: hint_of(refusal).map(str::to_owned),
+    }
 }
 
 fn hint_of(refusal: FileRefusal) -> Option<&'static str> {

@@ -161,7 +161,7 @@ pub(crate) fn destination(link: &Path) -> PathBuf {
 }
 
 /// Every symbolic link that following `link` passes, itself included: each decides where it leads.
-pub(super) fn links_on_the_way(link: &Path) -> Vec<PathBuf> {
+pub(crate) fn links_on_the_way(link: &Path) -> Vec<PathBuf> {
     const LINKS: usize = 40;
     let mut passed = Vec::new();
     let mut reached = PathBuf::from("/");

@@ -134,14 +134,13 @@ impl Visitor for Openings<'_> {
     fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError> {
         let path = self.directory.join(entry.relative);
         let open = match entry.kind {
+            // What is protected by its name was met by the walk, and nothing opens it.
             FileType::Directory => self.rules.holds_in(&path) == Extent::Nothing,
-            FileType::RegularFile => {
-                !self.rules.holds(&path) && self.rules.judge(&path) != PathVerdict::Hidden
-            }
+            FileType::RegularFile => !self.rules.is_protected(&path) && self.shows(&path),
             // A link cannot be opened, only what it leads to.
             _ => false,
         };
-        if open && !self.rules.is_protected(&path) && !is_git(&path) {
+        if open && !is_git(&path) {
             self.open.push(path);
         }
         Ok(Shield::AsAbove)
@@ -149,6 +148,12 @@ impl Visitor for Openings<'_> {
 
     fn unreadable(&mut self, _ground: &Ground, _relative: &Path) -> Result<(), SurveyError> {
         Ok(())
+    }
+}
+
+impl Openings<'_> {
+    fn shows(&self, path: &Path) -> bool {
+        !self.rules.holds(path) && self.rules.judge(path) != PathVerdict::Hidden
     }
 }
 

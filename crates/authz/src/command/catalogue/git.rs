@@ -60,7 +60,7 @@ static OTHER: Program = Program::new(
 /// Options of everything that shows a difference.
 const DIFF: &[Group] = &[
     flags(
-        "pusRaWbwzrt",
+        "pusRaWbwzrth",
         "patch no-patch function-context no-function-context raw patch-with-raw patch-with-stat numstat shortstat \
          cumulative check summary name-only name-status compact-summary no-compact-summary binary full-index \
          no-full-index no-color no-abbrev no-prefix default-prefix irreversible-delete find-copies-harder \
@@ -126,7 +126,7 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
         Operands::Pathspecs,
         &[
             flags(
-                "sbvz",
+                "sbvzh",
                 "short branch verbose show-stash ahead-behind no-ahead-behind long null renames no-renames no-column \
                  no-short no-branch no-verbose no-show-stash",
             ),
@@ -152,7 +152,7 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
         Operands::Revisions,
         &[
             flags(
-                "q",
+                "qh",
                 "revs-only no-revs flags no-flags verify quiet sq symbolic symbolic-full-name all local-env-vars \
                  git-dir absolute-git-dir git-common-dir is-inside-git-dir is-inside-work-tree is-bare-repository \
                  is-shallow-repository show-cdup show-prefix show-toplevel show-superproject-working-tree \
@@ -196,7 +196,7 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
         "git-branch",
         Operands::Text,
         &[
-            flags("vqrai", "verbose quiet remotes all omit-empty ignore-case no-color no-column no-abbrev"),
+            flags("vqraih", "verbose quiet remotes all omit-empty ignore-case no-color no-column no-abbrev"),
             glued("", "color abbrev column"),
             values("", "sort"),
             with(Format, Value::Required, "", "format"),

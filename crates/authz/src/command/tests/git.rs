@@ -149,6 +149,8 @@ fn paths_of_git_are_judged_in_every_form() {
             "git log -p -- **/*.key",
             "git diff -O/etc/passwd",
             "git show HEAD:id_rsa",
+            "git show HEAD@{12:30}:id_rsa",
+            "git show :/fix:.env",
             "git add /etc/passwd",
         ],
     );
@@ -246,4 +248,14 @@ fn a_branch_named_like_a_secret_is_no_file() {
     bench.facts.missing = vec!["/w/fix-password", "/w/feature/secret"];
     bench.lines(ALLOW, &["git log fix-password", "git diff main feature/secret"]);
     bench.lines(ASK, &["git log -p -- fix-password"]);
+}
+
+#[test]
+fn what_a_commit_or_a_pattern_holds_does_not_depend_on_what_is_there_now() {
+    let mut bench = Bench::guarded();
+    bench.lines(DENY, &["git show HEAD:tls/server.pem", "git log -p -- *.pem"]);
+    bench.facts.missing = vec!["/w/tls/server.pem", "/w/.pem"];
+    bench.lines(ALLOW, &["cat tls/server.pem"]);
+    bench.lines(ASK, &["git show HEAD:tls/server.pem", "git log -p -- *.pem"]);
+    bench.scripts(ASK, &["cat *.pem"]);
 }

@@ -57,8 +57,8 @@ fn the_stricter_of_two_names_counts() {
         ("grep", "/usr/bin/coreutils"),
         ("vi", "/usr/bin/vim.basic"),
     ];
-    bench.lines(DENY, &["ls a"]);
-    bench.lines(ASK, &["cat a", "tail a", "wc a", "vi a"]);
+    bench.lines(DENY, &["ls a", "wc a"]);
+    bench.lines(ASK, &["cat a", "tail a", "vi a"]);
     bench.lines(ALLOW, &["head a", "grep x a"]);
     bench.facts.links = vec![("/w/x", "/usr/bin/rm")];
     bench.lines(ASK, &["./x a"]);

@@ -177,7 +177,6 @@ fn b_c29_a_bare_name_never_covers_code() {
             "node -e 1",
             "node --eval=1",
             "node --ev 1",
-            "bash script.sh",
             "perl -ne 1 x",
             "perl -pi -e 1 x",
             "awk {} x",
@@ -194,7 +193,7 @@ fn b_c29_a_bare_name_never_covers_code() {
             "git config alias.x y",
         ],
     );
-    bench.lines(DENY, &["bash", "bash -s", "env rm x", "sudo rm x", "git push"]);
+    bench.lines(DENY, &["bash script.sh", "bash", "bash -s", "env rm x", "sudo rm x", "git push"]);
     bench.lines(
         ALLOW,
         &[
@@ -435,26 +434,17 @@ fn examples_ask_one_rule_alone() {
 
 #[test]
 fn ten_thousand_rules_cost_as_much_as_a_hundred() {
-    let time = |count: usize| {
-        let rules = (0..count).flat_map(|n| {
-            [
-                words(&format!("git sub{n} --x"), ASK),
-                words(&format!("tool{n} run"), DENY),
-                exact(&["git", &format!("a{n}")], ALLOW),
-            ]
-        });
-        let bench = bench(Profile::Guarded, rules.collect());
-        (0..5)
-            .map(|_| {
-                let start = std::time::Instant::now();
-                for _ in 0..200 {
-                    bench.line("git log --oneline -5 src");
-                }
-                start.elapsed()
-            })
-            .min()
-            .unwrap()
-    };
-    let (few, many) = (time(33), time(3_333));
-    assert!(many < few * 3, "{few:?} for 100 rules, {many:?} for 10 000");
+    let rules = (0..3_333).flat_map(|n| {
+        [
+            words(&format!("git sub{n} --x"), ASK),
+            words(&format!("tool{n} run"), DENY),
+            exact(&["git", &format!("a{n}")], ALLOW),
+        ]
+    });
+    let bench = bench(Profile::Guarded, rules.chain([words("git log --x", ASK)]).collect());
+    assert_eq!(bench.policy.rules.commands.looked_at(&["git", "log", "--oneline"]), 1);
+    assert_eq!(bench.policy.rules.commands.looked_at(&["git", "a7"]), 1);
+    assert_eq!(bench.policy.rules.commands.looked_at(&["ls"]), 0);
+    bench.lines(ASK, &["git log --x", "git sub7 --x"]);
+    bench.lines(DENY, &["tool3000 run"]);
 }

@@ -164,8 +164,12 @@ fn floor(pattern: &str) -> Option<String> {
     Some(format!("`~/{}` is a sensitive root", Bytes::from(*store).display()))
 }
 
-/// Whether the kernel can hold the name before it exists: one path from the root, or all of a directory.
+/// Whether the kernel can hold the name before it exists: one path from the root, or all of a directory, the root itself
+/// included.
 fn is_held(pattern: &str) -> bool {
+    if pattern == "**" {
+        return true;
+    }
     let path = pattern.strip_suffix("/**").unwrap_or(pattern);
     pattern.contains('/') && !path.contains(['*', '?', '[', '{', '\\'])
 }

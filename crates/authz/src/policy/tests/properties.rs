@@ -386,7 +386,7 @@ proptest! {
     #[test]
     fn c10_an_approval_is_all_that_a_workspace_file_gains(operator_part in part(), file in part()) {
         let (Some(operator_file), Some(file)) = (operator_part.file(Kind::Operator), file.file(Kind::Workspace)) else { return Ok(()) };
-        let approving = operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = \"{}\"", file.digests()[0])).unwrap();
+        let approving = operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = \"{}\"", file.seal())).unwrap();
         let alone = merged(&for_agent(), std::slice::from_ref(&operator_file));
         let unapproved = merged(&for_agent(), &[operator_file.clone(), file.clone()]);
         let approved = merged(&for_agent(), &[operator_file, approving, file]);
