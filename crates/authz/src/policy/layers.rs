@@ -206,15 +206,19 @@ fn own_agent<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = St
         file.documents().iter().rev().flat_map(|document| {
             document.agents.iter().map(move |(name, section)| (document, name, section))
         });
-    parts.filter(|(_, name, _)| flags.agent.as_ref() == Some(&name.value)).map(|(document, _, section)| {
-        Step {
+    let standing = match file.role() {
+        Role::Workspace => Standing::Asks,
+        Role::Operator | Role::Session => Standing::Narrows,
+    };
+    parts.filter(|(_, name, _)| flags.agent.as_ref() == Some(&name.value)).map(
+        move |(document, _, section)| Step {
             document,
             section,
             profile: None,
             minimum_profile: None,
             layer: Layer::Session,
-            standing: Standing::Narrows,
+            standing,
             place: Place::Agent,
-        }
-    })
+        },
+    )
 }

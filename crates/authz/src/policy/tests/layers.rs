@@ -245,6 +245,13 @@ fn an_agent_has_less() {
 }
 
 #[test]
+fn an_agents_part_of_a_workspace_file_asks_like_the_rest_of_it() {
+    let file = workspace("[agents.codex]\nlimits.memory = \"8g\"\nlimits.processes = 5\n").unwrap();
+    let effective = ok(&Flags { agent: Some("codex".to_owned()), ..flags() }, &[file]);
+    assert_eq!((effective.policy.limits.processes, effective.requests.len()), (5, 1));
+}
+
+#[test]
 fn a_part_for_a_workspace_counts_there_alone() {
     let text = "profile = \"guarded\"\nlimits.memory = \"1g\"\n[workspaces.\"~/web\"]\nprofile = \"workspace\"\nlimits.memory = \"4g\"\n[[workspaces.\"~/web\".path]]\nallow = \"x.bin\"\n[[path]]\ndeny = \"*.bin\"\n";
     let file = operator(text).unwrap();

@@ -82,6 +82,8 @@ enum Kind {
     Workspace,
     Session,
     Agent,
+    /// An agent's part of a workspace file.
+    AgentOfWorkspace,
 }
 
 impl Kind {
@@ -181,12 +183,14 @@ fn below() -> impl Strategy<Value = (Kind, Part)> {
         2 => part().prop_map(|part| (Kind::Workspace, part)),
         3 => (only_narrows.clone(), narrow()),
         1 => (only_narrows, part()),
+        2 => part().prop_map(|part| (Kind::AgentOfWorkspace, part)),
     ]
 }
 
 impl Part {
     fn text(&self, kind: Kind) -> String {
-        let prefix = if kind == Kind::Agent { "agents.a." } else { "" };
+        let for_agent = matches!(kind, Kind::Agent | Kind::AgentOfWorkspace);
+        let prefix = if for_agent { "agents.a." } else { "" };
         let mut text = String::new();
         let mut line = |key: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -194,7 +198,7 @@ impl Part {
             }
         };
         let quoted = |word: &str| format!("\"{word}\"");
-        if kind != Kind::Agent {
+        if !for_agent {
             line("profile", self.profile.map(|word| quoted(word.word())));
             line("minimum_profile", self.minimum.map(|word| quoted(word.word())));
         }
@@ -262,7 +266,7 @@ impl Part {
         let text = self.text(kind);
         match kind {
             Kind::Operator | Kind::Agent => operator(&text).ok(),
-            Kind::Workspace => workspace(&text).ok(),
+            Kind::Workspace | Kind::AgentOfWorkspace => workspace(&text).ok(),
             Kind::Session => session(&text).ok(),
         }
     }
