@@ -6,39 +6,65 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
+use memchr::memmem::Finder;
+
 /// Larger ones are not read; git itself takes seconds for them.
 const MAX: u64 = 512 * 1024 * 1024;
 
 /// The mode of an entry that is a commit of another repository, as it is in the file.
 const SUBMODULE: u32 = 0o160_000;
+const SUBMODULE_BYTES: [u8; 4] = SUBMODULE.to_be_bytes();
 
 /// Paths of the submodules in the index of a git directory, with those of the index it is split from.
 pub(super) fn submodules(git: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = in_file(&git.join("index"))?;
-    if let Ok(entries) = std::fs::read_dir(git) {
-        for entry in entries.flatten() {
-            if entry.file_name().as_encoded_bytes().starts_with(b"sharedindex.") {
-                found.extend(in_file(&entry.path())?);
-            }
+    let index = git.join("index");
+    if !may_have_some(&index)? {
+        return Ok(Vec::new());
+    }
+    let mut found = in_file(&index)?;
+    for entry in std::fs::read_dir(git)?.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(b"sharedindex.") {
+            found.extend(in_file(&entry.path())?);
         }
     }
     Ok(found)
 }
 
-fn in_file(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let file = match File::open(path) {
+/// Nearly every index has no submodule and is not split, and a look at its bytes tells so without reading it.
+fn may_have_some(path: &Path) -> io::Result<bool> {
+    const PIECE: usize = 64 * 1024;
+    /// The name of the extension that a split index has; it may also be in the name of a file.
+    const SPLIT: &[u8; 4] = b"link";
+    let mut file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
+    let (submodule, split) = (Finder::new(&SUBMODULE_BYTES), Finder::new(SPLIT));
+    let mut buffer = vec![0; PIECE];
+    let mut kept = 0;
+    loop {
+        let read = file.read(buffer.get_mut(kept..).unwrap_or_default())?;
+        let filled = buffer.get(..kept + read).unwrap_or_default();
+        if submodule.find(filled).is_some() || split.find(filled).is_some() {
+            return Ok(true);
+        }
+        if read == 0 {
+            return Ok(false);
+        }
+        // What is looked for may lie across two pieces.
+        let tail = filled.len().saturating_sub(SPLIT.len() - 1);
+        kept = filled.len() - tail;
+        buffer.copy_within(tail..tail + kept, 0);
+    }
+}
+
+fn in_file(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let file = File::open(path)?;
     let mut content = Vec::new();
     file.take(MAX + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX {
         return Err(io::Error::other("too large"));
-    }
-    // Nearly every index has none, and this tells so at the speed of memory.
-    if memchr::memmem::find(&content, &SUBMODULE.to_be_bytes()).is_none() {
-        return Ok(Vec::new());
     }
     parse(&content).ok_or_else(|| io::Error::other("not an index"))
 }
