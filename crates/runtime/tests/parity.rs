@@ -509,7 +509,7 @@ fn check_made(world: &World, plan: &Plan, path: &str, may: bool) {
     let missing = |above: &&Path| !world.path(above.to_str().unwrap()).is_dir();
     let mut around: Vec<&Path> = relative.ancestors().skip(1).take_while(missing).collect();
     around.extend(relative.ancestors().skip(1).find(|above| !missing(above)));
-    let held = around.iter().any(|above| world.rules.holds_in(above) != Extent::Nothing);
+    let held = around.iter().any(|above| is_held(world, above));
     let named = world.rules.held_while_absent().contains(&relative.to_owned());
     if !may && (held || named || protected::is_protected(relative).is_some()) {
         assert!(!made, "`{path}` was made\n{plan:#?}");
@@ -518,6 +518,13 @@ fn check_made(world: &World, plan: &Plan, path: &str, may: bool) {
     if may && !held && !around.iter().any(|above| through_link(world, above)) {
         assert!(made, "`{path}` could not be made\n{plan:#?}");
     }
+}
+
+/// Whether nothing new can be made in a directory. An exception with a wildcard opens what exists, not the directory.
+fn is_held(world: &World, directory: &Path) -> bool {
+    let holds = |directory: &Path| world.rules.holds_in(directory) != Extent::Nothing;
+    let around = directory.ancestors().skip(1).any(holds);
+    holds(directory) || (around && holds(&directory.join("new")))
 }
 
 fn through_link(world: &World, path: &Path) -> bool {
