@@ -135,7 +135,7 @@ impl Visitor for Openings<'_> {
         let path = self.directory.join(entry.relative);
         let open = match entry.kind {
             // What is protected by its name was met by the walk, and nothing opens it.
-            FileType::Directory => self.rules.holds_in(&path) == Extent::Nothing,
+            FileType::Directory => self.is_free(&path),
             FileType::RegularFile => !self.rules.is_protected(&path) && self.shows(&path),
             // A link cannot be opened, only what it leads to.
             _ => false,
@@ -152,6 +152,12 @@ impl Visitor for Openings<'_> {
 }
 
 impl Openings<'_> {
+    /// Whether everything may come to be in a directory, at any depth: in one that is open nothing new is held.
+    fn is_free(&self, directory: &Path) -> bool {
+        let free = |directory: &Path| self.rules.holds_in(directory) == Extent::Nothing;
+        free(directory) && free(&directory.join("\u{1}"))
+    }
+
     fn shows(&self, path: &Path) -> bool {
         !self.rules.holds(path) && self.rules.judge(path) != PathVerdict::Hidden
     }
