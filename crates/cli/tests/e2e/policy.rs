@@ -189,7 +189,7 @@ fn c10_what_was_approved_together_is_not_approved_apart() {
     world.run(&guarded, &["touch", "again"]).expect(126);
     world.workspace_policy("extends = [\"base.toml\"]\n[[command]]\ndeny = \"touch secret\"\n");
     world.run(&guarded, &["touch", "again"]).expect(0);
-    world.write(".ringfence/base.toml", "[[command]]\nallow = [\"touch\", \"make\"]\n");
+    world.write(".ringfence/base.toml", "[[command]]\nallow = \"touch\"\n[[command]]\nallow = \"make\"\n");
     world.run(&guarded, &["touch", "third"]).expect(126);
 }
 
