@@ -9,7 +9,14 @@ use crate::{Result, lexer, tree};
 const UNSAFE_FILES: &[&str] = &["crates/launch/src/sys.rs", "crates/sandbox/src/sys.rs"];
 const MAX_LINES: usize = 1000;
 /// Data: written by a program, or a list of cases that is as long as it is.
-const DATA: &[&str] = &["Cargo.lock", "fuzz/Cargo.lock", "schema/", "crates/authz/tests/corpus/"];
+const DATA: &[&str] = &[
+    "Cargo.lock",
+    "fuzz/Cargo.lock",
+    "fuzz/artifacts/",
+    "fuzz/corpus/",
+    "schema/",
+    "crates/authz/tests/corpus/",
+];
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Spelt in two halves, so that this file does not contain them.
