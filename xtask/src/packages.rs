@@ -14,6 +14,9 @@ struct Package {
 
 const PACKAGES: &[Package] = &[
     Package { apt: "bubblewrap", program: "bwrap" },
+    Package { apt: "bash", program: "bash" },
+    Package { apt: "dash", program: "dash" },
+    Package { apt: "zsh", program: "zsh" },
     Package { apt: "git", program: "git" },
     Package { apt: "python3", program: "python3" },
     Package { apt: "nodejs", program: "node" },

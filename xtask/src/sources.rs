@@ -8,7 +8,8 @@ use crate::{Result, lexer, tree};
 /// The only files that may contain `unsafe`.
 const UNSAFE_FILES: &[&str] = &["crates/launch/src/sys.rs", "crates/sandbox/src/sys.rs"];
 const MAX_LINES: usize = 1000;
-const GENERATED: &[&str] = &["Cargo.lock"];
+/// Data: written by a program, or a list of cases that is as long as it is.
+const DATA: &[&str] = &["Cargo.lock", "fuzz/Cargo.lock", "schema/", "crates/authz/tests/corpus/"];
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Spelt in two halves, so that this file does not contain them.
@@ -20,6 +21,8 @@ const FORBIDDEN_TEXT: &[&str] = &[
     concat!("FIX", "ME"),
     concat!("Co-autho", "red-by"),
 ];
+
+const NOTE: &str = concat!("TO", "DO");
 
 pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
     let mut violations = Vec::new();
@@ -34,10 +37,13 @@ pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
 
 fn file_violations(name: &str, text: &str) -> Vec<String> {
     let mut violations = Vec::new();
-    if !GENERATED.contains(&name) && text.lines().count() > MAX_LINES {
+    let data = DATA.iter().any(|data| name.starts_with(data));
+    if !data && text.lines().count() > MAX_LINES {
         violations.push(format!("{name}: more than {MAX_LINES} lines"));
     }
-    for word in FORBIDDEN_TEXT.iter().filter(|word| text.contains(**word)) {
+    // What an agent would look for with `grep` is no note of ours.
+    let searched = |word: &str| data && word == NOTE;
+    for word in FORBIDDEN_TEXT.iter().filter(|word| text.contains(**word) && !searched(word)) {
         violations.push(format!("{name}: contains `{word}`"));
     }
     if name.ends_with(".rs") {

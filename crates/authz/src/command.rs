@@ -28,6 +28,7 @@ mod script;
 mod sed;
 mod shells;
 mod variables;
+mod walk;
 mod wildcard;
 mod wrappers;
 
@@ -60,13 +61,16 @@ pub(crate) fn judge_argv(scene: &Scene<'_>, argv: &[Bytes]) -> Vec<Part> {
     let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
     let mut judge = Judge::new(scene);
     judge.command(&Frame::new(scene, Voice::Argv), &args, None);
+    judge.reopened();
     judge.parts
 }
 
 /// Judges shell text.
+#[cfg_attr(not(test), expect(dead_code, reason = "calls carry arguments; text comes in as `sh -c`"))]
 pub(crate) fn judge_script(scene: &Scene<'_>, text: &[u8]) -> Vec<Part> {
     let mut judge = Judge::new(scene);
     judge.script_of_shell(&Frame::new(scene, Voice::Script), text);
+    judge.reopened();
     judge.parts
 }
 
@@ -77,6 +81,14 @@ struct Judge<'a> {
     left: u32,
     /// Where the command that was judged last moved its shell to.
     moved: Option<Place>,
+    opens: Opens,
+}
+
+/// What redirections opened for reading so far.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    Nothing,
+    File,
 }
 
 /// Where and how a command would run.
@@ -125,7 +137,7 @@ impl Frame {
 
 impl<'a> Judge<'a> {
     fn new(scene: &'a Scene<'a>) -> Self {
-        Self { scene, parts: Vec::new(), left: MAX_COMMANDS, moved: None }
+        Self { scene, parts: Vec::new(), left: MAX_COMMANDS, moved: None, opens: Opens::Nothing }
     }
 
     fn is_listed(&self) -> bool {
@@ -151,23 +163,21 @@ impl<'a> Judge<'a> {
         let Some((first, rest)) = args.split_first() else { return };
         let at = self.parts.len();
         let subject = text.map_or_else(|| shown(args), |text| arg::shorten(text.as_bytes()));
-        let argv = literal(args);
         let part = match (identity, self.left.checked_sub(1)) {
-            (_, None) => self.limited("it contains more commands than are judged").part(subject, argv),
-            _ if frame.wraps > MAX_WRAPS => {
-                self.limited("it is wrapped deeper than is judged").part(subject, argv)
-            }
-            (None, _) => self.builtin_only(unknown_program(*first)).part(subject, argv),
+            (_, None) => self.limited("it contains more commands than are judged").part(subject),
+            _ if frame.wraps > MAX_WRAPS => self.limited("it is wrapped deeper than is judged").part(subject),
+            (None, _) => self.builtin_only(unknown_program(*first)).part(subject),
             (Some(identity), Some(left)) => {
                 self.left = left;
                 let line = Line { identity, called: first.text().unwrap_or_default(), args: rest };
                 let opinion = self.opinion(frame, &line);
                 let found =
                     self.scene.policy.rules.commands.find(&line, &frame.place, self.scene.workspace());
-                self.decided(opinion, found).part_with(subject, argv)
+                let part = self.decided(opinion, found).part(subject);
+                Part { program: line.identity.file, ..part }
             }
         };
-        self.parts.insert(at, part.at_depth(frame.depth));
+        self.parts.insert(at, Part { argv: literal(args), ..part }.at_depth(frame.depth));
     }
 
     fn limited(&self, why: &'static str) -> Opinion {
@@ -187,15 +197,14 @@ impl<'a> Judge<'a> {
     /// The rules of policy files over the built-in opinion: deny before ask before allow.
     fn decided<'r>(&self, opinion: Opinion, mut found: Found<'r>) -> Decided<'r> {
         let opinion = self.builtin_only(opinion);
-        if opinion.decision == Decision::Deny {
+        if opinion.is_final() {
             return Decided::BuiltIn(opinion);
         }
         if let Some(ruling) = found.denied().or_else(|| found.asked()) {
             return Decided::Rule(ruling);
         }
-        let asked = opinion.decision == Decision::Ask;
         match found.allowed(|pattern| opinion.is_covered_by(pattern)) {
-            Some(allowed) if asked => Decided::Rule(allowed),
+            Some(allowed) if opinion.decision > Decision::Allow => Decided::Rule(allowed),
             _ => Decided::BuiltIn(opinion),
         }
     }
@@ -267,10 +276,10 @@ enum Decided<'r> {
 }
 
 impl Decided<'_> {
-    fn part_with(self, subject: String, argv: Vec<Bytes>) -> Part {
+    fn part(self, subject: String) -> Part {
         match self {
-            Self::BuiltIn(opinion) => opinion.part(subject, argv),
-            Self::Rule(ruling) => Part { argv, ..ruling.part(Part::new(Aspect::Command, subject, "")) },
+            Self::BuiltIn(opinion) => opinion.part(subject),
+            Self::Rule(ruling) => ruling.part(Part::new(Aspect::Command, subject, "")),
         }
     }
 }

@@ -64,6 +64,7 @@ pub(crate) struct Table {
     pub(crate) git_programs: Vec<String>,
     pub(crate) public: Vec<&'static str>,
     pub(crate) obstacles: Vec<&'static str>,
+    pub(crate) missing: Vec<&'static str>,
 }
 
 #[cfg(test)]
@@ -83,6 +84,9 @@ impl Facts for Table {
     }
 
     fn kind(&self, path: &Path) -> PathKind {
+        if self.missing.iter().any(|known| Path::new(known) == path) {
+            return PathKind::Missing;
+        }
         let directory = self.directories.iter().any(|known| Path::new(known) == path);
         if directory { PathKind::Directory } else { PathKind::File }
     }

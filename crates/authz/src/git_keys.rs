@@ -83,7 +83,7 @@ pub fn runs_a_program(key: &str, value: &str) -> bool {
 
 /// Hooks that a listed git command runs: `git diff` refreshes the index. They are in `core.hooksPath` where it is set (relative
 /// to the top of the work tree), else in `hooks` of the common git directory.
-pub const HOOKS: &[&str] = &["post-index-change"];
+pub const HOOKS: [&str; 1] = ["post-index-change"];
 
 /// Where a name of the attacker's choice, or a list, keeps the environment from overriding a setting.
 const FOUND: &[(&str, &[&str])] = &[

@@ -182,6 +182,12 @@ impl PathRules {
         self.writing(relative, Steering::Asked) != self.writing(relative, Steering::Reviewed)
     }
 
+    /// Whether one of the rules speaks about a path, whatever the others say: for the examples that a rule carries.
+    pub(crate) fn speaks_alone(&self, rule: usize, relative: &Path) -> bool {
+        let alone = |layer: &Index| layer.first(relative, |other| other == rule).is_some();
+        self.files.as_ref().is_some_and(|files| files.layers.iter().any(alone))
+    }
+
     pub(crate) fn reading(&self, relative: &Path) -> Ruling<'_> {
         self.ruling(relative, Operation::All, || built_in::explain(relative))
     }

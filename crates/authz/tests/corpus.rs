@@ -49,6 +49,9 @@ mod tests {
     fn the_corpus_is_large_and_has_every_kind_of_case() {
         let all = all();
         let count = |expect: Expect| all.iter().filter(|named| named.case.expect == expect).count();
+        let counts = [Expect::Allow, Expect::Ask, Expect::Deny, Expect::NotAllow]
+            .map(|expect| (expect.word(), count(expect)));
+        println!("{} cases: {counts:?}", all.len());
         assert!(all.len() >= 500, "{}", all.len());
         assert!(count(Expect::Allow) >= 300, "{}", count(Expect::Allow));
         assert!(count(Expect::Ask) >= 100, "{}", count(Expect::Ask));

@@ -9,7 +9,7 @@ mod machine;
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::ffi::OsStrExt as _;
@@ -312,8 +312,10 @@ mod tests {
         let installed = shells.into_iter().filter(|(shell, _)| Path::new("/bin").join(shell).exists());
         let on_stage = |(shell, option)| {
             STAGE.with_borrow_mut(|stage| {
-                let run = stage.get_or_insert_with(Stage::new).run(shell, option, text);
+                let mut run = stage.get_or_insert_with(Stage::new).run(shell, option, text);
+                // It may have been what an earlier text left in the background: a new stage knows.
                 if !run.untouched {
+                    run = stage.insert(Stage::new()).run(shell, option, text);
                     *stage = None;
                 }
                 (shell, run)
@@ -330,6 +332,9 @@ mod tests {
         stubs: PathBuf,
         workspace: PathBuf,
         before: Vec<String>,
+        /// One log per run: what was started in the background may write after its text has ended.
+        logs: TempDir,
+        runs: Cell<usize>,
     }
 
     impl Stage {
@@ -339,18 +344,25 @@ mod tests {
             let workspace = directory.path().join(DEEP.repeat(30)).join("w");
             set_up(&stubs, &workspace);
             let before = snapshot(directory.path());
-            Self { directory, stubs, workspace, before }
+            Self {
+                directory,
+                stubs,
+                workspace,
+                before,
+                logs: tempfile::tempdir().unwrap(),
+                runs: Cell::new(0),
+            }
         }
 
         fn run(&self, shell: &str, option: &str, text: &str) -> Run {
-            let log = self.directory.path().join("log");
+            self.runs.update(|runs| runs + 1);
+            let log = self.logs.path().join(self.runs.get().to_string());
             let mut command = Command::new(Path::new("/bin").join(shell));
             command.args([option, "-c"]).arg(text).current_dir(&self.workspace).env_clear();
             command.env("PATH", &self.stubs).env("LOG", &log).env("HOME", self.directory.path());
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             attend(command.spawn().unwrap());
             let calls = read_log(&log, &self.workspace);
-            fs::remove_file(&log).ok();
             Run { calls, untouched: snapshot(self.directory.path()) == self.before }
         }
     }

@@ -168,8 +168,8 @@ pub(crate) struct Check {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) subject: SubjectArgs,
-    /// Method of the request
-    #[arg(long, requires = "url", value_name = "METHOD")]
+    /// Method of the request that `--url` is about
+    #[arg(long, value_name = "METHOD")]
     pub(crate) method: Option<String>,
 }
 

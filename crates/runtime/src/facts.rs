@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use ringfence_authz::{Facts, Intent, PathKind, Touch, env};
@@ -70,7 +71,8 @@ impl Facts for Machine {
     fn kind(&self, path: &Path) -> PathKind {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => PathKind::File,
-            Ok(metadata) if metadata.is_dir() => PathKind::Directory,
+            // A `cd` to one that cannot be entered leaves the shell where it is.
+            Ok(metadata) if metadata.is_dir() && is_open(path, &metadata) => PathKind::Directory,
             Ok(_) => PathKind::Other,
             Err(_) => PathKind::Missing,
         }
@@ -106,6 +108,15 @@ impl Facts for Machine {
             }),
         }
     }
+}
+
+/// Whether a directory can be entered also by a root without its privileges, as inside the fence.
+fn is_open(path: &Path, metadata: &fs::Metadata) -> bool {
+    const OWNER: u32 = 0o100;
+    const OTHERS: u32 = 0o011;
+    let own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & OWNER != 0;
+    let open = own || metadata.mode() & OTHERS == OTHERS;
+    open && rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
 fn executable(path: &Path) -> Option<PathBuf> {

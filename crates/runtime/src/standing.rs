@@ -41,11 +41,9 @@ pub fn store_rules(file: &Path, workspace: &Path, candidate: &Candidate) -> Resu
     })
 }
 
-/// Adds digests of workspace files that are approved for `workspace`.
-pub fn store_approval(file: &Path, workspace: &Path, digests: &[String]) -> Result<Stored, StoreError> {
-    change(file, &|text| {
-        digests.iter().try_fold(text.to_owned(), |text, digest| with_approved(&text, workspace, digest))
-    })
+/// Adds the seal of a workspace file that is approved for `workspace`.
+pub fn store_approval(file: &Path, workspace: &Path, seal: &str) -> Result<Stored, StoreError> {
+    change(file, &|text| with_approved(text, workspace, seal))
 }
 
 fn change(file: &Path, edit: &dyn Fn(&str) -> Result<String, WriteError>) -> Result<Stored, StoreError> {

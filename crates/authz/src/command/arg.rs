@@ -77,7 +77,10 @@ pub(super) fn shown(args: &[Arg<'_>]) -> String {
 
 /// The start of a text, safe to show.
 pub(super) fn shorten(text: &[u8]) -> String {
-    let shown = Bytes::from(text.get(..SHOWN).unwrap_or(text)).display();
+    let start = text.get(..SHOWN).unwrap_or(text);
+    let plain = start.iter().all(|byte| matches!(byte, b' '..=b'~'));
+    let shown =
+        if plain { String::from_utf8_lossy(start).into_owned() } else { Bytes::from(start).display() };
     if text.len() > SHOWN { format!("{shown}…") } else { shown }
 }
 

@@ -10,14 +10,11 @@ use super::rules::Line;
 use super::{Frame, Judge, Surroundings, Voice};
 use crate::paths::Intent;
 
-/// They change the shell's own course and nothing else.
-const HARMLESS: &str = ": exit return break continue shift wait jobs times dirs suspend true false";
+/// What the reader of shell text calls `$?`.
+const STATUS: &str = "an exit status";
 
-/// They give names a new meaning, load code or change how text is read.
-const STEERING: &str = "alias unalias hash enable bind complete compgen compopt fc ulimit umask let mapfile readarray disown bg fg \
-    caller logout history autoload zmodload functions zle emulate setopt unsetopt getopts";
-
-const LETTERS: &[u8] = b"euxvfnCETbhm";
+/// Not `T`: with it `cd` of zsh takes the name of a variable.
+const LETTERS: &[u8] = b"euxvfnCEbhm";
 const NAMED: &[&str] = &[
     "errexit",
     "nounset",
@@ -37,12 +34,23 @@ impl Judge<'_> {
     pub(super) fn builtin(&mut self, frame: &Frame, line: &Line<'_>) -> Option<Opinion> {
         let args = line.args;
         Some(match line.called {
-            name if has(HARMLESS, name) => harmless(),
-            b"cd" | b"chdir" | b"pushd" => self.cd(frame, line),
-            b"popd" => self.popd(),
-            b"export" | b"readonly" | b"declare" | b"typeset" | b"local" => self.settings(frame, args),
-            b"unset" => self.names(frame, args, b"fvn"),
-            b"read" => self.read_names(frame, args),
+            b":" => harmless(),
+            b"wait" => wait(args),
+            b"exit" | b"return" | b"break" | b"continue" | b"shift" | b"times" | b"true" | b"false" => {
+                course(args)
+            }
+            b"cd" => self.cd(frame, args),
+            b"chdir" | b"pushd" => self.maybe_cd(frame, args),
+            b"popd" => {
+                self.moved = Some(Place::unknown());
+                steering("where it leads is known only when it runs")
+            }
+            b"export" => self.settings(frame, args),
+            b"readonly" | b"declare" | b"typeset" | b"local" => {
+                self.settings(frame, args).and(steering("it changes how a variable behaves"))
+            }
+            b"unset" => self.names(frame, args, b"v"),
+            b"read" => self.read_names(frame, args).and(steering("what it reads is known only when it runs")),
             b"set" => set_options(args),
             b"shopt" => shell_options(args),
             b"eval" => self.eval(frame, args),
@@ -56,23 +64,23 @@ impl Judge<'_> {
             b"printf" if args.first().is_some_and(|first| first.known_start().starts_with(b"-v")) => {
                 self.printf_variable(frame, args)
             }
-            name if has(STEERING, name) => steering("it changes how the shell reads or runs commands"),
+            // They give names a new meaning, load code or change how text is read.
+            b"alias" | b"unalias" | b"hash" | b"enable" | b"bind" | b"complete" | b"compgen" | b"compopt"
+            | b"fc" | b"ulimit" | b"umask" | b"let" | b"mapfile" | b"readarray" | b"disown" | b"bg"
+            | b"fg" | b"caller" | b"logout" | b"history" | b"jobs" | b"dirs" | b"suspend" | b"autoload"
+            | b"zmodload" | b"functions" | b"zle" | b"emulate" | b"setopt" | b"unsetopt" | b"getopts" => {
+                steering("it changes how the shell reads or runs commands")
+            }
             _ => return None,
         })
     }
 
-    fn cd(&mut self, frame: &Frame, line: &Line<'_>) -> Opinion {
-        // Without a directory `pushd` swaps, it does not go home.
-        let swaps = line.called == b"pushd" && line.args.is_empty();
-        let Some(dir) = directory(line.args).filter(|_| !swaps) else {
+    fn cd(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let Some(dir) = directory(args) else {
             self.moved = Some(Place::unknown());
-            return match dynamic(line.args) {
-                Some(opinion) => opinion,
-                None => {
-                    Opinion::miss("guarded.cd", "where it leads is known only when it runs", Risk::Medium)
-                        .never()
-                }
-            };
+            let unknown =
+                || Opinion::miss("guarded.cd", "where it leads is known only when it runs", Risk::Medium);
+            return dynamic(args).unwrap_or_else(|| unknown().never());
         };
         self.path(frame, dir, Intent::List);
         self.moved = Some(match dir {
@@ -82,21 +90,20 @@ impl Judge<'_> {
         Opinion::allow("guarded.cd", "where it leads is judged for itself")
     }
 
-    fn popd(&mut self) -> Opinion {
+    /// Not in every shell, and not always to where it says.
+    fn maybe_cd(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
+        let opinion = if args.is_empty() { harmless() } else { self.cd(frame, args) };
         self.moved = Some(Place::unknown());
-        harmless()
+        opinion.and(steering("not every shell has it"))
     }
 
     /// `export A=1 B`, `declare -x A`.
     fn settings(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
-        let mut opinion = harmless();
+        let mut opinion = if args.is_empty() { steering("it shows every variable") } else { harmless() };
         for arg in args {
-            let start = arg.known_start();
-            if matches!(start.first(), Some(b'-' | b'+')) {
-                // A name that stands for another, or a number that is computed.
-                let computes = start.iter().any(|letter| matches!(letter, b'n' | b'i'));
-                opinion = opinion
-                    .and_if(computes.then(|| steering("an option of it makes the value more than text")));
+            if matches!(arg.known_start().first(), Some(b'-' | b'+')) {
+                // Functions, names that stand for others, numbers that are computed.
+                opinion = opinion.and(steering("an option of it makes more of a name than a variable"));
                 continue;
             }
             match arg {
@@ -142,7 +149,7 @@ impl Judge<'_> {
         };
         let place = self.script(&Frame { voice: Voice::Script, ..frame.inside() }, &words.join(&b' '));
         self.moved = (place != frame.place).then_some(place);
-        Opinion::allow("guarded.shell-body", "its text is judged command by command")
+        steering("it runs a text that was read before")
     }
 
     fn trap(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
@@ -154,7 +161,7 @@ impl Judge<'_> {
             [Arg::Text(_)] => harmless(),
             [Arg::Text(text), ..] => {
                 self.script(&Frame { voice: Voice::Script, ..frame.inside() }, text);
-                Opinion::allow("guarded.shell-body", "its text is judged command by command")
+                steering("it runs a text later")
             }
             _ => unknown_argument("the text that `trap` runs"),
         }
@@ -180,9 +187,10 @@ impl Judge<'_> {
             }
             rest = if letters.last() == Some(&b'a') { after.get(1..).unwrap_or_default() } else { after };
         }
-        if !rest.is_empty() {
-            self.command(&inside, rest, None);
+        if rest.is_empty() {
+            return steering("it changes what the shell itself reads and writes");
         }
+        self.command(&inside, rest, None);
         Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
     }
 
@@ -202,18 +210,27 @@ impl Judge<'_> {
             Some((first, rest)) if first.is("-p") || first.is("--") => rest,
             _ => args,
         };
+        if rest.is_empty() {
+            return steering("it runs nothing that could be judged");
+        }
         self.command(&Frame { voice: Voice::Script, ..frame.inside() }, rest, None);
+        // dash has no `builtin`, and `command cd` is a program in zsh: there the shell stays where it is.
+        self.moved = self.moved.take().map(|there| there.or(frame.place.clone()));
         Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
     }
 
     /// `[ -f x ]`: asks about files, opens none.
     pub(super) fn tests(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
-        const ABOUT_FILES: &[u8] = b"bcdefghkprsuwxGLNOS";
+        const ABOUT_FILES: &[u8] = b"abcdefghkprsuwxGLNOS";
         for pair in args.windows(2) {
             let [test, operand] = pair else { continue };
             match test.text() {
                 Some([b'-', letter]) if ABOUT_FILES.contains(letter) && !operand.is("]") => {
                     self.path(frame, *operand, Intent::List);
+                }
+                Some(b"-nt" | b"-ot" | b"-ef") => self.path(frame, *operand, Intent::List),
+                _ if operand.is("-nt") || operand.is("-ot") || operand.is("-ef") => {
+                    self.path(frame, *test, Intent::List);
                 }
                 _ => {}
             }
@@ -244,7 +261,7 @@ impl Judge<'_> {
 /// The directory that `cd` is given, where it is given one: not home, not the last one, not what a variable says.
 fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
     let flag = |arg: &&Arg<'_>| {
-        arg.text().is_some_and(|text| matches!(text, b"-L" | b"-P" | b"-e" | b"--" | b"-LP" | b"-PL"))
+        arg.text().is_some_and(|text| matches!(text, b"-L" | b"-P" | b"--" | b"-LP" | b"-PL"))
     };
     let skipped = args.iter().take_while(flag).count();
     match args.get(skipped..).unwrap_or_default() {
@@ -255,7 +272,30 @@ fn directory<'a>(args: &[Arg<'a>]) -> Option<Arg<'a>> {
     }
 }
 
+/// `wait`, `wait -n`, `wait %1`. With another option it sets a variable.
+fn wait(args: &[Arg<'_>]) -> Opinion {
+    let plain = |arg: &Arg<'_>| match arg.text() {
+        Some(b"-n" | b"-f") => true,
+        Some([b'%', job @ ..] | job) => job.iter().all(u8::is_ascii_digit),
+        None => false,
+    };
+    if args.iter().all(plain) { harmless() } else { steering("an option of it sets a variable") }
+}
+
+/// `exit 1`, `return $?`. zsh computes with what it is given.
+fn course(args: &[Arg<'_>]) -> Opinion {
+    let plain = |arg: &Arg<'_>| match arg {
+        Arg::Text(text) => text.iter().all(u8::is_ascii_alphanumeric),
+        Arg::Unknown(why) => *why == STATUS,
+        Arg::Glob { .. } | Arg::Home(_) => false,
+    };
+    if args.iter().all(plain) { harmless() } else { steering("what it is given could be computed") }
+}
+
 fn set_options(args: &[Arg<'_>]) -> Opinion {
+    if args.is_empty() {
+        return steering("it shows every variable");
+    }
     let mut at = 0;
     while let Some(arg) = args.get(at) {
         at += 1;
@@ -296,8 +336,4 @@ fn harmless() -> Opinion {
 
 fn steering(why: &'static str) -> Opinion {
     Opinion::miss("guarded.builtin", why, Risk::Medium).exact()
-}
-
-fn has(list: &str, word: &[u8]) -> bool {
-    list.split_ascii_whitespace().any(|known| known.as_bytes() == word)
 }

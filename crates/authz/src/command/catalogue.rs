@@ -16,13 +16,12 @@ use super::wrappers::Wrapper;
 pub(super) use git::{GLOBAL as GIT, subcommand as git_subcommand};
 pub(super) use wrappers::LOADER;
 
-pub(super) fn program(name: &[u8]) -> Option<&'static Program> {
-    let tables = [listed::PROGRAMS, text::PROGRAMS, files::PROGRAMS];
-    tables.into_iter().flatten().find(|program| program.name.as_bytes() == name)
+pub(super) fn programs() -> impl Iterator<Item = &'static Program> {
+    [listed::PROGRAMS, text::PROGRAMS, files::PROGRAMS].into_iter().flatten()
 }
 
-pub(super) fn wrapper(name: &[u8]) -> Option<&'static Wrapper> {
-    wrappers::WRAPPERS.iter().find(|wrapper| wrapper.names.split(' ').any(|known| known.as_bytes() == name))
+pub(super) fn wrappers() -> &'static [Wrapper] {
+    wrappers::WRAPPERS
 }
 
 #[cfg(test)]
@@ -33,10 +32,8 @@ mod tests {
     use crate::command::options::{Effect, Group, Value};
 
     fn every_program() -> impl Iterator<Item = &'static Program> {
-        let tables = [listed::PROGRAMS, text::PROGRAMS, files::PROGRAMS, git::SUBCOMMANDS];
-        tables
-            .into_iter()
-            .flatten()
+        programs()
+            .chain(git::SUBCOMMANDS)
             .chain([&GIT])
             .chain(wrappers::WRAPPERS.iter().map(|wrapper| &wrapper.program))
     }
@@ -52,7 +49,7 @@ mod tests {
         for program in every_program() {
             assert!(program.name.is_empty() || programs.insert(program.name), "{}", program.name);
             let mut options = BTreeSet::new();
-            for option in program.groups.iter().flat_map(names) {
+            for option in program.all_groups().flat_map(names) {
                 assert!(options.insert(option.clone()), "{}: {option}", program.name);
             }
         }

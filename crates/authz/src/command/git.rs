@@ -37,7 +37,9 @@ impl Judge<'_> {
         let inside = Frame { place: self.git_place(frame, &global), ..frame.clone() };
         let about = self.about_options(&GIT, &global);
         let rest = args.get(global.rest..).unwrap_or_default();
+        let dashes = args.get(..global.rest).unwrap_or_default().last().is_some_and(|arg| arg.is("--"));
         let opinion = match rest.split_first() {
+            _ if dashes => Opinion::miss("option.git", "`--` is no option of git", Risk::Medium).exact(),
             None => Opinion::miss("guarded.unlisted", "it is not on the list", Risk::Low),
             Some((Arg::Text(name), args)) => self.git_command(&inside, name, args),
             Some((Arg::Unknown(why), _)) => unknown_argument(why),
@@ -129,7 +131,8 @@ impl Judge<'_> {
             .iter()
             .find_map(|dir| self.scene.facts.git_programs(dir).into_iter().next())?;
         let setting = Bytes::from(setting.as_str()).display();
-        let reason = format!("the repository sets `{setting}`, which makes git run a program");
+        let reason =
+            format!("the repository sets `{setting}`, which makes git run a program or work elsewhere");
         Some(
             Opinion::miss("git.config", reason, Risk::High)
                 .exact()
@@ -148,12 +151,14 @@ impl Judge<'_> {
             {
                 self.pathspec(frame, text, intent);
             }
-            Arg::Text(text) => {
-                match text.iter().position(|byte| *byte == b':').and_then(|at| text.get(at + 1..)) {
-                    Some(path) => self.blob(frame, path),
-                    None => self.revision_or_path(frame, text, intent),
+            Arg::Text(text) if text.contains(&b':') => {
+                self.blobs(frame, text);
+                // No revision begins so: a file with a colon in its name, which `git diff` reads anywhere.
+                if text.starts_with(b"/") || text.starts_with(b"../") || text.starts_with(b"./") {
+                    self.revision_or_path(frame, text, intent);
                 }
             }
+            Arg::Text(text) => self.revision_or_path(frame, text, intent),
             Arg::Glob { .. } | Arg::Home(_) => self.path(frame, operand.arg, intent),
             Arg::Unknown(_) => {}
         }
@@ -198,13 +203,23 @@ impl Judge<'_> {
         self.push(frame, part);
     }
 
+    /// `HEAD:.env`. A revision may have colons of its own (`HEAD@{12:30}:.env`): the path is behind any of them.
+    fn blobs(&mut self, frame: &Frame, text: &[u8]) {
+        const MOST: usize = 8;
+        let colons = text.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at);
+        for path in colons.take(MOST).filter_map(|at| text.get(at + 1..)) {
+            self.blob(frame, path);
+        }
+    }
+
     /// A file of a commit. It is no file of the machine, so only its name counts.
     fn blob(&mut self, frame: &Frame, path: &[u8]) {
         if path.is_empty() || path.len() > 4096 {
             return;
         }
-        let place = below(self.scene.workspace(), path);
-        let part = judge_path(self.scene, &place, Intent::Read);
+        let inside = below(path);
+        let part = judge_path(self.scene, &self.scene.workspace().join(&inside), Intent::Read);
+        let part = if part.decision == Decision::Allow { self.unless_kept(part, &inside) } else { part };
         self.push(frame, part);
     }
 }
@@ -275,7 +290,7 @@ fn talks(reading: &Reading<'_>) -> bool {
 }
 
 /// Never above the workspace.
-fn below(workspace: &Path, path: &[u8]) -> PathBuf {
+fn below(path: &[u8]) -> PathBuf {
     let mut inside = PathBuf::new();
     for component in Bytes::from(path).as_path().components() {
         match component {
@@ -286,7 +301,7 @@ fn below(workspace: &Path, path: &[u8]) -> PathBuf {
             Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
         }
     }
-    workspace.join(inside)
+    inside
 }
 
 fn has(list: &str, word: &[u8]) -> bool {

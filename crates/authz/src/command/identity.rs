@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::Access;
+use ringfence_types::{Access, Root};
 
-use super::place::{fold, join};
+use super::place::{fold, is_below, join};
 use crate::scene::Scene;
 
 /// Where a program comes from.
@@ -32,8 +32,9 @@ pub(super) enum Trust {
 /// Programs that are what they are called by.
 const MULTI_CALL: &[&[u8]] = &[b"busybox", b"busybox.static", b"toybox", b"coreutils", b"box"];
 
-/// Writable inside the fence, or a name for something else.
-const ELSEWHERE: &[&str] = &["/tmp", "/var/tmp", "/dev", "/proc", "/run", "/sys", "/home", "/root"];
+/// Where the system keeps its programs, and nothing inside the fence can write.
+const SYSTEM: &[&str] =
+    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libexec", "/nix/store", "/gnu/store", "/snap"];
 
 impl Identity<'_> {
     /// The name of the file, where it is called by another one and does not go by what it is called.
@@ -50,7 +51,7 @@ pub(super) fn identify<'a>(scene: &Scene<'_>, cwd: Option<&Path>, called: &'a [u
         let trust = Trust::Doubtful("it is named relative to a directory that is not known");
         return Identity { name, file: None, trust };
     };
-    let file = scene.facts.program(called, dir).map(|file| fold(&file));
+    let file = scene.facts.program(called, dir).map(|file| fold(&file).into_owned());
     let trust = match &file {
         None if slashed => Trust::Doubtful("there is no such program inside the fence"),
         None => Trust::Missing,
@@ -72,14 +73,15 @@ fn doubt(why: &'static str) -> Trust {
 }
 
 fn trusted(scene: &Scene<'_>, file: &Path) -> Result<(), &'static str> {
-    let mut holding = scene.permissions.roots.iter().filter(|root| file.starts_with(root.path.as_path()));
-    if file.starts_with(scene.workspace()) || holding.any(|root| root.access == Access::Write) {
+    let workspace = is_below(file, scene.workspace().as_os_str().as_bytes());
+    let holds = |root: &Root| root.access == Access::Write && is_below(file, root.path.as_slice());
+    if workspace || scene.permissions.roots.iter().any(holds) {
         return Err("the program lies in the workspace, so it need not be what it is called");
     }
-    if ELSEWHERE.iter().any(|dir| file.starts_with(dir)) {
-        return Err("the program lies where anybody could have put it");
+    if SYSTEM.iter().any(|dir| is_below(file, dir.as_bytes())) {
+        return Ok(());
     }
-    Ok(())
+    Err("the program does not lie in a directory of the system, so it need not be what it is called")
 }
 
 /// A program name without what distributions add to it: `python3.11`, `nc.openbsd`, `vim.basic`, `bash-5.2`, `CMD.EXE`.
@@ -116,6 +118,6 @@ pub(super) fn family(name: &[u8]) -> &[u8] {
 
 /// `program` as a path that a rule names: absolute, or relative to the workspace.
 pub(super) fn is_file(identity: &Identity<'_>, workspace: &Path, program: &str) -> bool {
-    let wanted = fold(&join(workspace, OsStr::new(program).as_bytes()));
-    identity.file.as_deref() == Some(wanted.as_path())
+    let wanted = join(workspace, OsStr::new(program).as_bytes());
+    identity.file.as_deref() == Some(&*fold(&wanted))
 }

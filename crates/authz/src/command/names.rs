@@ -1,5 +1,8 @@
 //! Programs by name: what kind of thing each is, as data. Lists of documents 000 and 001, and what they left out.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use ringfence_types::Risk;
 
 use super::catalogue;
@@ -35,8 +38,6 @@ pub(super) enum Class {
 pub(super) enum Dialect {
     /// Its text can be read.
     Posix,
-    /// Plain words mean the same in it.
-    Foreign,
     /// Nothing in it can be judged.
     Closed,
 }
@@ -66,10 +67,9 @@ const NETWORK: &str = "curl wget wget2 ssh slogin scp sftp nc ncat netcat telnet
 
 const DELETION: &str = "rm rmdir del erase rd unlink shred srm wipe";
 
-const SHELLS: &str = "sh bash dash ash zsh ksh ksh93 mksh lksh oksh pdksh yash posh rbash rzsh rksh hush";
-const FOREIGN_SHELLS: &str = "fish csh tcsh";
-const CLOSED_SHELLS: &str =
-    "powershell pwsh cmd command.com nu nushell xonsh elvish murex rc es scsh oil osh ysh";
+/// Their text can be read: the reader of shell text holds for them.
+const SHELLS: &str = "sh bash dash ash zsh ksh ksh93";
+const CLOSED_SHELLS: &str = "fish csh tcsh mksh lksh oksh pdksh yash posh rbash rzsh rksh hush powershell pwsh cmd command.com nu nushell xonsh elvish murex rc es scsh oil osh ysh";
 
 /// Names and the options that carry code; `*` where the first operand does. Without a script they read code from their
 /// input.
@@ -122,68 +122,50 @@ pub(super) fn class_of(name: &[u8]) -> Class {
     let by_family = if stem == name { None } else { exact(stem) };
     match by_family {
         // A version of a listed program is not on the list.
-        Some(Class::Catalogued(_)) | None => unlisted(name),
+        Some(Class::Catalogued(_) | Class::Git | Class::Find | Class::Test | Class::Wrapper(_)) | None => {
+            unlisted(name)
+        }
         Some(class) => class,
     }
 }
 
 fn exact(name: &[u8]) -> Option<Class> {
-    if let Some(program) = catalogue::program(name) {
-        return Some(Class::Catalogued(program));
-    }
-    match name {
-        b"git" => return Some(Class::Git),
-        b"find" | b"gfind" => return Some(Class::Find),
-        b"test" | b"[" => return Some(Class::Test),
-        b"rsync" => return Some(Class::Rsync),
-        _ => {}
-    }
-    if let Some(wrapper) = catalogue::wrapper(name) {
-        return Some(Class::Wrapper(wrapper));
-    }
-    by_list(name)
+    let disk = || name.starts_with(b"mkfs.") || name.starts_with(b"fsck.");
+    INDEX.get(name).copied().or_else(|| disk().then_some(CHANGES_MACHINE))
 }
 
-fn by_list(name: &[u8]) -> Option<Class> {
-    if has(DELETION, name) {
-        return Some(Class::Deletion);
-    }
-    if has(NETWORK, name) {
-        return Some(Class::Network);
-    }
-    if has(SHELLS, name) {
-        return Some(Class::Shell(Dialect::Posix));
-    }
-    if has(FOREIGN_SHELLS, name) {
-        return Some(Class::Shell(Dialect::Foreign));
-    }
-    if has(CLOSED_SHELLS, name) {
-        return Some(Class::Shell(Dialect::Closed));
-    }
-    if let Some((_, code)) = INTERPRETERS.iter().find(|(names, _)| has(names, name)) {
-        return Some(Class::Interpreter(code));
-    }
-    by_risk(name)
-}
+const CHANGES_MACHINE: Class = Class::Other(Risk::Critical, "a tool that changes the machine");
 
-fn by_risk(name: &[u8]) -> Option<Class> {
-    if has(RUNNERS, name) {
-        return Some(Class::Runner);
+/// Every name that is known. Where one is in two lists, the later one counts.
+static INDEX: LazyLock<HashMap<&'static [u8], Class>> = LazyLock::new(|| {
+    let mut index = HashMap::new();
+    let mut add = |names: &'static str, class: Class| {
+        index.extend(names.split_ascii_whitespace().map(|name| (name.as_bytes(), class)));
+    };
+    add(DISK, CHANGES_MACHINE);
+    add(MACHINE, Class::Other(Risk::High, "a tool that acts on more than the workspace"));
+    add(BUILD, Class::Other(Risk::High, "a program that runs what the project says"));
+    add(PACKAGES, Class::Other(Risk::High, "a package manager"));
+    add(RUNNERS, Class::Runner);
+    for (names, code) in INTERPRETERS {
+        add(names, Class::Interpreter(code));
     }
-    if has(PACKAGES, name) {
-        return Some(Class::Other(Risk::High, "a package manager"));
+    add(CLOSED_SHELLS, Class::Shell(Dialect::Closed));
+    add(SHELLS, Class::Shell(Dialect::Posix));
+    add(NETWORK, Class::Network);
+    add(DELETION, Class::Deletion);
+    for wrapper in catalogue::wrappers() {
+        add(wrapper.names, Class::Wrapper(wrapper));
     }
-    if has(BUILD, name) {
-        return Some(Class::Other(Risk::High, "a program that runs what the project says"));
+    for program in catalogue::programs() {
+        add(program.name, Class::Catalogued(program));
     }
-    if has(MACHINE, name) {
-        return Some(Class::Other(Risk::High, "a tool that acts on more than the workspace"));
-    }
-    if has(DISK, name) || name.starts_with(b"mkfs.") || name.starts_with(b"fsck.") {
-        return Some(Class::Other(Risk::Critical, "a tool that changes the machine"));
-    }
-    None
-}
+    add("git", Class::Git);
+    add("find gfind", Class::Find);
+    add("test [", Class::Test);
+    add("rsync", Class::Rsync);
+    index
+});
 
 fn unlisted(name: &[u8]) -> Class {
     if name.starts_with(b"git-") {
@@ -196,8 +178,4 @@ fn unlisted(name: &[u8]) -> Class {
         return Class::Wrapper(&catalogue::LOADER);
     }
     Class::Other(Risk::Medium, "")
-}
-
-fn has(list: &str, name: &[u8]) -> bool {
-    list.split_ascii_whitespace().any(|known| known.as_bytes() == name)
 }

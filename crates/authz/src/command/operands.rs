@@ -2,12 +2,13 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Risk};
+use ringfence_types::{Bytes, Decision, PathVerdict, Risk};
 
 use super::arg::Arg;
-use super::place::{fold, join};
-use super::wildcard::{example, is_wild, means};
+use super::place::{fold, is_below, join};
+use super::wildcard::{example, is_wild, matches, means};
 use super::{Frame, Judge};
+use crate::decide::View;
 use crate::facts::PathKind;
 use crate::judgement::{Aspect, Part};
 use crate::paths::{Intent, judge_path};
@@ -35,6 +36,13 @@ const KEPT: &[&str] = &[
     "secring.gpg",
 ];
 
+const READABLE: &[&[u8]] =
+    &[b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/tty", b"/dev/stdin", b"/dev/stdout", b"/dev/stderr"];
+/// `PATH_MAX`: the kernel opens nothing longer.
+const MAX_PATH: usize = 4096;
+/// What is written to them changes nothing.
+const WRITABLE: &[&[u8]] = &[b"/dev/null", b"/dev/stdout", b"/dev/stderr"];
+
 impl Judge<'_> {
     /// Judges an argument that names a file, and keeps the part.
     pub(super) fn path(&mut self, frame: &Frame, arg: Arg<'_>, intent: Intent) {
@@ -43,6 +51,9 @@ impl Judge<'_> {
         }
         let part = match arg {
             Arg::Text(b"") | Arg::Unknown(_) => return,
+            Arg::Text(text) | Arg::Home(text) | Arg::Glob { pattern: text, .. } if text.len() > MAX_PATH => {
+                unsure(text, intent, "path.too-long", "it is longer than a path can be")
+            }
             Arg::Text(text) => self.path_part(frame, text, intent),
             Arg::Glob { prefix, pattern } => self.pattern_part(frame, prefix, pattern, intent),
             Arg::Home(rest) => self.home_part(rest, intent),
@@ -68,21 +79,54 @@ impl Judge<'_> {
         parts.map(softened).fold(likely, stricter)
     }
 
-    /// By its folded name and, where `..` is in it, also as the kernel would walk it.
+    /// By its name and by where it leads: the stricter counts.
     fn absolute_part(&self, path: &Path, intent: Intent) -> Part {
         let folded = fold(path);
-        let part = self.file_or_directory(&folded, intent);
-        if !path.components().any(|component| component == Component::ParentDir) {
+        if let Some(part) = self.outside_part(&folded, intent) {
             return part;
         }
-        stricter(part, self.file_or_directory(path, intent))
+        let part = self.file_or_directory(&folded, intent);
+        // `..` after a link is another directory for the kernel than by name.
+        let climbs = path.components().any(|component| component == Component::ParentDir);
+        let real = self.scene.facts.real_path(if climbs { path } else { &folded });
+        if real == *folded {
+            return part;
+        }
+        stricter(part, self.file_or_directory(&fold(&real), intent))
+    }
+
+    /// Places outside the roots that the fence itself makes.
+    fn outside_part(&self, path: &Path, intent: Intent) -> Option<Part> {
+        let open = self.scene.permissions.view == View::WholeMachine;
+        if open || self.scene.permissions.roots.iter().any(|root| is_below(path, root.path.as_slice())) {
+            return None;
+        }
+        let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
+        let part = |rule| Part {
+            path: Some(Bytes::from(path)),
+            ..Part::new(aspect, Bytes::from(path).display(), rule)
+        };
+        let text = path.as_os_str().as_encoded_bytes();
+        let numbered = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        let descriptor = text.strip_prefix(b"/dev/fd/").is_some_and(numbered);
+        let device = match intent {
+            Intent::Read | Intent::List => descriptor || READABLE.contains(&text),
+            Intent::Write => WRITABLE.contains(&text),
+        };
+        if device {
+            return Some(part("path.device").because("a device of every process, which keeps nothing"));
+        }
+        path.starts_with("/tmp").then(|| {
+            let fix = "use a directory of the workspace, or say yes to this one";
+            part("path.private-tmp").because("it is in the private `/tmp` of the fence").ask(Risk::Low, fix)
+        })
     }
 
     /// Rules about names are about files: a directory that is named like a secret may be searched.
     fn file_or_directory(&self, path: &Path, intent: Intent) -> Part {
         let part = judge_path(self.scene, path, intent);
         let directory = || self.scene.facts.kind(path) == PathKind::Directory;
-        if part.decision > Decision::Allow && matches!(intent, Intent::Read) && directory() {
+        if part.decision > Decision::Allow && intent == Intent::Read && directory() {
             return judge_path(self.scene, path, Intent::List);
         }
         part
@@ -90,7 +134,7 @@ impl Judge<'_> {
 
     fn home_part(&self, rest: &[u8], intent: Intent) -> Part {
         let Some(home) = &self.scene.policy.home else {
-            return unsure(b"~", intent, "paths.home", "where the home directory is, is not known");
+            return unsure(b"~", intent, "path.home", "where the home directory is, is not known");
         };
         let below = rest.strip_prefix(b"/").unwrap_or(rest);
         self.absolute_part(&join(home.as_path(), below), intent)
@@ -103,21 +147,50 @@ impl Judge<'_> {
             .iter()
             .rposition(|byte| *byte == b'/')
             .map_or(&b"."[..], |at| prefix.get(..=at).unwrap_or(b"/"));
+        if climbs(pattern, intent) {
+            let why = "it matches `..` in some shells, and so leads out";
+            let sample = self.path_part(frame, &sample_path(pattern), intent);
+            return stricter(sample, unsure(pattern, intent, "path.pattern", why));
+        }
         let around = self.path_part(frame, dir, Intent::List);
         let sample = self.path_part(frame, &sample_path(pattern), intent);
         let part = stricter(around, sample);
         let last = pattern.rsplit(|byte| *byte == b'/').next().unwrap_or(pattern);
         let meant = || is_wild(last) && KEPT.iter().any(|name| means(last, name.as_bytes()));
         let named = Part { subject: Bytes::from(pattern).display(), ..part };
-        if matches!(intent, Intent::List) || named.decision > Decision::Allow || !meant() {
+        if intent == Intent::List || named.decision > Decision::Allow {
             return named;
         }
-        unsure(pattern, intent, "paths.pattern", "it could match a file that must not be read")
+        if meant() {
+            return unsure(pattern, intent, "path.pattern", "it could match a file that must not be read");
+        }
+        self.unless_kept(named, Bytes::from(example(last)).as_path())
+    }
+
+    /// Whether there is such a file now says nothing about what a pattern or a commit holds: names that hide a file unless
+    /// it is public are a question there.
+    pub(super) fn unless_kept(&self, part: Part, relative: &Path) -> Part {
+        if self.scene.policy.rules.paths.judge(relative) == PathVerdict::Open {
+            return part;
+        }
+        let fix = "name the file itself, as it is in the workspace";
+        let part = Part { rule: "path.pattern".into(), ..part };
+        part.because("its name says that it may hold a key").ask(Risk::Medium, fix)
     }
 
     pub(super) fn is_missing(&self, path: &Path) -> bool {
         self.scene.facts.kind(path) == PathKind::Missing
     }
+}
+
+/// Whether a component could become `..`: dash, and bash before 5.2, let `.?` and `.*` match it. At the end of what is only
+/// listed it shows names.
+fn climbs(pattern: &[u8], intent: Intent) -> bool {
+    let skipped = usize::from(intent == Intent::List);
+    pattern
+        .rsplit(|byte| *byte == b'/')
+        .skip(skipped)
+        .any(|component| component.starts_with(b".") && is_wild(component) && matches(component, b".."))
 }
 
 /// One path that the pattern matches. A component never becomes empty: that would make it another path.
@@ -148,16 +221,16 @@ fn softened(part: Part) -> Part {
 }
 
 fn unknown_directory(text: &[u8], intent: Intent) -> Part {
-    unsure(text, intent, "paths.unknown-directory", "the directory that it is relative to is not known")
+    unsure(text, intent, "path.unknown-directory", "the directory that it is relative to is not known")
 }
 
 fn unsure(text: &[u8], intent: Intent, rule: &'static str, why: &'static str) -> Part {
-    let aspect = if matches!(intent, Intent::Write) { Aspect::Write } else { Aspect::Read };
+    let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
     let fix = "name the file itself, from the root of the workspace";
     Part::new(aspect, super::arg::shorten(text), rule).because(why).ask(Risk::Medium, fix)
 }
 
 /// The path that an operand means from the likely directory.
 pub(super) fn likely_path(frame: &Frame, text: &[u8]) -> Option<PathBuf> {
-    frame.place.likely().map(|dir| fold(&join(dir, text)))
+    frame.place.likely().map(|dir| fold(&join(dir, text)).into_owned())
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ringfence_types::{Bytes, Decision, Risk};
+use ringfence_types::{Decision, Risk};
 
 use super::rules::CommandPattern;
 use crate::judgement::{Aspect, Part};
@@ -99,6 +99,13 @@ impl Opinion {
         self.fix("say yes to this one, or allow the program by its path in a policy file of the operator")
     }
 
+    /// A refusal that a rule may lift after all.
+    #[must_use]
+    pub(super) fn coverable(mut self) -> Self {
+        self.cover = Cover::default();
+        self
+    }
+
     #[must_use]
     pub(super) fn never(mut self) -> Self {
         self.cover.form = Form::Never;
@@ -123,6 +130,11 @@ impl Opinion {
         }
     }
 
+    /// A refusal that no rule lifts.
+    pub(super) fn is_final(&self) -> bool {
+        self.decision == Decision::Deny && self.cover.form == Form::Never
+    }
+
     pub(super) fn is_covered_by(&self, pattern: &CommandPattern) -> bool {
         let names = |option: &Vec<u8>| pattern.names_option(option);
         let form = match self.cover.form {
@@ -135,14 +147,13 @@ impl Opinion {
         form && (pattern.is_exact() || self.cover.options.iter().all(names))
     }
 
-    pub(super) fn part(self, subject: String, argv: Vec<Bytes>) -> Part {
+    pub(super) fn part(self, subject: String) -> Part {
         let fix = (self.decision != Decision::Allow).then_some(self.fix);
         Part {
             decision: self.decision,
             reason: self.reason,
             fix,
             risk: self.risk,
-            argv,
             ..Part::new(Aspect::Command, subject, self.rule)
         }
     }

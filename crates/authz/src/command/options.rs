@@ -85,6 +85,8 @@ pub(super) enum Operands {
     Pathspecs,
     /// `if=FILE of=FILE`.
     Pairs,
+    /// Anything: what looks like a path is judged as one.
+    Plain,
     /// More words mean more than is described here.
     Unclear,
 }
@@ -120,7 +122,6 @@ pub(super) enum Effect {
     Read,
     /// `1,9:FILE` or `:function:FILE`.
     ReadLines,
-    List,
     /// Text with placeholders.
     Format,
     /// A directory that is entered first.
@@ -154,7 +155,6 @@ impl Effect {
             | Self::Read
             | Self::ReadLines
             | Self::Format
-            | Self::List
             | Self::Body
             | Self::Clear
             | Self::Unset
@@ -299,6 +299,8 @@ pub(super) struct Hit<'a> {
     /// As written, without its value: `-o`, `--output`.
     pub(super) name: Name<'a>,
     pub(super) value: Option<Arg<'a>>,
+    /// The index of the argument after it.
+    pub(super) next: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -319,15 +321,6 @@ impl Name<'_> {
 impl<'a> Reading<'a> {
     pub(super) fn has(&self, wanted: impl Fn(Effect) -> bool) -> bool {
         self.hits.iter().any(|hit| wanted(hit.effect))
-    }
-
-    /// The value of the last option with one of these names.
-    pub(super) fn value(&self, short: u8, long: &str) -> Option<Arg<'a>> {
-        let named = |name: Name<'_>| match name {
-            Name::Short(letter) => letter == short,
-            Name::Long(name) => !long.is_empty() && name == long.as_bytes(),
-        };
-        self.hits.iter().rev().find(|hit| named(hit.name)).and_then(|hit| hit.value)
     }
 }
 
@@ -463,7 +456,7 @@ impl<'a> Reader<'_, 'a> {
 
     fn hit(&mut self, group: &Group, name: Name<'a>, value: Option<Arg<'a>>) {
         if group.effect != Effect::Harmless {
-            self.reading.hits.push(Hit { effect: group.effect, name, value });
+            self.reading.hits.push(Hit { effect: group.effect, name, value, next: self.at });
         }
     }
 

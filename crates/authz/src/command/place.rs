@@ -1,27 +1,31 @@
 //! Where a command runs, as far as it can be known from the text (`cd sub && cat x` reads `sub/x`).
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use crate::facts::{Facts, PathKind};
 
 /// Every directory that a command could run in: the likely one first. A relative path is judged from each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    candidates: Vec<PathBuf>,
+    candidates: Rc<[PathBuf]>,
 }
 
 /// Beyond this many a directory counts as unknown.
 const MOST: usize = 4;
+/// No `cd` leads to a longer path; to follow one would take the square of the time.
+const LONGEST: usize = 4096;
 
 impl Place {
     pub(super) fn at(dir: &Path) -> Self {
-        Self { candidates: vec![dir.to_owned()] }
+        Self { candidates: Rc::new([dir.to_owned()]) }
     }
 
     pub(super) fn unknown() -> Self {
-        Self { candidates: Vec::new() }
+        Self { candidates: Rc::new([]) }
     }
 
     /// Empty where it is unknown.
@@ -38,34 +42,38 @@ impl Place {
     #[must_use]
     pub(super) fn entered(&self, dir: &[u8], facts: &dyn Facts) -> Self {
         let mut entered: Vec<PathBuf> = Vec::new();
-        for base in &self.candidates {
-            let named = fold(&join(base, dir));
-            let real = facts.real_path(&named);
-            for reading in [named, real] {
+        for base in self.candidates() {
+            let path = join(base, dir);
+            let named = fold(&path).into_owned();
+            let (real, walked) = (facts.real_path(&named), fold(&facts.real_path(&path)).into_owned());
+            for reading in [named, real, walked] {
                 if !entered.contains(&reading) {
                     entered.push(reading);
                 }
             }
         }
-        Self { candidates: entered }.bounded()
+        Self::bounded(entered)
     }
 
     /// Either here or there; this one is likelier.
     #[must_use]
-    pub(super) fn or(mut self, other: Self) -> Self {
+    pub(super) fn or(self, other: Self) -> Self {
         if self.candidates.is_empty() || other.candidates.is_empty() {
             return Self::unknown();
         }
-        for dir in other.candidates {
-            if !self.candidates.contains(&dir) {
-                self.candidates.push(dir);
-            }
+        let new = other.candidates.iter().filter(|dir| !self.candidates.contains(dir));
+        if new.clone().next().is_none() {
+            return self;
         }
-        self.bounded()
+        Self::bounded(self.candidates.iter().chain(new).cloned().collect())
     }
 
-    fn bounded(self) -> Self {
-        if self.candidates.len() > MOST { Self::unknown() } else { self }
+    fn bounded(candidates: Vec<PathBuf>) -> Self {
+        let long = candidates.iter().any(|dir| dir.as_os_str().len() > LONGEST);
+        if long || candidates.len() > MOST {
+            return Self::unknown();
+        }
+        Self { candidates: candidates.into() }
     }
 
     /// Whether a `cd` to it cannot fail.
@@ -79,17 +87,28 @@ pub(super) fn join(base: &Path, path: &[u8]) -> PathBuf {
     base.join(OsStr::from_bytes(path))
 }
 
+/// Whether a folded path is a directory or lies in it. As [`Path::starts_with`], which takes both apart first.
+pub(super) fn is_below(path: &Path, dir: &[u8]) -> bool {
+    let rest = path.as_os_str().as_bytes().strip_prefix(dir);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || dir == b"/")
+}
+
 /// Folds `.` and `..` by name; `..` at the root stays there.
-pub(super) fn fold(path: &Path) -> PathBuf {
-    let mut folded = PathBuf::new();
+pub(super) fn fold(path: &Path) -> Cow<'_, Path> {
+    let plain = |component: &[u8]| !matches!(component, b"" | b"." | b"..");
+    let text = path.as_os_str().as_bytes();
+    if text.strip_prefix(b"/").is_some_and(|rest| rest.split(|byte| *byte == b'/').all(plain)) {
+        return Cow::Borrowed(path);
+    }
+    let mut folded = PathBuf::from("/");
     for component in path.components() {
         match component {
             Component::ParentDir => {
                 folded.pop();
             }
-            Component::CurDir => {}
-            Component::RootDir | Component::Normal(_) | Component::Prefix(_) => folded.push(component),
+            Component::Normal(name) => folded.push(name),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
         }
     }
-    if folded.as_os_str().is_empty() { PathBuf::from("/") } else { folded }
+    Cow::Owned(folded)
 }

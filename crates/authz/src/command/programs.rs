@@ -50,7 +50,7 @@ impl Judge<'_> {
             match hit.effect {
                 Effect::Read | Effect::PatternFile => self.input_path(frame, value),
                 Effect::ReadLines => self.path(frame, after_colon(value), Intent::Read),
-                Effect::List | Effect::Enter => self.path(frame, value, Intent::List),
+                Effect::Enter => self.path(frame, value, Intent::List),
                 Effect::Write => self.path(frame, value, Intent::Write),
                 _ => {}
             }
@@ -70,12 +70,16 @@ impl Judge<'_> {
                 Operands::PatternThenRead | Operands::PatternThenRevisions | Operands::SedThenRead
                     if first =>
                 {
-                    self.listed_by_shell(frame, operand.arg);
+                    // The first name it expands to is the pattern; the others are read.
+                    if matches!(operand.arg, Arg::Glob { .. }) {
+                        self.path(frame, operand.arg, Intent::Read);
+                    }
                 }
                 _ if written => self.path(frame, operand.arg, Intent::Write),
                 Operands::Read | Operands::PatternThenRead | Operands::SedThenRead | Operands::Unclear => {
                     self.input_path(frame, operand.arg);
                 }
+                Operands::Plain => self.plain_paths(frame, &[operand.arg]),
                 Operands::List => self.path(frame, operand.arg, Intent::List),
                 Operands::Write => self.path(frame, operand.arg, Intent::Write),
                 Operands::ReadOne if index == 0 => self.input_path(frame, operand.arg),

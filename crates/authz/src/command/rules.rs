@@ -12,7 +12,7 @@ mod restriction;
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Layer, Risk};
+use ringfence_types::{Bytes, Decision, Risk};
 
 use super::arg::Arg;
 use super::identity::Identity;
@@ -148,8 +148,7 @@ impl CommandRules {
             }
         }
         let names = line.names();
-        let closed =
-            self.closed.iter().filter(|closed| names.iter().any(|name| *name == closed.program.as_bytes()));
+        let closed = self.closed.iter().filter(|closed| names.contains(&closed.program.as_bytes()));
         for closed in closed {
             if !closed.listed.iter().any(|rule| matching::speaks(rule, line, workspace)) {
                 found.add(Ruling::closed(format!("restriction.{}", closed.program), &closed.source));
@@ -166,7 +165,8 @@ impl Line<'_> {
     /// Every name that a rule about it may use.
     fn names(&self) -> Vec<&[u8]> {
         let mut names = vec![self.identity.name];
-        let others = [self.identity.other_name(), Some(super::identity::family(self.identity.name))];
+        let name = self.identity.name;
+        let others = [self.identity.other_name(), Some(super::identity::family(name)), Some(major(name))];
         for name in others.into_iter().flatten() {
             if !names.contains(&name) {
                 names.push(name);
@@ -174,6 +174,13 @@ impl Line<'_> {
         }
         names
     }
+}
+
+/// `python3.11` without what is behind the last dot: `python3`.
+fn major(name: &[u8]) -> &[u8] {
+    let dot = name.iter().rposition(|byte| *byte == b'.');
+    let minor = dot.and_then(|at| name.get(at + 1..)).is_some_and(|rest| rest.iter().all(u8::is_ascii_digit));
+    dot.filter(|_| minor).and_then(|at| name.get(..at)).unwrap_or(name)
 }
 
 /// Where a rule is limited to a directory: one that narrows holds wherever the command could be there.
@@ -202,7 +209,7 @@ impl<'r> Found<'r> {
             Decision::Deny => self.deny = self.deny.take().or(Some(ruling)),
             Decision::Ask => self.ask = self.ask.take().or(Some(ruling)),
             // Below the operator a rule can only narrow (C-10).
-            Decision::Allow if ruling.source.layer > Layer::Operator => {}
+            Decision::Allow if !ruling.source.has_authority() => {}
             Decision::Allow => self.allow.push(ruling),
         }
     }
@@ -268,8 +275,8 @@ impl<'r> Ruling<'r> {
             Part { rule: self.name.into_owned().into(), reason: self.reason.into(), ..part }.by(self.source);
         match self.decision {
             Decision::Allow => part,
-            Decision::Ask => part.ask(Risk::Medium, "say yes to this one, or change the rule"),
-            Decision::Deny => part.deny(Risk::High, "change the rule, or leave the command out"),
+            Decision::Ask => part.ask(Risk::Medium, format!("say yes to this one, or {}", self.source.fix())),
+            Decision::Deny => part.deny(Risk::High, self.source.fix()),
         }
     }
 }

@@ -9,20 +9,15 @@ use super::{Frame, Judge, Voice};
 use crate::paths::Intent;
 use crate::shell::Input;
 
-/// Single-letter options that change neither what the text means nor what else is read. Login and interactive shells
-/// read start-up files of the home inside the fence, which nothing listed can write.
-const LETTERS: &[u8] = b"abefhilmnpruvxBCEHPT";
-const LONG: &[&str] = &[
-    "--norc",
-    "--noprofile",
-    "--login",
-    "--posix",
-    "--restricted",
-    "--verbose",
-    "--noediting",
-    "--no-rcs",
-    "--errexit",
-];
+/// Single-letter options that change neither what the text means nor what else is read. A login shell reads start-up files
+/// of the home inside the fence, which nothing listed can write; agents ask for one all the time.
+///
+/// Not `r`: a restricted shell stays where it is at `cd`. Not `b`, which ends the options of zsh, so that a `-c` after it is
+/// the name of a script. Not `B`, `H`, `P` and `T`, which mean something else in zsh (with `T`, `cd` takes the name of a
+/// variable).
+const LETTERS: &[u8] = b"aefhlmnpuvxCE";
+const LONG: &[&str] =
+    &["--norc", "--noprofile", "--login", "--posix", "--verbose", "--noediting", "--no-rcs", "--errexit"];
 const NAMED: &[&str] = &[
     "errexit",
     "nounset",
@@ -53,10 +48,7 @@ impl Judge<'_> {
         });
         let opinion = match (call.source, dialect) {
             (Source::Text(Arg::Text(text)), Dialect::Posix) => self.shell_text(frame, text),
-            (Source::Text(Arg::Text(text)), Dialect::Foreign) if is_plain(text) => {
-                self.shell_words(frame, text)
-            }
-            (Source::File(file), Dialect::Posix | Dialect::Foreign) => self.shell_file(frame, file),
+            (Source::File(file), _) if !matches!(file, Arg::Unknown(_)) => self.shell_file(frame, file),
             (Source::Nothing, _) => Opinion::miss("guarded.unlisted", "it is not on the list", Risk::Medium),
             (Source::Input, _) => self.closed_shell(frame, "it runs whatever its input says"),
             (Source::Text(_) | Source::File(_), _) => {
@@ -67,26 +59,21 @@ impl Judge<'_> {
     }
 
     fn shell_text(&mut self, frame: &Frame, text: &[u8]) -> Opinion {
+        let at = self.parts.len();
         self.script(&Frame { voice: Voice::Script, ..frame.inside() }, text);
+        if self.parts.len() == at {
+            return Opinion::miss("guarded.unlisted", "there is nothing to judge in its text", Risk::Low);
+        }
         Opinion::allow("guarded.shell-body", "its text is judged command by command")
     }
 
-    /// Plain words mean the same in every shell.
-    fn shell_words(&mut self, frame: &Frame, text: &[u8]) -> Opinion {
-        let words: Vec<Arg<'_>> =
-            text.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).map(Arg::Text).collect();
-        self.command(&Frame { voice: Voice::Script, ..frame.inside() }, &words, None);
-        Opinion::allow("guarded.shell-body", "its text is judged command by command")
-    }
-
+    /// Only a rule that names the script opens it.
     fn shell_file(&mut self, frame: &Frame, file: Arg<'_>) -> Opinion {
         self.path(frame, file, Intent::Read);
-        let opinion =
-            Opinion::miss("guarded.shell-file", "what the script does is not known", Risk::High).named();
-        match file {
-            Arg::Unknown(why) => opinion.and(super::plain::unknown_argument(why)),
-            Arg::Text(_) | Arg::Glob { .. } | Arg::Home(_) => opinion,
-        }
+        self.deny_listed("shell", "what the script does is not known", Risk::High)
+            .coverable()
+            .named()
+            .fix("allow the shell with this script in a policy file of the operator (`commands.allow`)")
     }
 
     fn closed_shell(&self, frame: &Frame, why: &'static str) -> Opinion {
@@ -133,7 +120,6 @@ impl<'a> ShellCall<'a> {
         let source = match (operand, options) {
             (_, ShellOptions { tells: true, .. }) => Source::Nothing,
             (Some(text), ShellOptions { text: true, .. }) => Source::Text(text),
-            (None, ShellOptions { text: true, .. }) => Source::Nothing,
             (Some(file), ShellOptions { input: false, .. }) => Source::File(file),
             _ => Source::Input,
         };
@@ -189,8 +175,4 @@ impl<'a> ShellOptions<'a> {
         }
         taken
     }
-}
-
-fn is_plain(text: &[u8]) -> bool {
-    !text.is_empty() && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b" _./-".contains(byte))
 }

@@ -3,7 +3,7 @@
 use ringfence_types::{Bytes, Risk};
 
 use super::{Frame, Judge};
-use crate::env::family_of;
+use crate::env::{EnvRules, family_of};
 use crate::judgement::{Aspect, Part};
 
 /// Obeyed by a listed program or by a shell, and in no family.
@@ -37,14 +37,15 @@ impl Judge<'_> {
     /// Keeps a part about a variable that is set or taken away.
     pub(super) fn variable(&mut self, frame: &Frame, name: &[u8]) {
         if self.is_listed() {
-            self.push(frame, judge_variable(name));
+            self.push(frame, judge_variable(name, &self.scene.policy.rules.env));
         }
     }
 }
 
-fn judge_variable(name: &[u8]) -> Part {
+fn judge_variable(name: &[u8], rules: &EnvRules) -> Part {
     let bytes = Bytes::from(name);
-    let part = |rule: String| Part::new(Aspect::Variable, super::arg::shorten(name), rule);
+    let shown = if name.is_empty() { "an empty name".to_owned() } else { super::arg::shorten(name) };
+    let part = |rule: String| Part::new(Aspect::Variable, shown.clone(), rule);
     if !is_name(name) {
         let why = "it is not the plain name of a variable, so setting it may run something";
         return part("env.name".to_owned()).because(why).ask(Risk::High, FIX);
@@ -54,7 +55,12 @@ fn judge_variable(name: &[u8]) -> Part {
             .because("the name is reserved for Ringfence")
             .deny(Risk::High, "nothing: choose another name");
     }
-    if let Some(family) = family_of(&bytes) {
+    if let Some(rule) = rules.denying(name) {
+        return Part::refused(Aspect::Variable, super::arg::shorten(name), &rule.refusal(&bytes));
+    }
+    if let Some(family) = family_of(&bytes)
+        && !rules.allows(name, family)
+    {
         return part(format!("env.{}", family.name)).because(family.reason).ask(Risk::High, FIX);
     }
     if steers(name) {
@@ -65,7 +71,7 @@ fn judge_variable(name: &[u8]) -> Part {
 
 fn steers(name: &[u8]) -> bool {
     let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-    let named = STEERING.iter().any(|known| is(known));
+    let named = STEERING.iter().any(is);
     let prefixed = PREFIXES.iter().any(|prefix| starts(name, prefix));
     named || prefixed && !HARMLESS.iter().any(|prefix| starts(name, prefix))
 }

@@ -27,7 +27,8 @@ fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     match pattern.get(at)? {
         b'?' => Some(at + 1),
         b'[' => {
-            let close = pattern.get(at + 2..)?.iter().position(|byte| *byte == b']').map(|end| at + 2 + end);
+            let inside = pattern.get(at + 2..).unwrap_or_default();
+            let close = inside.iter().position(|byte| *byte == b']').map(|end| at + 2 + end);
             // What a bracket excludes is not read: one that could match counts as matching.
             close.map(|close| close + 1).or((byte == b'[').then_some(at + 1))
         }
@@ -58,7 +59,10 @@ pub(super) fn example(pattern: &[u8]) -> Vec<u8> {
                 name.push(b'x');
                 at + 1
             }
-            b'\\' => at + 1,
+            b'\\' => {
+                name.extend(pattern.get(at + 1));
+                at + 2
+            }
             _ => {
                 name.push(*byte);
                 at + 1

@@ -5,7 +5,8 @@ use ringfence_types::{Bytes, Risk};
 
 use super::arg::Arg;
 use super::opinion::Opinion;
-use super::options::{Effect, Program, Reading, read};
+use super::options::{Effect, Hit, Operands, Program, Reading, read};
+use super::place::Place;
 use super::plain::unknown_argument;
 use super::rules::Line;
 use super::{Frame, Judge, Surroundings, Voice};
@@ -83,18 +84,18 @@ impl Judge<'_> {
         };
         let own = own.and_if(self.about_wrapper(wrapper, &reading, name));
         let run = match wrapper.inner {
-            Inner::Environment => self.environment(frame, &reading, rest, wrapper),
+            Inner::Environment => self.environment(frame, args, &reading, wrapper),
             Inner::Rest => self.run(frame, rest),
             Inner::After(count) => self.run(frame, rest.get(count..).unwrap_or_default()),
             Inner::Architecture => self.architecture(frame, rest, wrapper),
             Inner::Appended => self.appended(frame, &reading, rest),
             Inner::Applet => self.run_applet(frame, &reading, rest),
-            Inner::Locked => self.locked(frame, &reading, rest),
-            Inner::Body => self.body(frame, &reading, rest),
+            Inner::Locked => self.locked(frame, wrapper, &reading, rest),
+            Inner::Body => self.body(frame, wrapper, &reading),
             Inner::BodyOrRest if reading.has(|effect| effect == Effect::Body) => {
-                self.body(frame, &reading, rest)
+                self.body(frame, wrapper, &reading)
             }
-            Inner::BodyOrRest => self.run(frame, rest),
+            Inner::BodyOrRest => self.body_after(frame, rest),
             Inner::Joined => self.joined(frame, rest),
         };
         own.and_if(run)
@@ -126,32 +127,29 @@ impl Judge<'_> {
     fn environment(
         &mut self,
         frame: &Frame,
+        args: &[Arg<'_>],
         reading: &Reading<'_>,
-        rest: &[Arg<'_>],
         wrapper: &'static Wrapper,
     ) -> Option<Opinion> {
-        let mut inside = frame.clone();
-        for hit in &reading.hits {
-            if let (Effect::Enter, Some(Arg::Text(dir))) = (hit.effect, hit.value) {
-                inside.place = inside.place.entered(dir, self.scene.facts);
-            } else if hit.effect == Effect::Enter {
-                inside.place = super::place::Place::unknown();
-            }
+        let split = reading.hits.iter().position(|hit| hit.effect == Effect::Body);
+        // What follows `-S` is read again, behind its words.
+        let hits = reading.hits.get(..split.unwrap_or(reading.hits.len())).unwrap_or_default();
+        let inside = self.surrounded(frame, hits);
+        let unset = unsets(hits);
+        if let Some(hit) = split.and_then(|at| reading.hits.get(at)) {
+            let after = args.get(hit.next..).unwrap_or_default();
+            return unset
+                .into_iter()
+                .chain(self.split(&inside, hit.value, after, wrapper))
+                .reduce(Opinion::and);
         }
-        let rest = match rest.split_first() {
+        let rest = args.get(reading.rest..).unwrap_or_default();
+        let (inside, rest) = match rest.split_first() {
             Some((dash, rest)) if dash.is("-") => {
-                inside.surroundings = Surroundings::Cleared;
-                rest
+                (Frame { surroundings: Surroundings::Cleared, ..inside }, rest)
             }
-            _ => rest,
+            _ => (inside, rest),
         };
-        if reading.has(|effect| effect == Effect::Clear) {
-            inside.surroundings = Surroundings::Cleared;
-        }
-        let unset = unsets(reading);
-        if let Some(text) = reading.value(b'S', "split-string") {
-            return unset.into_iter().chain(self.split(&inside, text, rest, wrapper)).reduce(Opinion::and);
-        }
         let settings = rest.iter().take_while(|arg| arg.known_start().contains(&b'=')).count();
         for arg in rest.get(..settings).unwrap_or_default() {
             self.setting(frame, *arg);
@@ -160,11 +158,27 @@ impl Judge<'_> {
         unset.into_iter().chain(run).reduce(Opinion::and)
     }
 
+    /// `env -C dir`, `env -i`.
+    fn surrounded(&self, frame: &Frame, hits: &[Hit<'_>]) -> Frame {
+        let mut inside = frame.clone();
+        for hit in hits {
+            match (hit.effect, hit.value) {
+                (Effect::Enter, Some(Arg::Text(dir))) => {
+                    inside.place = inside.place.entered(dir, self.scene.facts)
+                }
+                (Effect::Enter, _) => inside.place = Place::unknown(),
+                (Effect::Clear, _) => inside.surroundings = Surroundings::Cleared,
+                _ => {}
+            }
+        }
+        inside
+    }
+
     /// `env -S 'ls -l'`, where the text needs no more than cutting at blanks (GHSA-796m-2973-wc5q).
     fn split(
         &mut self,
         frame: &Frame,
-        text: Arg<'_>,
+        text: Option<Arg<'_>>,
         rest: &[Arg<'_>],
         wrapper: &'static Wrapper,
     ) -> Option<Opinion> {
@@ -172,7 +186,8 @@ impl Judge<'_> {
             Opinion::miss("option.env", "option `-S` makes words of a text in its own way", Risk::High)
                 .never()
         };
-        let Some(text) = text.text().filter(|text| text.iter().all(|byte| is_plain(*byte))) else {
+        let plain = |text: &&[u8]| text.iter().all(|byte| is_plain(*byte));
+        let Some(text) = text.and_then(Arg::text).filter(plain) else {
             return Some(unclear());
         };
         let words =
@@ -208,13 +223,10 @@ impl Judge<'_> {
             return Some(unknown_argument(WHY));
         }
         let replaced = reading.hits.iter().rev().find(|hit| hit.effect == Effect::Body);
-        let args: Vec<Arg<'_>> = match replaced {
-            None => rest.iter().copied().chain([Arg::Unknown(WHY)]).collect(),
-            Some(hit) => {
-                let mark = hit.value.and_then(Arg::text).unwrap_or(b"{}");
-                rest.iter().map(|arg| without(*arg, mark, WHY)).collect()
-            }
-        };
+        let mark = replaced.map(|hit| hit.value.and_then(Arg::text).unwrap_or(b"{}"));
+        let known = rest.iter().map(|arg| mark.map_or(*arg, |mark| without(*arg, mark, WHY)));
+        // Also with a mark: a later `-n` or `-L` makes it append again.
+        let args: Vec<Arg<'_>> = known.chain([Arg::Unknown(WHY)]).collect();
         self.run(frame, &args)
     }
 
@@ -235,11 +247,17 @@ impl Judge<'_> {
         None
     }
 
-    fn locked(&mut self, frame: &Frame, reading: &Reading<'_>, rest: &[Arg<'_>]) -> Option<Opinion> {
+    fn locked(
+        &mut self,
+        frame: &Frame,
+        wrapper: &Wrapper,
+        reading: &Reading<'_>,
+        rest: &[Arg<'_>],
+    ) -> Option<Opinion> {
         let (file, after) = rest.split_first()?;
         self.path(frame, *file, Intent::Write);
         match after.split_first() {
-            _ if reading.has(|effect| effect == Effect::Body) => self.body(frame, reading, &[]),
+            _ if reading.has(|effect| effect == Effect::Body) => self.body(frame, wrapper, reading),
             Some((option, [text, ..])) if option.is("-c") || option.is("--command") => {
                 self.text_body(frame, *text)
             }
@@ -249,14 +267,24 @@ impl Judge<'_> {
     }
 
     /// `su -c TEXT`, `script -c TEXT FILE`.
-    fn body(&mut self, frame: &Frame, reading: &Reading<'_>, rest: &[Arg<'_>]) -> Option<Opinion> {
-        for arg in rest {
-            self.path(frame, *arg, Intent::Write);
+    fn body(&mut self, frame: &Frame, wrapper: &Wrapper, reading: &Reading<'_>) -> Option<Opinion> {
+        for operand in reading.operands.iter().filter(|_| wrapper.program.operands == Operands::Write) {
+            self.path(frame, operand.arg, Intent::Write);
         }
         let bodies = reading.hits.iter().filter(|hit| hit.effect == Effect::Body).filter_map(|hit| hit.value);
         bodies.fold(None, |opinion, text| {
             opinion.into_iter().chain(self.text_body(frame, text)).reduce(Opinion::and)
         })
+    }
+
+    /// `runuser USER -c TEXT`, `runuser -u USER COMMAND`.
+    fn body_after(&mut self, frame: &Frame, rest: &[Arg<'_>]) -> Option<Opinion> {
+        match rest {
+            [_, option, text, ..] if option.is("-c") || option.is("--command") => {
+                self.text_body(frame, *text)
+            }
+            _ => self.run(frame, rest),
+        }
     }
 
     fn text_body(&mut self, frame: &Frame, text: Arg<'_>) -> Option<Opinion> {
@@ -290,9 +318,9 @@ impl Judge<'_> {
 }
 
 /// `env -u NAME` of something that steers other programs.
-fn unsets(reading: &Reading<'_>) -> Option<Opinion> {
+fn unsets(hits: &[Hit<'_>]) -> Option<Opinion> {
     let steering = |name: &[u8]| family_of(&Bytes::from(name)).is_some();
-    let unset = reading.hits.iter().filter(|hit| hit.effect == Effect::Unset);
+    let unset = hits.iter().filter(|hit| hit.effect == Effect::Unset);
     unset.filter_map(|hit| hit.value).find(|value| value.text().is_none_or(steering)).map(|_| {
         Opinion::miss(
             "option.env",

@@ -125,7 +125,7 @@ impl EnvRule {
         }
     }
 
-    pub(super) fn refusal(&self, name: &Bytes) -> Refusal {
+    pub(crate) fn refusal(&self, name: &Bytes) -> Refusal {
         let reason = self.source.reason.as_deref().unwrap_or("a rule denies it");
         let origin = self.source.origin.as_ref().map(|origin| format!(" ({origin})")).unwrap_or_default();
         let message = format!("variable `{}` may not be set: {reason}", name.display());
@@ -181,12 +181,12 @@ impl EnvRules {
         self.rules.is_empty()
     }
 
-    pub(super) fn denying(&self, name: &[u8]) -> Option<&EnvRule> {
+    pub(crate) fn denying(&self, name: &[u8]) -> Option<&EnvRule> {
         self.rules.iter().find(|rule| rule.effect == EnvEffect::Deny && rule.pattern.matches(name))
     }
 
     /// Whether the operator lets callers set a name of a family.
-    pub(super) fn allows(&self, name: &[u8], family: &Family) -> bool {
+    pub(crate) fn allows(&self, name: &[u8], family: &Family) -> bool {
         family.opening == Opening::ByName
             && self.opening(EnvEffect::Allow).any(|rule| rule.pattern.is_exactly(name))
     }

@@ -11,7 +11,7 @@ use super::format::{Body, Top, WorkspaceTable};
 use super::problem::{PolicyError, Problems};
 use super::read::{Many, read_table, shorten};
 use super::rules::{self, RuleSet};
-use super::text::{At, Source, Span};
+use super::text::{At, Source, Span, sha256};
 
 /// Whose file it is. It decides what a file can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,8 +112,17 @@ impl PolicyFile {
         self.documents.first().map_or(Path::new(""), |document| document.source.path())
     }
 
-    /// `sha256:…` of the file and of every file it names: what an operator approves.
-    pub fn digests(&self) -> &[String] {
+    /// What an operator approves: `sha256:…` of the file, or of it with everything that it names, in order. A part of
+    /// what was approved is not approved by itself.
+    pub fn seal(&self) -> String {
+        match self.digests.as_slice() {
+            [one] => one.clone(),
+            all => sha256(all.join("\n").as_bytes()),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn digests(&self) -> &[String] {
         &self.digests
     }
 

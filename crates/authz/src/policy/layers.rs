@@ -77,7 +77,7 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     Operator,
-    /// A workspace file whose every digest an operator approved for this workspace.
+    /// A workspace file whose seal an operator approved for this workspace.
     Approved,
     Unapproved,
 }
@@ -96,7 +96,7 @@ pub fn effective(
     authority.iter().for_each(|step| state.apply(step));
     state.hold_profile();
     state.apply_flags();
-    state.hold_narrowed_profile();
+    state.hold_narrowed_profiles();
     below.iter().for_each(|step| state.apply(step));
     state.finish(&stack, files)
 }
@@ -109,7 +109,7 @@ pub fn trust(flags: &Flags, files: &[PolicyFile], file: &PolicyFile) -> Trust {
     let approved: Vec<&String> = own.flat_map(|(_, part)| &part.approved).collect();
     match file.role() {
         Role::Operator => Trust::Operator,
-        Role::Workspace if file.digests().iter().all(|digest| approved.contains(&digest)) => Trust::Approved,
+        Role::Workspace if approved.contains(&&file.seal()) => Trust::Approved,
         Role::Workspace | Role::Session => Trust::Unapproved,
     }
 }
@@ -206,15 +206,19 @@ fn own_agent<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = St
         file.documents().iter().rev().flat_map(|document| {
             document.agents.iter().map(move |(name, section)| (document, name, section))
         });
-    parts.filter(|(_, name, _)| flags.agent.as_ref() == Some(&name.value)).map(|(document, _, section)| {
-        Step {
+    let standing = match file.role() {
+        Role::Workspace => Standing::Asks,
+        Role::Operator | Role::Session => Standing::Narrows,
+    };
+    parts.filter(|(_, name, _)| flags.agent.as_ref() == Some(&name.value)).map(
+        move |(document, _, section)| Step {
             document,
             section,
             profile: None,
             minimum_profile: None,
             layer: Layer::Session,
-            standing: Standing::Narrows,
+            standing,
             place: Place::Agent,
-        }
-    })
+        },
+    )
 }

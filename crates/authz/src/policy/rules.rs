@@ -17,9 +17,9 @@ use super::text::{At, Span};
 use crate::env::EnvRule;
 use crate::hosts::HostEntry;
 use crate::judgement::RuleSource;
-use crate::path_rules::PathRule;
+use crate::path_rules::PathRules;
 use crate::tools::ToolRule;
-use seen::Seen;
+use seen::{Said, Seen};
 
 pub(super) use commands::CommandSet;
 
@@ -27,7 +27,7 @@ pub(super) use commands::CommandSet;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RuleSet {
     pub(super) commands: CommandSet,
-    pub(super) paths: Vec<PathRule>,
+    pub(super) paths: PathRules,
     pub(super) tools: Vec<ToolRule>,
     pub(super) env: Vec<EnvRule>,
     pub(super) hosts: Vec<HostEntry>,

@@ -3,6 +3,8 @@ mod errors;
 mod layers;
 mod properties;
 mod reading;
+mod shipped;
+mod speed;
 mod writing;
 
 use std::collections::HashMap;

@@ -60,7 +60,7 @@ impl<'t> Reader<'t, '_> {
                 let name = self.rest().iter().skip(1);
                 name.take_while(|byte| is_name_byte(**byte)).count()
             }
-            b'[' | b'=' | b'^' | b'~' | b'+' | b':' => {
+            b'[' | b'=' | b'^' | b'~' | b'+' | b':' | 0x80.. => {
                 self.gap("a `$` that only some shells expand");
                 return self.plain_dollar(draft);
             }
@@ -132,7 +132,11 @@ impl<'t> Reader<'t, '_> {
         }
         self.deeper(|reader| match unescaped(inside) {
             Cow::Borrowed(text) => reader.part(text, start).script(),
-            Cow::Owned(text) => reader.copy(&text, start).script(),
+            Cow::Owned(text) => {
+                // Zsh removes them while it looks ahead, and loses what is before them: the `>` in `a>\$x`.
+                reader.gap("an escape in backticks");
+                reader.copy(&text, start).script()
+            }
         })?;
         self.at = start.saturating_add(length).saturating_add(1);
         Ok(())
@@ -182,7 +186,6 @@ impl<'t> Reader<'t, '_> {
     /// Over the closing brace.
     fn after_braced(&mut self) -> Read<()> {
         self.skip(1);
-        self.after_parameter();
         Ok(())
     }
 

@@ -10,7 +10,7 @@ impl Reader<'_, '_> {
     pub(super) fn script(&mut self) -> Read<()> {
         self.linebreaks()?;
         if self.peek().is_some() {
-            self.list(Input::Inherited)?;
+            self.list(self.surroundings.input)?;
         }
         if self.peek().is_some() {
             return Err(self.stop("not the grammar of a shell"));
@@ -37,6 +37,7 @@ impl Reader<'_, '_> {
             if self.closes() {
                 return Ok(());
             }
+            self.tally.structures = self.tally.structures.saturating_add(1);
         }
     }
 
@@ -132,11 +133,18 @@ impl Reader<'_, '_> {
     }
 
     fn command(&mut self, input: Input) -> Read<()> {
+        let around = std::mem::replace(&mut self.surroundings.input, input);
+        let read = self.any_command(input);
+        self.surroundings.input = around;
+        read
+    }
+
+    fn any_command(&mut self, input: Input) -> Read<()> {
         let (start, first) = (self.at, self.output.script.commands.len());
         match self.keyword() {
             _ if self.rest().starts_with(b"((") => self.arithmetic_command()?,
             _ if self.peek() == Some(b'(') => self.subshell(input)?,
-            Some(Keyword::Function) => return self.function_keyword(input),
+            Some(Keyword::Function) => return self.function_keyword(),
             Some(Keyword::Coproc) => return self.coproc(input),
             None | Some(Keyword::In) => return self.simple(input),
             Some(keyword) => {
@@ -144,6 +152,7 @@ impl Reader<'_, '_> {
                 self.nested(|reader| reader.compound(keyword, input, start))?;
             }
         }
+        self.tally.structures = self.tally.structures.saturating_add(1);
         self.redirect_compound(first)
     }
 
@@ -347,15 +356,20 @@ impl Reader<'_, '_> {
     /// The commands of `$(…)`, `<(…)`: from after the parenthesis to after its end.
     pub(super) fn substituted_list(&mut self) -> Read<()> {
         let (pending, around) = (std::mem::take(&mut self.pending), self.surroundings);
+        let before = std::mem::take(&mut self.tally);
         self.surroundings.substitution = true;
         self.surroundings.announced |= !pending.is_empty();
         self.linebreaks()?;
         if self.peek() != Some(b')') {
-            self.deeper(|reader| reader.list(Input::Inherited))?;
+            self.deeper(|reader| reader.list(reader.surroundings.input))?;
         }
         self.nothing_announced()?;
         self.close_parenthesis()?;
-        (self.pending, self.surroundings) = (pending, around);
+        if self.tally.documents > 0 && self.tally.structures > 0 {
+            // Bash 5.2 reads it, prints it and reads that again, and loses a `;` behind the document.
+            self.gap("a here-document beside other commands in a substitution");
+        }
+        (self.pending, self.surroundings, self.tally) = (pending, around, before);
         Ok(())
     }
 
@@ -369,7 +383,7 @@ impl Reader<'_, '_> {
         self.function_body()
     }
 
-    fn function_keyword(&mut self, _input: Input) -> Read<()> {
+    fn function_keyword(&mut self) -> Read<()> {
         self.gap("a function is defined");
         self.skip(Keyword::Function.length());
         self.blanks();
@@ -440,7 +454,7 @@ impl Reader<'_, '_> {
     pub(super) fn fill(&mut self, index: usize, mut simple: Simple, start: usize) {
         simple.text = self.quote(start);
         simple.depth = self.depth;
-        if let Some(why) = super::pitfall::pitfall(&simple, self.output.ascii) {
+        if let Some(why) = super::pitfall::pitfall(&simple, self.output.characters) {
             self.gap(why);
         }
         if let Some(place) = self.output.script.commands.get_mut(index) {

@@ -3,6 +3,8 @@
 use super::reader::{Read, Reader, ends_word};
 use super::word::{Draft, Quoting};
 
+const MAX_PENDING: usize = 1000;
+
 /// What ends a here-document.
 #[derive(Debug)]
 pub(super) struct Delimiter {
@@ -39,6 +41,10 @@ impl<'t> Reader<'t, '_> {
             self.gap("a number between redirections");
         }
         let body = if draft.quoted { Body::Literal } else { Body::Expanded };
+        if self.pending.len() >= MAX_PENDING {
+            return Err(self.stop("more than 1000 here-documents in a line"));
+        }
+        self.tally.documents = self.tally.documents.saturating_add(1);
         self.pending.push(Delimiter { line: draft.bytes, indent, body });
         Ok(())
     }

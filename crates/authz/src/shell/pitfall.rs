@@ -4,130 +4,64 @@
 //! variable is evaluated in turn), variables that steer the shell itself, and names that are grammar in zsh only.
 
 use super::expansion::STATUS;
+use super::reader::Characters;
 use super::{Assignment, Simple, Word};
 
 /// Why a command does more than its words say.
-pub(super) fn pitfall(simple: &Simple, ascii: bool) -> Option<&'static str> {
-    let assigned = simple.assignments.iter().find_map(|assignment| assigned(assignment, ascii));
+pub(super) fn pitfall(simple: &Simple, characters: Characters) -> Option<&'static str> {
+    let assigned = simple.assignments.iter().find_map(|assignment| assigned(assignment, characters));
     assigned.or_else(|| called(&simple.words))
 }
 
 /// Whether running it in a process of its own would make a difference to what follows.
 pub(super) fn changes_the_shell(simple: &Simple) -> bool {
     let Some(Word::Literal(name)) = simple.words.first() else { return true };
-    SHELL_CHANGERS.contains(&name.as_slice())
+    has(SHELL_CHANGERS, name)
 }
 
-const SHELL_CHANGERS: &[&[u8]] = &[
-    b".",
-    b"alias",
-    b"builtin",
-    b"cd",
-    b"chdir",
-    b"command",
-    b"declare",
-    b"emulate",
-    b"eval",
-    b"exec",
-    b"exit",
-    b"export",
-    b"hash",
-    b"local",
-    b"popd",
-    b"pushd",
-    b"read",
-    b"readonly",
-    b"return",
-    b"set",
-    b"setopt",
-    b"shift",
-    b"shopt",
-    b"source",
-    b"trap",
-    b"typeset",
-    b"ulimit",
-    b"umask",
-    b"unalias",
-    b"unset",
-    b"unsetopt",
-];
+/// Whether the next word behind these is the name of a variable, or a name and a value.
+pub(super) fn takes_names(words: &[Word]) -> bool {
+    called_builtin(words).is_some_and(|(name, _)| has(DECLARERS, name) || has(SETTERS, name))
+}
+
+/// Whether a value that is known only when it runs may do harm in this variable.
+pub(super) fn evaluates(name: &[u8]) -> bool {
+    has(INTEGERS, name) || has(SWITCHES, name)
+}
+
+const SHELL_CHANGERS: &str = ". alias builtin cd chdir command declare emulate eval exec exit export hash local popd pushd \
+    read readonly return set setopt shift shopt source trap typeset ulimit umask unalias unset unsetopt";
 
 /// Integers of bash or zsh: what is assigned to them is evaluated.
-const INTEGERS: &[&[u8]] = &[
-    b"ARGC",
-    b"BASHPID",
-    b"COLUMNS",
-    b"EGID",
-    b"ERRNO",
-    b"EUID",
-    b"FUNCNEST",
-    b"GID",
-    b"HISTCMD",
-    b"HISTSIZE",
-    b"KEYTIMEOUT",
-    b"LINENO",
-    b"LINES",
-    b"LISTMAX",
-    b"LOGCHECK",
-    b"MAILCHECK",
-    b"OPTIND",
-    b"PPID",
-    b"RANDOM",
-    b"REPORTMEMORY",
-    b"REPORTTIME",
-    b"SAVEHIST",
-    b"SECONDS",
-    b"SHLVL",
-    b"SRANDOM",
-    b"TMOUT",
-    b"TRY_BLOCK_ERROR",
-    b"TRY_BLOCK_INTERRUPT",
-    b"TTYIDLE",
-    b"UID",
-    b"ZSH_SUBSHELL",
-    b"status",
-];
+const INTEGERS: &str = "ARGC BASHPID COLUMNS EGID ERRNO EUID FUNCNEST GID HISTCMD HISTSIZE KEYTIMEOUT LINENO LINES LISTMAX \
+    LOGCHECK MAILCHECK OPTIND PPID RANDOM REPORTMEMORY REPORTTIME SAVEHIST SECONDS SHLVL SRANDOM TMOUT TRY_BLOCK_ERROR \
+    TRY_BLOCK_INTERRUPT TTYIDLE UID ZLE_RPROMPT_INDENT ZSH_SUBSHELL status";
 
-/// Variables with which bash or zsh keeps aliases, functions, paths or the way it reads.
-const SWITCHES: &[&[u8]] = &[
-    b"BASH_ALIASES",
-    b"BASH_CMDS",
-    b"BASH_COMPAT",
-    b"HISTCHARS",
-    b"NULLCMD",
-    b"POSIXLY_CORRECT",
-    b"READNULLCMD",
-    b"aliases",
-    b"argv",
-    b"cdpath",
-    b"commands",
-    b"dirstack",
-    b"dis_aliases",
-    b"dis_functions",
-    b"dis_galiases",
-    b"dis_saliases",
-    b"fpath",
-    b"functions",
-    b"galiases",
-    b"histchars",
-    b"module_path",
-    b"nameddirs",
-    b"options",
-    b"path",
-    b"saliases",
-];
+/// Variables in which bash or zsh keeps aliases, functions, paths or the way it reads.
+const SWITCHES: &str = "BASH_ALIASES BASH_CMDS BASH_COMPAT HISTCHARS NULLCMD POSIXLY_CORRECT PROMPT4 PS4 READNULLCMD aliases argv cdpath \
+    commands dirstack dis_aliases dis_functions dis_galiases dis_saliases fpath functions galiases histchars module_path \
+    nameddirs options path saliases";
 
-const CHARACTER_SETS: &[&[u8]] = &[b"LANG", b"LC_ALL", b"LC_CTYPE"];
+const CHARACTER_SETS: &str = "LANG LC_ALL LC_CTYPE";
 
-fn assigned(assignment: &Assignment, ascii: bool) -> Option<&'static str> {
+/// Builtins that take numbers, which are expressions in zsh.
+const COUNTERS: &str = "break bye continue exit let logout return shift";
+
+/// Builtins that take names and values of variables. An index is evaluated, and `declare -a x='($(…))'` is an array.
+const DECLARERS: &str = "declare export local private readonly typeset";
+
+/// Builtins that take names of variables.
+const SETTERS: &str = "getopts mapfile print read readarray set unset vared";
+
+fn assigned(assignment: &Assignment, characters: Characters) -> Option<&'static str> {
     let name = assignment.name.as_slice();
-    if SWITCHES.contains(&name) {
+    if has(SWITCHES, name) {
         return Some("a variable that steers the shell");
     }
-    if INTEGERS.contains(&name) && !is_number(&assignment.value) {
+    if has(INTEGERS, name) && !is_number(&assignment.value) {
         return Some("a variable whose value is evaluated");
     }
-    if CHARACTER_SETS.contains(&name) && !ascii {
+    if has(CHARACTER_SETS, name) && characters == Characters::Any {
         return Some("a change of the character set before other characters");
     }
     may_run(&assignment.value).then_some("a value that runs a command where it is evaluated")
@@ -135,19 +69,24 @@ fn assigned(assignment: &Assignment, ascii: bool) -> Option<&'static str> {
 
 fn called(words: &[Word]) -> Option<&'static str> {
     let (name, arguments) = called_builtin(words)?;
-    match name {
-        b"-" | b"foreach" | b"nocorrect" | b"noglob" | b"repeat" => Some("a word that is grammar in zsh"),
-        b"alias" if !arguments.is_empty() => Some("an alias changes what is read after it"),
-        b"printf" => printed(arguments),
-        b"[" | b"[[" | b"test" => tested(arguments, name),
-        b"break" | b"continue" | b"exit" | b"logout" | b"return" | b"shift" => {
-            (!arguments.iter().all(is_number)).then_some("an argument that zsh evaluates")
+    let evaluated = match name {
+        b"-" | b"foreach" | b"nocorrect" | b"noglob" | b"repeat" => {
+            return Some("a word that is grammar in zsh");
         }
-        _ if EVALUATORS.contains(&name) && arguments.iter().any(may_run) => {
-            Some("an argument that is evaluated")
+        b"alias" if !arguments.is_empty() => return Some("an alias changes what is read after it"),
+        b"[[" if arguments.last().and_then(literal) != Some(b"]]") => return Some("`[[` without its end"),
+        b"printf" => return printed(arguments),
+        b"[" | b"[[" | b"test" => {
+            arguments.iter().any(may_run)
+                || (0..arguments.len()).any(|at| is_operand_evaluated(arguments, at))
         }
-        _ => None,
-    }
+        _ if has(COUNTERS, name) => !arguments.iter().all(is_number),
+        _ if has(DECLARERS, name) => arguments.iter().any(|word| sets_oddly(word) || is_odd_option(word)),
+        _ if has(SETTERS, name) => arguments.iter().any(sets_oddly),
+        b"float" | b"integer" => true,
+        _ => false,
+    };
+    evaluated.then_some("an argument that is evaluated")
 }
 
 /// The name and the arguments, behind the words that only say that it is to be a builtin.
@@ -161,27 +100,6 @@ fn called_builtin(words: &[Word]) -> Option<(&[u8], &[Word])> {
     let (name, arguments) = words.get(skipped..)?.split_first()?;
     Some((literal(name)?, arguments))
 }
-
-/// Builtins that take names of variables, with an index, or numbers.
-const EVALUATORS: &[&[u8]] = &[
-    b"declare",
-    b"export",
-    b"float",
-    b"getopts",
-    b"integer",
-    b"let",
-    b"local",
-    b"mapfile",
-    b"print",
-    b"read",
-    b"readarray",
-    b"readonly",
-    b"set",
-    b"typeset",
-    b"unset",
-    b"vared",
-    b"wait",
-];
 
 /// `printf -v name` sets a variable; numbers are expressions in zsh.
 fn printed(arguments: &[Word]) -> Option<&'static str> {
@@ -199,32 +117,19 @@ fn printed(arguments: &[Word]) -> Option<&'static str> {
 
 /// Every conversion is `%s`, `%b`, `%c`, `%q` or `%%`, without a width that is an argument.
 fn prints_text_only(format: &[u8]) -> bool {
-    format.split(|byte| *byte == b'%').skip(1).fold((true, true), text_conversion).0
-}
-
-/// One piece behind a `%`; the second value says whether it is behind a conversion and not behind `%%`.
-fn text_conversion((only, starts): (bool, bool), piece: &[u8]) -> (bool, bool) {
-    if !starts || !only {
-        return (only, true);
+    let mut bytes = format.iter();
+    while bytes.any(|byte| *byte == b'%') {
+        let mut kinds =
+            bytes.by_ref().skip_while(|byte| matches!(byte, b'-' | b'+' | b' ' | b'#' | b'.' | b'0'..=b'9'));
+        if !matches!(kinds.next(), Some(b's' | b'b' | b'c' | b'q' | b'%')) {
+            return false;
+        }
     }
-    let kind = piece.iter().find(|byte| !matches!(byte, b'-' | b'+' | b' ' | b'#' | b'.' | b'0'..=b'9'));
-    match kind {
-        _ if piece.is_empty() => (true, false),
-        Some(b's' | b'b' | b'c' | b'q') => (true, true),
-        _ => (false, true),
-    }
-}
-
-fn tested(arguments: &[Word], name: &[u8]) -> Option<&'static str> {
-    if name == b"[[" && arguments.last().and_then(literal) != Some(b"]]") {
-        return Some("`[[` without its end");
-    }
-    let odd = arguments.iter().any(may_run) || (0..arguments.len()).any(|at| is_evaluated(arguments, at));
-    odd.then_some("an operand that is evaluated")
+    true
 }
 
 /// Whether there is an operator at `at` with an operand that may run something.
-fn is_evaluated(arguments: &[Word], at: usize) -> bool {
+fn is_operand_evaluated(arguments: &[Word], at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|at| arguments.get(at));
     let after = arguments.get(at.saturating_add(1));
     match arguments.get(at).and_then(literal) {
@@ -232,9 +137,13 @@ fn is_evaluated(arguments: &[Word], at: usize) -> bool {
             [before, after].into_iter().flatten().any(|operand| !is_number(operand))
         }
         Some(b"-t") => after.is_some_and(|operand| !is_number(operand)),
-        Some(b"-v") => after.is_some_and(|operand| literal(operand).is_none()),
+        Some(b"-v") => after.is_some_and(|operand| may_set(operand) || literal(operand).is_none()),
         _ => false,
     }
+}
+
+fn has(list: &str, name: &[u8]) -> bool {
+    list.split_ascii_whitespace().any(|known| known.as_bytes() == name)
 }
 
 fn literal(word: &Word) -> Option<&[u8]> {
@@ -246,13 +155,38 @@ fn literal(word: &Word) -> Option<&[u8]> {
 
 fn is_number(word: &Word) -> bool {
     match word {
-        Word::Literal(bytes) => {
-            let digits = bytes.strip_prefix(b"-").or_else(|| bytes.strip_prefix(b"+")).unwrap_or(bytes);
-            digits.iter().all(u8::is_ascii_digit)
-        }
+        Word::Literal(bytes) => is_integer(bytes),
         Word::Dynamic { why } => *why == STATUS,
         _ => false,
     }
+}
+
+fn is_integer(bytes: &[u8]) -> bool {
+    let digits = bytes.strip_prefix(b"-").or_else(|| bytes.strip_prefix(b"+")).unwrap_or(bytes);
+    digits.iter().all(u8::is_ascii_digit)
+}
+
+/// An option that makes a value more than text: a number, a reference, a field.
+fn is_odd_option(word: &Word) -> bool {
+    match literal(word) {
+        Some([b'-' | b'+', letters @ ..]) => !letters.iter().all(|letter| b"-xrgpulaAf".contains(letter)),
+        _ => false,
+    }
+}
+
+/// The name of a variable, or a name and a value, that does more than keep a text.
+fn sets_oddly(word: &Word) -> bool {
+    let Some(bytes) = literal(word) else { return false };
+    let mut halves = bytes.splitn(2, |byte| *byte == b'=');
+    let name = halves.next().unwrap_or_default();
+    let evaluated = has(INTEGERS, name) && !halves.next().is_some_and(is_integer);
+    may_set(word) || evaluated || has(SWITCHES, name.strip_suffix(b"+").unwrap_or(name))
+}
+
+/// A name with an index, or the elements of an array.
+fn may_set(word: &Word) -> bool {
+    let bytes = literal(word).unwrap_or_default();
+    bytes.iter().any(|byte| matches!(byte, b'[' | b'(' | b'`'))
 }
 
 /// An index with something in it that runs: `a[$(…)]`.

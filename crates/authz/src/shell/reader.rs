@@ -1,13 +1,12 @@
 //! A place in the text, and what has been found up to it.
 
 use super::here::Delimiter;
-use super::{Gap, Script, Simple};
+use super::{Gap, Input, Script, Simple};
 
 /// Constructs in constructs. Also the bound of this parser's own recursion.
 const MAX_NESTING: u8 = 64;
 const MAX_COMMANDS: usize = 10_000;
 const MAX_WORDS: usize = 200_000;
-const MAX_GAPS: usize = 32;
 /// The most that is kept of the text of one command, and of all commands together.
 const MAX_TEXT: usize = 4 * 1024;
 const MAX_TEXTS: usize = 1024 * 1024;
@@ -23,21 +22,28 @@ pub(super) type Read<T> = Result<T, Stop>;
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) script: Script,
-    /// Whether a change of the character set could change how the text is read.
-    pub(super) ascii: bool,
+    pub(super) characters: Characters,
     words: usize,
     texts: usize,
 }
 
+/// What a text consists of: beyond ASCII, the character set decides how it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Characters {
+    Ascii,
+    Any,
+}
+
 impl Output {
     pub(super) fn new(text: &[u8]) -> Self {
-        Self { script: Script::default(), ascii: text.is_ascii(), words: 0, texts: 0 }
+        let characters = if text.is_ascii() { Characters::Ascii } else { Characters::Any };
+        Self { script: Script::default(), characters, words: 0, texts: 0 }
     }
 
+    /// The first of each kind is kept.
     pub(super) fn gap(&mut self, at: usize, why: &'static str) {
-        let gap = Gap { at, why };
-        if self.script.gaps.len() < MAX_GAPS && !self.script.gaps.contains(&gap) {
-            self.script.gaps.push(gap);
+        if !self.script.gaps.iter().any(|gap| gap.why == why) {
+            self.script.gaps.push(Gap { at, why });
         }
     }
 }
@@ -55,6 +61,16 @@ pub(super) struct Reader<'t, 'o> {
     /// Here-documents whose bodies start after the next newline.
     pub(super) pending: Vec<Delimiter>,
     pub(super) surroundings: Surroundings,
+    pub(super) tally: Tally,
+}
+
+/// What has been read so far, to compare before and after.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Here-documents.
+    pub(super) documents: usize,
+    /// Commands behind others in a list, and compound commands.
+    pub(super) structures: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +88,8 @@ pub(super) struct Surroundings {
     pub(super) substitution: bool,
     /// A here-document was announced before it and has not come yet.
     pub(super) announced: bool,
+    /// The standard input of the command whose words are read: what is substituted in them reads it, too.
+    pub(super) input: Input,
 }
 
 impl<'t, 'o> Reader<'t, 'o> {
@@ -85,6 +103,7 @@ impl<'t, 'o> Reader<'t, 'o> {
             place: Place::From(0),
             pending: Vec::new(),
             surroundings: Surroundings::default(),
+            tally: Tally::default(),
         }
     }
 
@@ -112,7 +131,12 @@ impl<'t, 'o> Reader<'t, 'o> {
             place,
             output: self.output,
             pending: Vec::new(),
-            surroundings: Surroundings { substitution: true, announced: false },
+            surroundings: Surroundings {
+                substitution: true,
+                announced: false,
+                input: self.surroundings.input,
+            },
+            tally: Tally::default(),
         }
     }
 

@@ -62,6 +62,7 @@ impl Reader<'_, '_> {
         if digits > 1 {
             self.gap("a descriptor above 9, which only bash knows");
         }
+        let descriptor = self.slice(self.at, self.at.saturating_add(digits));
         self.skip(digits);
         self.numeric_pattern();
         let Some((sign, operator)) = OPERATORS.iter().find(|(sign, _)| self.rest().starts_with(sign)) else {
@@ -72,7 +73,7 @@ impl Reader<'_, '_> {
             self.gap("a redirection that only zsh knows");
         }
         let redirection = self.redirected(*operator)?;
-        if matches!(redirection.direction, Direction::Read | Direction::ReadWrite) && digits == 0 {
+        if redirection.direction != Direction::Write && matches!(descriptor, b"" | b"0") {
             simple.input = Input::Redirected;
         }
         simple.redirections.push(redirection);
@@ -147,6 +148,10 @@ impl Reader<'_, '_> {
         if draft.bytes.first() == Some(&b'-') {
             self.gap("`>&-` with a word behind it");
         }
+        let simple = |byte: &u8| byte.is_ascii_alphanumeric() || b"_./-".contains(byte);
+        if !draft.as_plain().is_some_and(|word| word.iter().all(simple)) {
+            self.gap("an odd word behind `>&`, which bash expands twice");
+        }
         Ok(Target::File(self.settle(draft)))
     }
 
@@ -162,10 +167,14 @@ impl Reader<'_, '_> {
         Ok(draft)
     }
 
-    /// `{name}` before a redirection: bash and zsh choose a descriptor, dash has a word.
-    pub(super) fn names_descriptor(&self, draft: &Draft) -> bool {
+    /// `{name}` before a redirection: bash and zsh choose a descriptor, zsh also over blanks, dash has a word.
+    pub(super) fn names_descriptor(&mut self, draft: &Draft) -> bool {
         let inside = draft.as_plain().and_then(|word| word.strip_prefix(b"{")?.strip_suffix(b"}"));
-        inside.is_some_and(is_name) && matches!(self.peek(), Some(b'<' | b'>'))
+        if !inside.is_some_and(is_name) {
+            return false;
+        }
+        self.blanks();
+        self.at_redirection()
     }
 
     /// The redirections behind a compound command, as a command of their own; `first` is the first command inside.

@@ -1,7 +1,8 @@
 //! Simple commands.
 
 use super::keyword::is_reserved;
-use super::reader::{Read, Reader};
+use super::pitfall::{changes_the_shell, evaluates, takes_names};
+use super::reader::{Read, Reader, Stop, ends_word};
 use super::redirection::Splits;
 use super::word::{Assigns, Draft};
 use super::{Assignment, Input, Simple, Word};
@@ -12,6 +13,13 @@ struct Parts {
     index: usize,
     start: usize,
     splits: Splits,
+}
+
+impl Parts {
+    fn is_empty(&self) -> bool {
+        let simple = &self.simple;
+        simple.words.is_empty() && simple.assignments.is_empty() && simple.redirections.is_empty()
+    }
 }
 
 /// What comes after a part.
@@ -34,10 +42,24 @@ impl Reader<'_, '_> {
             self.output.script.commands.pop();
             return self.function();
         }
+        if read.is_err() && parts.is_empty() {
+            return self.unread(parts);
+        }
         // What was read before a stop is shown, too.
         self.check_parts(&parts);
         self.fill(parts.index, parts.simple, parts.start);
         read.map(|_| ())
+    }
+
+    /// Nothing stands for a command that was not even begun; a first word that was begun may be anything.
+    fn unread(&mut self, mut parts: Parts) -> Read<()> {
+        if parts.index.saturating_add(1) == self.output.script.commands.len() {
+            self.output.script.commands.pop();
+        } else {
+            parts.simple.words.push(Word::Dynamic { why: "a word without its end" });
+            self.fill(parts.index, parts.simple, parts.start);
+        }
+        Err(Stop)
     }
 
     fn parts(&mut self, parts: &mut Parts) -> Read<Next> {
@@ -108,6 +130,9 @@ impl Reader<'_, '_> {
 
     fn add_array(&mut self, draft: &Draft, parts: &mut Parts) -> Read<Next> {
         self.array()?;
+        if !ends_word(self.peek()) {
+            self.gap("an array with something behind it");
+        }
         if !parts.simple.words.is_empty() {
             self.gap("an array that is not assigned");
         }
@@ -120,8 +145,9 @@ impl Reader<'_, '_> {
 
     fn assignment(&mut self, draft: &Draft) -> Option<Assignment> {
         let name = draft.assigned_name()?.to_vec();
-        if draft.assigns() == Assigns::Appending {
-            self.gap("an assignment that dash reads as a command");
+        self.check_joined(draft);
+        if draft.assigns() == Assigns::Oddly {
+            self.gap("an assignment in some shells, a command in others");
         }
         Some(Assignment { name, value: draft.value() })
     }
@@ -151,8 +177,18 @@ impl Reader<'_, '_> {
         if draft.as_plain() == Some(b"}") {
             self.gap("a brace that closes a group in zsh");
         }
+        if draft.as_plain().is_some_and(|word| word.iter().all(u8::is_ascii_digit)) && self.at_redirection() {
+            // It is none for every shell: there is a continued line or an `&` between them.
+            self.gap("a number that may be a descriptor");
+        }
+        let known = draft.assigned_name().is_some_and(|name| !evaluates(name));
+        if draft.dynamic.is_some() && !known && takes_names(&parts.simple.words) {
+            self.gap("a variable whose name is known only when it runs");
+        }
         self.count_word()?;
-        let word = self.settle(draft);
+        // Operators: zsh does not look for a program called `=` there, or stops.
+        let operator = is_test(&parts.simple.words) && matches!(draft.as_plain(), Some(b"==" | b"=~"));
+        let word = if operator { Word::Literal(draft.bytes) } else { self.settle(draft) };
         parts.simple.words.push(word);
         Ok(())
     }
@@ -162,8 +198,12 @@ impl Reader<'_, '_> {
         if simple.words.is_empty() && !simple.redirections.is_empty() {
             self.gap("a redirection without a command, for which zsh runs `cat`");
         }
-        if parts.splits == Splits::InDash && super::pitfall::changes_the_shell(simple) {
+        if parts.splits == Splits::InDash && changes_the_shell(simple) {
             self.gap("`&>` behind a command that changes the shell: in dash it runs on its own");
         }
     }
+}
+
+fn is_test(words: &[Word]) -> bool {
+    matches!(words.first(), Some(Word::Literal(name)) if matches!(name.as_slice(), b"[" | b"[[" | b"test"))
 }

@@ -1,1 +1,77 @@
+mod bounds;
+mod gaps;
+mod listed;
+mod words;
 
+use super::{Direction, Redirection, Script, Simple, Target, Word, parse};
+
+fn word(word: &Word) -> String {
+    match word {
+        Word::Literal(bytes) if bytes.is_empty() => "''".to_owned(),
+        Word::Literal(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Word::Glob { prefix, pattern } => {
+            format!("glob:{}:{}", String::from_utf8_lossy(prefix), String::from_utf8_lossy(pattern))
+        }
+        Word::Home(rest) => format!("home:{}", String::from_utf8_lossy(rest)),
+        Word::Dynamic { why } => format!("<{why}>"),
+    }
+}
+
+fn redirection(redirection: &Redirection) -> String {
+    let sign = match redirection.direction {
+        Direction::Read => "<",
+        Direction::Write => ">",
+        Direction::ReadWrite => "<>",
+    };
+    match &redirection.target {
+        Target::File(target) => format!("{sign}{}", word(target)),
+        Target::Descriptor => format!("{sign}&"),
+        Target::Text => format!("{sign}text"),
+    }
+}
+
+/// A command in one line, words separated by `|`.
+fn line(simple: &Simple) -> String {
+    let assignments = simple.assignments.iter().map(|assignment| {
+        format!("{}={}", String::from_utf8_lossy(&assignment.name), word(&assignment.value))
+    });
+    let words = simple.words.iter().map(word);
+    let redirections = simple.redirections.iter().map(redirection);
+    assignments.chain(words).chain(redirections).collect::<Vec<_>>().join("|")
+}
+
+fn lines(script: &Script) -> Vec<String> {
+    script.commands.iter().map(line).collect()
+}
+
+/// The commands of a text that must not have a gap.
+fn commands(text: &str) -> Vec<String> {
+    let script = parse(text.as_bytes());
+    assert!(script.gaps.is_empty(), "{text:?}: {:?}", script.gaps);
+    lines(&script)
+}
+
+fn assert_commands(table: &[(&str, &[&str])]) {
+    for (text, expected) in table {
+        assert_eq!(commands(text), *expected, "{text:?}");
+    }
+}
+
+fn gaps(text: &str) -> Vec<&'static str> {
+    parse(text.as_bytes()).gaps.iter().map(|gap| gap.why).collect()
+}
+
+fn assert_gaps(texts: &[&str]) {
+    for text in texts {
+        assert!(!gaps(text).is_empty(), "{text:?} has no gap: {:?}", lines(&parse(text.as_bytes())));
+    }
+}
+
+/// Gaps, and still the command is there for whoever has a rule about it.
+fn assert_gap_lists(table: &[(&str, &str)]) {
+    for (text, expected) in table {
+        let script = parse(text.as_bytes());
+        assert!(!script.gaps.is_empty(), "{text:?} has no gap");
+        assert!(lines(&script).iter().any(|line| line == expected), "{text:?}: {:?}", lines(&script));
+    }
+}

@@ -1,7 +1,8 @@
 //! Words: quotes and what is left of them.
 
 use super::Word;
-use super::grammar::is_name;
+use super::expansion::STATUS;
+use super::grammar::{is_name, is_name_byte};
 use super::reader::{Read, Reader, ends_word};
 
 /// A word while it is read: its bytes without quotes, and what was special about them.
@@ -21,6 +22,7 @@ pub(super) struct Draft {
     /// Where in `bytes` the first `=` is, if nothing before it is quoted or expanded.
     equals: Option<usize>,
     assigns: Assigns,
+    leading_equals: bool,
     /// After the first `=` there is something that zsh expands in the value of an assignment.
     value_expands: bool,
     /// The last byte is written as it is.
@@ -45,8 +47,8 @@ pub(super) enum Assigns {
     No,
     /// `name=`.
     Plainly,
-    /// `name+=`, which dash reads as a command.
-    Appending,
+    /// `name+=`, `1=`, `é=`: in some shells an assignment, in others a command.
+    Oddly,
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +104,9 @@ impl Draft {
 
     /// Something that is known only when it runs.
     pub(super) fn expand(&mut self, why: &'static str) {
-        self.dynamic = self.dynamic.or(Some(why));
+        if self.dynamic.is_none_or(|known| known == STATUS) {
+            self.dynamic = Some(why);
+        }
         self.plain_end = false;
     }
 
@@ -111,8 +115,9 @@ impl Draft {
     }
 
     fn plain_tilde(&mut self) {
-        if self.starts() {
-            self.tilde = Tilde::Home;
+        if self.bytes.is_empty() {
+            // Behind empty quotes only zsh expands it.
+            self.tilde = if self.starts() { Tilde::Home } else { Tilde::Other };
         } else if self.after_separator() && self.assigns != Assigns::No {
             self.expand("a tilde prefix");
         }
@@ -122,6 +127,7 @@ impl Draft {
         if self.after_separator() {
             self.value_expands = true;
         }
+        self.leading_equals |= self.bytes.is_empty();
         if self.equals.is_none() && !self.quoted && self.dynamic.is_none() {
             self.equals = Some(self.bytes.len());
             self.assigns = Assigns::before_equals(&self.bytes);
@@ -165,7 +171,7 @@ impl Draft {
         match self.assigns {
             Assigns::No => None,
             Assigns::Plainly => Some(before),
-            Assigns::Appending => before.strip_suffix(b"+"),
+            Assigns::Oddly => Some(before.strip_suffix(b"+").unwrap_or(before)),
         }
     }
 
@@ -183,8 +189,9 @@ impl Draft {
 
     /// What is after the first `=`: nothing is a pattern there.
     pub(super) fn value(&self) -> Word {
+        let value = self.equals.and_then(|at| self.bytes.get(at.saturating_add(1)..)).unwrap_or_default();
         if let Some(why) = self.dynamic {
-            return Word::Dynamic { why };
+            return dynamic(why, value);
         }
         if self.value_expands {
             return Word::Dynamic { why: "a leading `=`" };
@@ -192,8 +199,7 @@ impl Draft {
         if self.braces.expands || self.braces.unbalanced || self.braces.open > 0 {
             return Word::Dynamic { why: "a brace expansion" };
         }
-        let value = self.equals.and_then(|at| self.bytes.get(at.saturating_add(1)..));
-        Word::Literal(value.unwrap_or_default().to_vec())
+        Word::Literal(value.to_vec())
     }
 
     /// Whether a continued line could have hidden what is special about the word from some shell.
@@ -204,12 +210,12 @@ impl Draft {
 
     fn into_word(self) -> Word {
         if let Some(why) = self.dynamic {
-            return Word::Dynamic { why };
+            return dynamic(why, &self.bytes);
         }
         if self.braces.expands || self.braces.unbalanced || self.braces.open > 0 {
             return Word::Dynamic { why: "a brace expansion" };
         }
-        if self.equals == Some(0) && !matches!(self.bytes.as_slice(), b"=" | b"==" | b"=~") {
+        if self.leading_equals && self.bytes != b"=" {
             return Word::Dynamic { why: "a leading `=`" };
         }
         match (self.tilde, self.wild) {
@@ -223,11 +229,19 @@ impl Draft {
     }
 }
 
+/// An exit status alone is a number; with anything around it, it is not.
+fn dynamic(why: &'static str, around: &[u8]) -> Word {
+    let why = if why == STATUS && !around.is_empty() { "text with an exit status" } else { why };
+    Word::Dynamic { why }
+}
+
 impl Assigns {
     fn before_equals(bytes: &[u8]) -> Self {
-        match bytes.strip_suffix(b"+") {
-            Some(name) if is_name(name) => Self::Appending,
-            None if is_name(bytes) => Self::Plainly,
+        let name = bytes.strip_suffix(b"+").unwrap_or(bytes);
+        let odd = |byte: &u8| is_name_byte(*byte) || *byte == b'.' || !byte.is_ascii();
+        match bytes {
+            _ if is_name(bytes) => Self::Plainly,
+            _ if !name.is_empty() && name.iter().all(odd) => Self::Oddly,
             _ => Self::No,
         }
     }
@@ -270,13 +284,17 @@ impl Reader<'_, '_> {
 
     /// The word that a draft has become.
     pub(super) fn settle(&mut self, draft: Draft) -> Word {
-        if draft.hides_something() {
-            self.gap("a line continued inside a word");
-        }
+        self.check_joined(&draft);
         if draft.braces.unbalanced || draft.braces.open > 0 {
             self.gap("a brace without its other half");
         }
         draft.into_word()
+    }
+
+    pub(super) fn check_joined(&mut self, draft: &Draft) {
+        if draft.hides_something() {
+            self.gap("a line continued inside a word");
+        }
     }
 
     fn backslash(&mut self, draft: &mut Draft) -> Read<()> {

@@ -82,7 +82,7 @@ fn is_program(real: &Path) -> bool {
     system || PROGRAMS.iter().any(|known| Path::new(known) == real)
 }
 
-const LINKS: &[(&str, &str)] = &[
+pub(crate) const LINKS: &[(&str, &str)] = &[
     ("/bin", "usr/bin"),
     ("/sbin", "usr/sbin"),
     ("/lib64", "usr/lib64"),
@@ -118,7 +118,7 @@ const LINKS: &[(&str, &str)] = &[
     ("/w/sub/deep/link-up", "/w/sub"),
 ];
 
-const DIRECTORIES: &[&str] = &[
+pub(crate) const DIRECTORIES: &[&str] = &[
     "/etc/ssl",
     "/home/u/.ssh",
     "/proc/4242/fd",
@@ -140,7 +140,7 @@ const DIRECTORIES: &[&str] = &[
     "/usr/local/bin",
 ];
 
-const FILES: &[&str] = &[
+pub(crate) const FILES: &[&str] = &[
     "/etc/passwd",
     "/etc/shadow",
     "/home/u/.npmrc",
@@ -175,6 +175,7 @@ const FILES: &[&str] = &[
     "/w/password.txt",
     "/w/secrets.txt",
     "/w/server.key",
+    "/w/certs/server.pem",
     "/w/server.pem",
     "/w/src/lib.rs",
     "/w/src/main.rs",
@@ -192,7 +193,7 @@ const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/sda", "/dev/mem", "/dev/kmsg", "/dev/pts/0"];
 
 /// Programs outside the system's directory, most of them an agent's.
-const PROGRAMS: &[&str] = &[
+pub(crate) const PROGRAMS: &[&str] = &[
     "/home/u/bin/git",
     "/opt/x/git",
     "/tmp/bash",
@@ -220,9 +221,9 @@ const PROGRAMS: &[&str] = &[
 
 /// What `/usr/bin` has.
 const SYSTEM: &str = "
-    [ 7z apt apt-get at awk base64 basename bash bat batch bc brew bun bundle busybox bzip2 cargo cat chattr chgrp chmod
+    [ 7z apt apt-get at awk base64 basename bash bat batch bc brew bun bundle busybox bzip2 camp cargo cat chattr chgrp chmod
     chown chrt cmake cmp code column comm convert cp cpio crontab csh csplit ctags curl cut dash date dd deno df diff dig
-    dir dirname docker doas dpkg du ed egrep emacs entr env ex expand expect fakeroot false fd ffmpeg fgrep file find
+    dir dirname docker doas dpkg du ed egrep emacs entr env ex expand expect fakeroot false fd fest ffmpeg fgrep file find
     firejail fish flock fmt fold free ftp gawk gcc gdb getent gh git go gpg gradle grep gs gzip head hexdump host hostname
     http hyperfine id info install ionice ip java join jq julia just kill killall ksh less ln locale locate ls ltrace lua
     lynx make man mawk mkdir mkfifo mknod mktemp more mount mv mvn mysql nano nc.openbsd ncat nice ninja nl nmap node nohup

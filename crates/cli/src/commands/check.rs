@@ -40,6 +40,9 @@ enum Detail {
 }
 
 fn considered(check: &Check, detail: Detail) -> Result<ExitCode, ExitCode> {
+    if check.method.is_some() && check.subject.url.is_none() {
+        return Err(error::failed_text("`--method` is about a request", Some("name it with `--url`")));
+    }
     let environment = Environment::read();
     let setup: Setup =
         host::setup(&environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;

@@ -2,6 +2,9 @@
 
 #[cfg(test)]
 mod approval;
+#[cfg(test)]
+mod consent;
+#[cfg(test)]
 mod consent_git;
 #[cfg(test)]
 mod environment;
@@ -25,6 +28,8 @@ mod limits;
 mod network;
 #[cfg(test)]
 mod parity;
+#[cfg(test)]
+mod policy;
 #[cfg(test)]
 mod protected;
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! `check`, the file tools and a shell inside give the same answer about files, for rules of real policy files. Generated
-//! workspaces are in `crates/runtime/tests/parity.rs`; here are the doors as a person opens them.
+//! workspaces are in `crates/runtime/tests/session/parity.rs`; here are the doors as a person opens them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,14 +12,14 @@ const ASK: i32 = 10;
 const DENY: i32 = 11;
 
 impl World {
-    fn policy(&self, text: &str) -> PathBuf {
+    fn operator_rules(&self, text: &str) -> PathBuf {
         let file = self.home.join("policy.toml");
         fs::write(&file, text).unwrap();
         file
     }
 
     fn governed(&self, verb: &str, policy: &str, arguments: &[&str]) -> Done {
-        let policy = self.policy(policy);
+        let policy = self.operator_rules(policy);
         let mut command = self.ringfence();
         finish(command.args(verb.split(' ')).arg("--policy").arg(policy).args(arguments), b"written\n")
     }

@@ -6,71 +6,50 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use memchr::memmem::Finder;
-
 /// Larger ones are not read; git itself takes seconds for them.
 const MAX: u64 = 512 * 1024 * 1024;
 
 /// The mode of an entry that is a commit of another repository, as it is in the file.
 const SUBMODULE: u32 = 0o160_000;
-const SUBMODULE_BYTES: [u8; 4] = SUBMODULE.to_be_bytes();
+
+/// Bytes of a digest: SHA-1, SHA-256.
+const DIGESTS: [usize; 2] = [20, 32];
 
 /// Paths of the submodules in the index of a git directory, with those of the index it is split from.
 pub(super) fn submodules(git: &Path) -> io::Result<Vec<PathBuf>> {
-    let index = git.join("index");
-    if !may_have_some(&index)? {
-        return Ok(Vec::new());
-    }
-    let mut found = in_file(&index)?;
-    for entry in std::fs::read_dir(git)?.flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(b"sharedindex.") {
-            found.extend(in_file(&entry.path())?);
+    let mut found = in_file(&git.join("index"))?;
+    if let Ok(entries) = std::fs::read_dir(git) {
+        for entry in entries.flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(b"sharedindex.") {
+                found.extend(in_file(&entry.path())?);
+            }
         }
     }
     Ok(found)
 }
 
-/// Nearly every index has no submodule and is not split, and a look at its bytes tells so without reading it.
-fn may_have_some(path: &Path) -> io::Result<bool> {
-    const PIECE: usize = 64 * 1024;
-    /// The name of the extension that a split index has; it may also be in the name of a file.
-    const SPLIT: &[u8; 4] = b"link";
-    let mut file = match File::open(path) {
+fn in_file(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let (submodule, split) = (Finder::new(&SUBMODULE_BYTES), Finder::new(SPLIT));
-    let mut buffer = vec![0; PIECE];
-    let mut kept = 0;
-    loop {
-        let read = file.read(buffer.get_mut(kept..).unwrap_or_default())?;
-        let filled = buffer.get(..kept + read).unwrap_or_default();
-        if submodule.find(filled).is_some() || split.find(filled).is_some() {
-            return Ok(true);
-        }
-        if read == 0 {
-            return Ok(false);
-        }
-        // What is looked for may lie across two pieces.
-        let tail = filled.len().saturating_sub(SPLIT.len() - 1);
-        kept = filled.len() - tail;
-        buffer.copy_within(tail..tail + kept, 0);
-    }
-}
-
-fn in_file(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let file = File::open(path)?;
     let mut content = Vec::new();
     file.take(MAX + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX {
         return Err(io::Error::other("too large"));
     }
-    parse(&content).ok_or_else(|| io::Error::other("not an index"))
+    // Nearly every index has none, and this tells so at the speed of memory.
+    if memchr::memmem::find(&content, &SUBMODULE.to_be_bytes()).is_none() {
+        return Ok(Vec::new());
+    }
+    // The file does not say which digests it holds. Read with the wrong length it names nonsense, which is not there.
+    let read: Vec<Vec<PathBuf>> = DIGESTS.into_iter().filter_map(|digest| parse(&content, digest)).collect();
+    if read.is_empty() { Err(io::Error::other("not an index")) } else { Ok(read.concat()) }
 }
 
-fn parse(content: &[u8]) -> Option<Vec<PathBuf>> {
-    let mut reader = Reader { content, at: 0 };
+fn parse(content: &[u8], digest: usize) -> Option<Vec<PathBuf>> {
+    let mut reader = Reader { content, at: 0, digest };
     if reader.take(4)? != b"DIRC" {
         return None;
     }
@@ -93,6 +72,7 @@ fn parse(content: &[u8]) -> Option<Vec<PathBuf>> {
 struct Reader<'a> {
     content: &'a [u8],
     at: usize,
+    digest: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -114,7 +94,7 @@ impl<'a> Reader<'a> {
         // Times, device and inode come first; owner, size and digest after the mode.
         self.take(24)?;
         let mode = self.number()?;
-        self.take(12 + 20)?;
+        self.take(12 + self.digest)?;
         let flags = self.take(2)?;
         if flags.first().is_some_and(|high| high & EXTENDED != 0) {
             self.take(2)?;

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::git_keys::runs_a_program;
+use ringfence_authz::git_keys::{HOOKS, runs_a_program};
 use ringfence_sandbox::git_config::{self, Setting};
 use ringfence_types::Bytes;
 
@@ -40,11 +40,25 @@ pub(super) fn programs(dir: &Path) -> Vec<String> {
 #[derive(Default)]
 struct Search {
     found: Vec<String>,
-    /// Files that were read.
+    /// Files that were read for the repository at hand. A relative path in one means something else in the next.
     files: BTreeSet<PathBuf>,
     /// Git directories with what is checked out from them, still to be asked for submodules.
     pending: Vec<(PathBuf, PathBuf)>,
     repositories: BTreeSet<PathBuf>,
+}
+
+/// What a configuration says about where things are. A later setting counts for git; here every one of them does.
+#[derive(Default)]
+struct Places {
+    worktrees: Vec<PathBuf>,
+    hooks: Vec<PathBuf>,
+}
+
+/// Where a configuration sends git.
+#[derive(Default)]
+struct Elsewhere {
+    worktree: Option<PathBuf>,
+    hooks: Vec<PathBuf>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -98,37 +112,67 @@ impl Search {
         if self.repositories.len() > MAX_REPOSITORIES {
             return self.found.push("more submodules than are looked at".to_owned());
         }
-        self.config(&git.join("config.worktree"));
         let common = match read(&git.join("commondir"), MAX_POINTER) {
             Ok(content) => git.join(line(&content)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => git.to_owned(),
             Err(_) => return self.cannot("read", &git.join("commondir")),
         };
-        let worktree = self.config(&common.join("config")).map_or(worktree.to_owned(), |path| git.join(path));
-        self.pending.push((git.to_owned(), worktree));
+        let mut places = Places::default();
+        self.files.clear();
+        self.config(&git.join("config.worktree"), &mut places);
+        self.config(&common.join("config"), &mut places);
+        let mut worktrees = vec![worktree.to_owned()];
+        worktrees.extend(places.worktrees.iter().map(|path| git.join(path)));
+        self.elsewhere(&worktrees);
+        places.hooks.push(common.join("hooks"));
+        for worktree in worktrees {
+            self.hooks(&places.hooks, &[&worktree, git]);
+            self.pending.push((git.to_owned(), worktree));
+        }
     }
 
-    /// Reads a configuration with all it includes, and says where it puts the worktree.
-    fn config(&mut self, file: &Path) -> Option<PathBuf> {
+    /// `core.worktree` that is not where the repository was found: git would read and compare what is there.
+    fn elsewhere(&mut self, worktrees: &[PathBuf]) {
+        let mut real = worktrees.iter().map(|worktree| fs::canonicalize(worktree).ok());
+        let here = real.next().flatten();
+        if real.any(|worktree| worktree.is_none() || worktree != here) {
+            self.found.push("core.worktree".to_owned());
+        }
+    }
+
+    /// Hooks are looked for where the command runs: at the top of the worktree, or in a repository without one.
+    fn hooks(&mut self, directories: &[PathBuf], from: &[&Path]) {
+        for directory in directories {
+            let places = from.iter().map(|from| from.join(directory));
+            let all = places.flat_map(|place| HOOKS.map(|hook| place.join(hook)));
+            for hook in all.filter(|hook| fs::symlink_metadata(hook).is_ok()) {
+                let found = format!("the hook `{}`", Bytes::from(hook).display());
+                if !self.found.contains(&found) {
+                    self.found.push(found);
+                }
+            }
+        }
+    }
+
+    /// Reads a configuration with all it includes.
+    fn config(&mut self, file: &Path, places: &mut Places) {
         let mut pending = vec![file.to_owned()];
-        let mut worktree = None;
         while let Some(file) = pending.pop() {
             if !self.files.insert(file.clone()) {
                 continue;
             }
-            if self.files.len() > MAX_FILES * MAX_REPOSITORIES {
-                self.found.push("more configuration files than are looked at".to_owned());
-                return worktree;
+            if self.files.len() > MAX_FILES {
+                return self.found.push("more configuration files than are looked at".to_owned());
             }
             for setting in self.settings(&file) {
                 match (setting.section.as_slice(), setting.key.as_slice()) {
-                    (b"core", b"worktree") => worktree = Some(path_of(&setting)),
+                    (b"core", b"worktree") => places.worktrees.push(path_of(&setting)),
+                    (b"core", b"hookspath") => places.hooks.extend(self.near(&setting)),
                     (b"include" | b"includeif", b"path") => pending.extend(self.included(&file, &setting)),
                     _ => self.setting(&setting),
                 }
             }
         }
-        worktree
     }
 
     fn settings(&mut self, file: &Path) -> Vec<Setting> {
@@ -156,14 +200,19 @@ impl Search {
         }
     }
 
-    /// A home directory inside the fence is not the one here, so what is in it is not known.
     fn included(&mut self, from: &Path, setting: &Setting) -> Option<PathBuf> {
+        let path = self.near(setting)?;
+        Some(from.parent().unwrap_or(from).join(path))
+    }
+
+    /// A home directory inside the fence is not the one here, so what is in it is not known.
+    fn near(&mut self, setting: &Setting) -> Option<PathBuf> {
         let path = path_of(setting);
         if setting.value.starts_with(b"~") || setting.value.starts_with(b"%(") {
             self.found.push(format!("{} = {}", setting.name(), Bytes::from(path).display()));
             return None;
         }
-        Some(from.parent().unwrap_or(from).join(path))
+        Some(path)
     }
 
     /// Git enters what its index says is a submodule, and that has settings of its own.

@@ -181,6 +181,24 @@ fn settings_written_by_git_are_found_from_anywhere_in_the_repository() {
 }
 
 #[test]
+fn hooks_of_reading_commands_count_wherever_they_are() {
+    let bench = Bench::new();
+    bench.repository("r");
+    bench.program("r/.git/hooks/pre-commit");
+    assert_eq!(bench.programs("r"), Vec::<String>::new(), "no reading command runs it");
+    bench.program("r/.git/hooks/post-index-change");
+    assert_eq!(bench.programs("r").len(), 1);
+    fs::remove_file(bench.path("r/.git/hooks/post-index-change")).unwrap();
+    bench.git("r", &["config", "core.hooksPath", "own/hooks"]);
+    fs::create_dir_all(bench.path("r/deep")).unwrap();
+    assert_eq!(bench.programs("r/deep"), Vec::<String>::new());
+    bench.program("r/own/hooks/post-index-change");
+    assert_eq!(bench.programs("r/deep").len(), 1, "relative to the top of the worktree");
+    bench.git("r", &["config", "core.hooksPath", "~/hooks"]);
+    assert_eq!(bench.programs("r").len(), 1, "another home is not known");
+}
+
+#[test]
 fn includes_are_followed_whatever_their_condition() {
     let bench = Bench::new();
     bench.repository("r").git("r", &["config", "include.path", "../inc/one"]);
@@ -214,6 +232,46 @@ fn worktrees_and_bare_repositories_are_found() {
     assert_eq!(bench.programs("planted"), ["diff.p.textconv"]);
 }
 
+/// `git diff` refreshes the index, and that has a hook.
+#[test]
+fn the_hook_of_reading_commands_is_found_wherever_it_is() {
+    let found = |prepare: &dyn Fn(&Bench)| {
+        let bench = Bench::new();
+        bench.repository("w");
+        prepare(&bench);
+        bench.programs("w")
+    };
+    let harmless: [&dyn Fn(&Bench); 2] = [
+        &|bench| {
+            bench.program("w/.git/hooks/pre-commit");
+        },
+        &|bench| {
+            bench.git("w", &["config", "core.hooksPath", "h"]);
+        },
+    ];
+    for prepare in harmless {
+        assert_eq!(found(prepare), Vec::<String>::new());
+    }
+    let hooked: [&dyn Fn(&Bench); 4] = [
+        &|bench| {
+            bench.program("w/.git/hooks/post-index-change");
+        },
+        &|bench| {
+            bench.git("w", &["config", "core.hooksPath", "h"]).program("w/h/post-index-change");
+        },
+        &|bench| {
+            bench.git("w", &["config", "core.hooksPath", "~/h"]);
+        },
+        &|bench| {
+            let hook = bench.program("elsewhere/post-index-change");
+            bench.git("w", &["config", "core.hooksPath", hook.parent().unwrap().to_str().unwrap()]);
+        },
+    ];
+    for prepare in hooked {
+        assert_eq!(found(prepare).len(), 1, "{:?}", found(prepare));
+    }
+}
+
 #[test]
 fn submodules_in_the_index_count() {
     for version in ["2", "4"] {
@@ -234,6 +292,37 @@ fn submodules_in_the_index_count() {
         bench.git("super", &["update-index", "--split-index"]);
         assert_eq!(bench.programs("super").len(), 2, "split index, version {version}");
     }
+}
+
+#[test]
+fn submodules_count_whatever_the_digest() {
+    let bench = Bench::new();
+    bench.repository("super").git("super", &["init", "-q", "--object-format=sha256", "new"]);
+    bench.git("super/new", &["init", "-q", "--object-format=sha256", "own"]);
+    bench.git("super/new/own", &["commit", "-q", "--allow-empty", "-m", "x"]);
+    bench.git("super/new/own", &["config", "filter.o.clean", "evil"]);
+    assert_eq!(bench.programs("super/new"), Vec::<String>::new(), "not in the index yet");
+    bench.git("super/new", &["add", "own"]);
+    assert_eq!(bench.programs("super/new"), ["filter.o.clean"]);
+}
+
+#[test]
+fn a_worktree_that_is_elsewhere_is_a_reason() {
+    let bench = Bench::new();
+    bench.repository("r").git("r", &["config", "core.worktree", ".."]);
+    assert_eq!(bench.programs("r"), Vec::<String>::new(), "its own directory");
+    bench.git("r", &["config", "core.worktree", "../.."]);
+    assert_eq!(bench.programs("r"), ["core.worktree"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_entered_is_none() {
+    let bench = Bench::new();
+    let directory = bench.path("shut");
+    fs::create_dir_all(&directory).unwrap();
+    assert_eq!(machine(Vec::new()).kind(&directory), PathKind::Directory);
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(machine(Vec::new()).kind(&directory), PathKind::Other);
 }
 
 #[test]

@@ -85,7 +85,7 @@ pub(super) static PROGRAMS: &[Program] = &[
     // What a Makefile says is the project's; these make it say something else.
     Program::new(
         "make",
-        Operands::Text,
+        Operands::Plain,
         &[
             executes("", "eval"),
             with(Execute, Value::Required, "fI", "file makefile include-dir"),

@@ -60,7 +60,7 @@ static OTHER: Program = Program::new(
 /// Options of everything that shows a difference.
 const DIFF: &[Group] = &[
     flags(
-        "pusRaWbwzrt",
+        "pusRaWbwzrth",
         "patch no-patch function-context no-function-context raw patch-with-raw patch-with-stat numstat shortstat \
          cumulative check summary name-only name-status compact-summary no-compact-summary binary full-index \
          no-full-index no-color no-abbrev no-prefix default-prefix irreversible-delete find-copies-harder \
@@ -68,18 +68,18 @@ const DIFF: &[Group] = &[
          ignore-space-change ignore-space-at-eol ignore-cr-at-eol ignore-blank-lines indent-heuristic \
          no-indent-heuristic patience histogram no-color-moved no-color-moved-ws no-relative text no-text exit-code \
          no-exit-code quiet no-quiet no-ext-diff no-textconv ita-invisible-in-index ita-visible-in-index pickaxe-all \
-         pickaxe-regex no-ignore-matching-lines combined-all-paths cc remerge-diff no-diff-merges",
+         pickaxe-regex combined-all-paths cc remerge-diff no-diff-merges",
     ),
     glued(
-        "MCBXlD",
+        "MCBXDU",
         "stat unified dirstat dirstat-by-file color abbrev break-rewrites find-renames find-copies word-diff color-words \
-         color-moved relative ignore-submodules diff-merges",
+         color-moved relative ignore-submodules",
     ),
     values(
-        "USGI",
+        "lSGI",
         "stat-width stat-name-width stat-graph-width stat-count ws-error-highlight src-prefix dst-prefix line-prefix \
          inter-hunk-context output-indicator-new output-indicator-old output-indicator-context ignore-matching-lines \
-         diff-algorithm anchored word-diff-regex color-moved-ws find-object diff-filter rotate-to skip-to",
+         diff-algorithm anchored word-diff-regex color-moved-ws find-object diff-filter rotate-to skip-to diff-merges",
     ),
     reads("O", ""),
     writes("", "output"),
@@ -91,7 +91,7 @@ const DIFF: &[Group] = &[
 /// `log` and `show`.
 const LOG: &[Group] = &[
     flags(
-        "gicmqEFPh",
+        "gicmqEFP",
         "source no-source use-mailmap no-use-mailmap mailmap no-mailmap clear-decorations no-decorate \
          oneline graph no-graph all merges no-merges first-parent exclude-first-parent-only \
          no-min-parents no-max-parents all-match invert-grep regexp-ignore-case basic-regexp extended-regexp \
@@ -103,13 +103,13 @@ const LOG: &[Group] = &[
     ),
     glued(
         "",
-        "decorate branches tags remotes no-walk notes show-notes ancestry-path expand-tabs \
+        "min-parents max-parents decorate branches tags remotes no-walk notes show-notes ancestry-path expand-tabs \
          show-linear-break",
     ),
     values(
         "n",
         "decorate-refs decorate-refs-exclude max-count skip since after until before since-as-filter max-age min-age \
-         author committer grep grep-reflog min-parents max-parents glob exclude exclude-hidden date encoding",
+         author committer grep grep-reflog glob exclude exclude-hidden date encoding",
     ),
     with(Format, Value::Glued, "", "format pretty"),
     with(ReadLines, Value::Required, "L", ""),
@@ -126,7 +126,7 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
         Operands::Pathspecs,
         &[
             flags(
-                "sbvz",
+                "sbvzh",
                 "short branch verbose show-stash ahead-behind no-ahead-behind long null renames no-renames no-column \
                  no-short no-branch no-verbose no-show-stash",
             ),
@@ -152,14 +152,18 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
         Operands::Revisions,
         &[
             flags(
-                "q",
+                "qh",
                 "revs-only no-revs flags no-flags verify quiet sq symbolic symbolic-full-name all local-env-vars \
                  git-dir absolute-git-dir git-common-dir is-inside-git-dir is-inside-work-tree is-bare-repository \
                  is-shallow-repository show-cdup show-prefix show-toplevel show-superproject-working-tree \
                  shared-index-path not keep-dashdash stop-at-non-option",
             ),
-            glued("", "short abbrev-ref branches tags remotes show-object-format show-ref-format"),
-            values("", "default exclude exclude-hidden glob disambiguate since after until before git-path path-format"),
+            glued(
+                "",
+                "short abbrev-ref branches tags remotes show-object-format show-ref-format exclude exclude-hidden glob \
+                 disambiguate since after until before path-format",
+            ),
+            values("", "default git-path"),
             with(Unclear, Value::None, "", "parseopt sq-quote"),
             with(Unclear, Value::Required, "", "resolve-git-dir prefix"),
         ],
@@ -192,7 +196,7 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
         "git-branch",
         Operands::Text,
         &[
-            flags("vqrai", "verbose quiet remotes all omit-empty ignore-case no-color no-column no-abbrev"),
+            flags("vqraih", "verbose quiet remotes all omit-empty ignore-case no-color no-column no-abbrev"),
             glued("", "color abbrev column"),
             values("", "sort"),
             with(Format, Value::Required, "", "format"),

@@ -29,12 +29,12 @@ pub(super) static PROGRAMS: &[Program] = &[
         Operands::Read,
         &[
             flags(
-                "bdfghiMnRrVCmsuz",
+                "bcdfghiMnRrVCmsuz",
                 "ignore-leading-blanks dictionary-order ignore-case general-numeric-sort human-numeric-sort \
                  ignore-nonprinting month-sort numeric-sort random-sort reverse version-sort merge stable unique \
                  zero-terminated debug help version",
             ),
-            glued("c", "check"),
+            glued("", "check"),
             values("ktS", "key field-separator buffer-size parallel batch-size sort"),
             reads("", "random-source"),
             with(Unclear, Value::Required, "", "files0-from"),
@@ -136,7 +136,7 @@ pub(super) static PROGRAMS: &[Program] = &[
         Operands::List,
         &[
             flags("0abcDHhklLmPSsx", "null all apparent-size bytes total dereference-args si human-readable inodes count-links dereference no-dereference separate-dirs summarize one-file-system help version"),
-            values("BdtI", "block-size max-depth threshold exclude time-style"),
+            values("Bdt", "block-size max-depth threshold exclude time-style"),
             glued("", "time"),
             reads("X", "exclude-from"),
             with(Unclear, Value::Required, "", "files0-from"),
@@ -160,8 +160,8 @@ pub(super) static PROGRAMS: &[Program] = &[
     Program::new("nproc", Operands::Text, &[flags("", "all help version"), values("", "ignore")]),
     Program::new("sleep", Operands::Text, &[flags("", "help version")]),
     Program::new("expr", Operands::Text, &[]).dangers_only(),
-    Program::new("od", Operands::Read, &[flags("abcdfhiloxv", "output-duplicates traditional help version"), values("AjNtSw", "address-radix skip-bytes read-bytes format endian strings width")]).any_file_name(),
-    Program::new("hexdump", Operands::Read, &[flags("bcCdoxvX", "canonical no-squeezing help version"), values("efLns", "format length skip color")]),
+    Program::new("od", Operands::Read, &[flags("abcdfhiloxv", "output-duplicates traditional help version"), values("AjNtS", "address-radix skip-bytes read-bytes format endian strings"), glued("w", "width")]).any_file_name(),
+    Program::new("hexdump", Operands::Read, &[flags("bcCdoxvX", "canonical no-squeezing help version"), values("eLns", "format length skip color"), reads("f", "")]),
     Program::new("xxd", Operands::ReadOne, &[flags("abCdeEhipPrRuv", ""), values("cglnos", "")]),
     Program::new("strings", Operands::Read, &[flags("adfow", "all data print-file-name include-all-whitespace help version"), values("neUtsT", "bytes encoding unicode radix output-separator target")]).any_file_name().numbers(),
     Program::new("base64", Operands::Read, ENCODERS).any_file_name(),
@@ -189,7 +189,7 @@ pub(super) static PROGRAMS: &[Program] = &[
     Program::new(
         "tree",
         Operands::List,
-        &[flags("adfilxRNqQpsuhgDFvtcUrSAnCXJ", "gitignore gitfile matchdirs noreport inodes device sort dirsfirst filesfirst nolinks prune si du ignore-case metafirst help version"), values("LPIHT", "charset filelimit timefmt sort"), writes("o", "")],
+        &[flags("adfilxRNqQpsuhgDFvtcUrSAnCXJ", "gitignore gitfile matchdirs noreport inodes device dirsfirst filesfirst nolinks prune si du ignore-case metafirst help version"), values("LPIHT", "charset filelimit timefmt sort"), writes("o", "")],
     ),
     Program::new(
         "sed",
@@ -220,7 +220,8 @@ pub(super) static PROGRAMS: &[Program] = &[
         Operands::Unclear,
         &[
             flags("tvzjJZaghkpRSwW", "list verbose gzip bzip2 xz lzip lzma lzop zstd compress uncompress auto-compress no-auto-compress full-time numeric-owner totals block-number show-defaults show-omitted-dirs utc wildcards no-wildcards anchored no-anchored ignore-case no-ignore-case help version usage"),
-            values("bLHV", "blocking-factor tape-length format label exclude newer after-date newer-mtime strip-components transform xform occurrence quoting-style warning"),
+            values("bLHV", "blocking-factor tape-length format label exclude newer after-date newer-mtime strip-components transform xform quoting-style warning"),
+            glued("", "occurrence"),
             reads("fX", "file exclude-from"),
             with(Unclear, Value::Required, "T", "files-from"),
             with(Enter, Value::Required, "C", "directory"),

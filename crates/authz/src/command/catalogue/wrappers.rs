@@ -37,7 +37,7 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
             with(Body, Value::Required, "S", "split-string"),
         ],
     ),
-    clear("nice", Inner::Rest, &[values("n", "adjustment"), HELP]),
+    clear("nice", Inner::Rest, &[flags("0123456789", "help version"), values("n", "adjustment")]),
     clear(
         "ionice",
         Inner::Rest,
@@ -140,13 +140,15 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
             "user group prompt close-from chdir host chroot role type command-timeout other-user",
         )],
     ),
-    asks(
-        "su sg",
-        Inner::Body,
-        Risk::Critical,
-        "it asks for the rights of another user, which the fence never gives",
-        SU,
-    ),
+    Wrapper {
+        names: "su sg",
+        program: Program::new("", Operands::Text, SU).dangers_only(),
+        inner: Inner::Body,
+        manner: Manner::Asks(
+            Risk::Critical,
+            "it asks for the rights of another user, which the fence never gives",
+        ),
+    },
     asks(
         "runuser",
         Inner::BodyOrRest,
@@ -223,19 +225,12 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
             values("nqs", "interval equexit shotsdir"),
         ],
     ),
-    asks(
-        "script",
-        Inner::Body,
-        Risk::Medium,
-        "it writes what is shown to a file",
-        &[
-            flags("aefq", "append return flush force quiet"),
-            values("EmO", "echo logging-format output-limit"),
-            writes("IBT", "log-in log-out log-io log-timing"),
-            glued("t", "timing"),
-            with(Body, Value::Required, "c", "command"),
-        ],
-    ),
+    Wrapper {
+        names: "script",
+        program: Program::new("", Operands::Write, SCRIPT).dangers_only(),
+        inner: Inner::Body,
+        manner: Manner::Asks(Risk::Medium, "it writes what is shown to a file"),
+    },
     asks(
         "parallel",
         Inner::Joined,
@@ -265,6 +260,14 @@ const ARCH: &[Group] = &[
          read-implies-exec mmap-page-zero uname-2.6 verbose help version show",
     ),
     glued("3", "4gb 3gb"),
+];
+
+const SCRIPT: &[Group] = &[
+    flags("aefq", "append return flush force quiet"),
+    values("EmO", "echo logging-format output-limit"),
+    writes("IBT", "log-in log-out log-io log-timing"),
+    glued("t", "timing"),
+    with(Body, Value::Required, "c", "command"),
 ];
 
 const SU: &[Group] = &[

@@ -39,6 +39,15 @@ pub(super) fn decision(rules: &CommandRules, argv: &[Bytes]) -> Option<Decision>
     found.allowed(covered).map(|_| Decision::Allow)
 }
 
+#[cfg(test)]
+impl CommandRules {
+    /// How many rules are compared with a command line.
+    pub(in crate::command) fn looked_at(&self, argv: &[&str]) -> usize {
+        let args: Vec<Arg<'_>> = argv.iter().map(|word| Arg::Text(word.as_bytes())).collect();
+        line(&args).map_or(0, |line| self.index.candidates(&line).len())
+    }
+}
+
 fn line<'a>(argv: &'a [Arg<'a>]) -> Option<Line<'a>> {
     let Some((Arg::Text(called), args)) = argv.split_first() else { return None };
     let name = called.rsplit(|byte| *byte == b'/').next().unwrap_or(called);

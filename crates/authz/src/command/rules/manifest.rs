@@ -60,7 +60,7 @@ impl Manifest {
     }
 
     pub(super) fn is_about(&self, names: &[&[u8]]) -> bool {
-        names.iter().any(|name| *name == self.cli.as_bytes())
+        names.contains(&self.cli.as_bytes())
     }
 
     pub(super) fn judge(&self, args: &[Arg<'_>]) -> Standing {

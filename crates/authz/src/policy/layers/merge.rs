@@ -81,10 +81,7 @@ pub(super) fn rules(
     settings.extend(env.iter().map(Rule::setting));
     settings.extend(tools.iter().map(Rule::setting));
     settings.extend(hosts.iter().map(Rule::setting));
-    let paths = PathRules::new(paths).unwrap_or_else(|error| {
-        report.problems.add(Problem::new(format!("the rules about files of all layers: {error}")));
-        PathRules::default()
-    });
+    let paths = path_rules(stack, paths, report);
     let rules = Rules {
         commands: command_rules(commands, restrictions, manifests, report),
         paths,
@@ -93,6 +90,18 @@ pub(super) fn rules(
         tools: ToolRules::new(tools),
     };
     Merged { rules, settings }
+}
+
+/// Where one file has all the rules, they were made ready when it was read.
+fn path_rules(stack: &[Step<'_>], rules: Vec<PathRule>, report: &mut Report) -> PathRules {
+    let ready = stack.iter().map(|step| &step.section.rules.paths).find(|ready| ready.rules() == rules);
+    if let Some(ready) = ready {
+        return ready.clone();
+    }
+    PathRules::new(rules).unwrap_or_else(|error| {
+        report.problems.add(Problem::new(format!("the rules about files of all layers: {error}")));
+        PathRules::default()
+    })
 }
 
 /// Each was checked when its file was read.
@@ -141,25 +150,42 @@ fn collected<R: Rule>(stack: &[&Step<'_>], of: fn(&RuleSet) -> &Vec<R>, report: 
 /// silenced by what was heard before it: an approved file speaks in its own layer, too, and parts that share a layer
 /// are sorted.
 fn ordered(stack: &[Step<'_>], report: &mut Report) -> Vec<PathRule> {
-    let steps = |standing: Standing| stack.iter().rev().filter(move |step| step.standing == standing);
-    let rules = |step: &Step<'_>| step.section.rules.paths.clone();
-    let (own, approved): (Vec<&Step<'_>>, Vec<&Step<'_>>) =
-        steps(Standing::Authority).partition(|step| step.layer == Layer::Operator);
-    let approved: Vec<PathRule> = approved.into_iter().flat_map(rules).collect();
-    let mut all: Vec<PathRule> = own.into_iter().flat_map(rules).collect();
+    let rules = |step: &Step<'_>| step.section.rules.paths.rules().to_vec();
+    let nearest = |of: fn(&Step<'_>) -> bool| stack.iter().rev().filter(move |step| of(step)).flat_map(rules);
+    let mut all: Vec<PathRule> = nearest(|step| step.is_operators()).collect();
+    let approved: Vec<PathRule> = nearest(|step| step.is_approved()).collect();
     all.extend(approved.iter().map(|rule| rule.at_layer(Layer::Operator)));
     all.extend(approved);
-    for rule in steps(Standing::Asks).flat_map(rules) {
+    for rule in nearest(|step| step.is_unapproved()) {
         if rule.decision == Decision::Allow {
             ask_for(&rule, report);
         }
         // An `allow` still limits the rules of its own file.
         all.push(rule);
     }
-    let mut narrowing: Vec<PathRule> = steps(Standing::Narrows).flat_map(rules).collect();
+    let mut narrowing: Vec<PathRule> = nearest(|step| step.is_of_session()).collect();
     narrowing.sort_by_key(|rule| Reverse(rule.decision));
     all.extend(narrowing);
     all
+}
+
+impl Step<'_> {
+    fn is_operators(&self) -> bool {
+        self.standing == Standing::Authority && self.layer == Layer::Operator
+    }
+
+    fn is_approved(&self) -> bool {
+        self.standing == Standing::Authority && self.layer == Layer::Workspace
+    }
+
+    fn is_unapproved(&self) -> bool {
+        self.standing == Standing::Asks && self.place == Place::Whole
+    }
+
+    /// Of a session file or an agent's part of any file: they share a layer.
+    fn is_of_session(&self) -> bool {
+        self.standing != Standing::Authority && !self.is_unapproved()
+    }
 }
 
 fn ask_for(rule: &impl Rule, report: &mut Report) {

@@ -128,7 +128,7 @@ impl<'a> Roots<'a> {
     }
 
     /// Every directory that any layer named, with what is left of it.
-    pub(super) fn finish(self, workspace: &Slot<Access>) -> (Vec<Root>, Vec<Setting>) {
+    pub(super) fn finish(&self, workspace: &Slot<Access>) -> (Vec<Root>, Vec<Setting>) {
         let mut named: Vec<&Held> = Vec::new();
         for held in self.held.iter().chain(self.caps.iter().flatten()) {
             if held.path != self.flags.workspace && !named.iter().any(|known| known.path == held.path) {

@@ -18,9 +18,10 @@ use super::{Effective, Flags, Setting, Standing, Step};
 pub(super) struct State<'a> {
     pub(super) flags: &'a Flags,
     pub(super) report: Report,
-    /// What operator and flags chose; its promises hold even where a stricter one is in force.
     chosen: Slot<Profile>,
-    profile: Slot<Profile>,
+    /// What operator and flags chose, then each stricter one that was asked for. A profile is stricter as a whole, not in
+    /// everything, so that all of them hold; the last has the name.
+    profiles: Vec<Slot<Profile>>,
     minimum: Option<Slot<Profile>>,
     commands: Slot<CommandMode>,
     approval: Slot<ApprovalMode>,
@@ -46,7 +47,7 @@ impl<'a> State<'a> {
         let mut report = Report::default();
         let minimum = minimum(stack);
         let chosen = chosen(flags, stack, minimum.as_ref(), &mut report);
-        let profile = narrowed(chosen.clone(), stack, &mut report);
+        let profiles = narrowed(chosen.clone(), stack, &mut report);
         let value = chosen.value;
         let by = By::Profile(value);
         let limits = Limit::ALL.map(|limit| {
@@ -67,7 +68,7 @@ impl<'a> State<'a> {
             floor: Floor::default(),
             roots: Roots::new(flags, resolve),
             chosen,
-            profile,
+            profiles,
             minimum,
         }
     }
@@ -155,9 +156,10 @@ impl<'a> State<'a> {
         self.apply_floor_flag();
     }
 
-    /// The profile that a part without authority asked for holds for all of them.
-    pub(super) fn hold_narrowed_profile(&mut self) {
-        self.hold(self.profile.value);
+    /// The profiles that parts without authority asked for hold for all of them.
+    pub(super) fn hold_narrowed_profiles(&mut self) {
+        let profiles: Vec<Profile> = self.profiles.iter().map(|profile| profile.value).collect();
+        profiles.into_iter().for_each(|profile| self.hold(profile));
         if self.access.value < self.given_access.value {
             self.roots.cap_workspace(self.access.clone());
         }
@@ -216,7 +218,7 @@ impl<'a> State<'a> {
         settings.extend(root_settings);
         settings.extend(merged.settings);
         let policy = Policy {
-            profile: self.profile.value,
+            profile: self.profile().value,
             commands: self.commands.value,
             approval: self.approval.value,
             access: self.access.value,
@@ -232,6 +234,11 @@ impl<'a> State<'a> {
         Ok(Effective { policy, roots, settings, requests: self.report.requests })
     }
 
+    /// The strictest.
+    fn profile(&self) -> &Slot<Profile> {
+        self.profiles.last().unwrap_or(&self.chosen)
+    }
+
     fn limits(&self) -> Limits {
         let mut limits = Limits::default();
         self.limits.iter().for_each(|(limit, slot)| limit.set(&mut limits, slot.value));
@@ -239,7 +246,7 @@ impl<'a> State<'a> {
     }
 
     fn floor(&self) -> (Vec<Control>, Vec<Setting>) {
-        let promised = promises_limits(self.chosen.value) || promises_limits(self.profile.value);
+        let promised = self.profiles.iter().any(|profile| promises_limits(profile.value));
         let lowered = self.floor.lowered.as_ref().map(|(controls, by)| (controls, by.clone()));
         let flag =
             self.flags.floor.as_ref().map(|controls| (controls, By::Flag("--danger-floor".to_owned())));
@@ -263,7 +270,7 @@ impl<'a> State<'a> {
     }
 
     fn settings(&self) -> Vec<Setting> {
-        let mut settings = vec![self.profile.setting()];
+        let mut settings = vec![self.profile().setting()];
         settings.extend(self.minimum.as_ref().map(Slot::setting));
         settings.extend([
             self.commands.setting(),
@@ -313,13 +320,19 @@ fn chosen(
     Slot { key: "profile", ..minimum.clone() }
 }
 
-fn narrowed(mut profile: Slot<Profile>, stack: &[Step<'_>], report: &mut Report) -> Slot<Profile> {
+/// The profile that was chosen, and each stricter one after it.
+fn narrowed(chosen: Slot<Profile>, stack: &[Step<'_>], report: &mut Report) -> Vec<Slot<Profile>> {
+    let mut profiles = vec![chosen.clone()];
+    let mut current = chosen;
     for step in stack.iter().filter(|step| step.standing != Standing::Authority) {
-        if let Some(given) = step.profile {
-            profile.offer(word(step, "profile", given), step.standing, report);
+        let Some(given) = step.profile else { continue };
+        let before = current.value;
+        current.offer(word(step, "profile", given), step.standing, report);
+        if current.value != before {
+            profiles.push(current.clone());
         }
     }
-    profile
+    profiles
 }
 
 fn own_access(step: &Step<'_>, given: &At<OwnAccess>) -> Slot<Access> {

@@ -11,7 +11,7 @@ use super::super::read::{Many, shorten};
 use super::super::text::{At, MAX_BYTES, Span, sha256};
 use super::super::words::split;
 use super::paths::examples;
-use super::{Converting, Seen, decision};
+use super::{Converting, Said, Seen, decision};
 use crate::command::{CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, Restriction};
 use crate::judgement::RuleSource;
 
@@ -138,7 +138,10 @@ impl Converting<'_, '_> {
                 continue;
             }
             let what = format!("{:?} {exact} {here:?}", words.value);
-            if seen.add(key, what, &words.value.join(" "), words.span, self.problems) {
+            if seen.add(
+                Said { key, about: what, shown: &words.value.join(" "), span: words.span },
+                self.problems,
+            ) {
                 let source = self.source(words.span, table.reason.as_ref());
                 rules.push(CommandRule { pattern, decision: decision(key), here: here.clone(), source });
             }
@@ -188,10 +191,12 @@ impl Converting<'_, '_> {
             return None;
         }
         if !seen.add(
-            "program",
-            format!("program {}", program.value),
-            &program.value,
-            program.span,
+            Said {
+                key: "program",
+                about: format!("program {}", program.value),
+                shown: &program.value,
+                span: program.span,
+            },
             self.problems,
         ) {
             return None;
@@ -272,7 +277,8 @@ impl Converting<'_, '_> {
             return None;
         }
         let what = format!("program {}", saved.cli);
-        if !seen.add("program", what, &saved.cli, file.span, self.problems) {
+        if !seen.add(Said { key: "program", about: what, shown: &saved.cli, span: file.span }, self.problems)
+        {
             return None;
         }
         let source = self.source(file.span, table.reason.as_ref());

@@ -5,7 +5,7 @@ use ringfence_types::{HostRule, HostRuleError};
 use super::super::format::{HostTable, SchemeWord};
 use super::super::read::shorten;
 use super::super::text::At;
-use super::{Converting, Seen, decision};
+use super::{Converting, Said, Seen, decision};
 use crate::hosts::{HostEntry, Methods, PathPrefix, Scheme};
 
 impl Converting<'_, '_> {
@@ -39,7 +39,10 @@ impl Converting<'_, '_> {
                 path_prefix.as_ref().map(ToString::to_string),
                 scheme.map(|scheme| scheme.to_string()),
             ];
-            if !seen.add(key, format!("{host} {limits:?}"), &host.to_string(), name.span, self.problems) {
+            if !seen.add(
+                Said { key, about: format!("{host} {limits:?}"), shown: &host.to_string(), span: name.span },
+                self.problems,
+            ) {
                 continue;
             }
             let entry = HostEntry {

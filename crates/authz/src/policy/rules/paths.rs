@@ -1,5 +1,6 @@
 //! `[[path]]`.
 
+use std::ops::Range;
 use std::path::Path;
 
 use ringfence_types::Bytes;
@@ -7,21 +8,25 @@ use ringfence_types::Bytes;
 use super::super::format::{OperationWord, PathTable};
 use super::super::read::{Many, shorten};
 use super::super::text::{At, Span};
-use super::{Converting, Seen, decision};
+use super::{Converting, Said, Seen, decision};
 use crate::path_rules::{Operation, PathRule, PathRules, Ruling};
 use crate::{protected, sensitive};
 
 impl Converting<'_, '_> {
-    pub(super) fn paths(&mut self, tables: &[PathTable]) -> Vec<PathRule> {
+    pub(super) fn paths(&mut self, tables: &[PathTable]) -> PathRules {
         let mut seen = Seen::default();
-        let mut rules = Vec::new();
+        let mut rules: Vec<(Span, PathRule)> = Vec::new();
+        let mut entries = Vec::new();
         for table in tables {
-            if let Some(entry) = self.path(table, &mut seen) {
-                self.path_examples(table, &entry);
-                rules.extend(entry);
-            }
+            let first = rules.len();
+            rules.extend(self.path(table, &mut seen).unwrap_or_default());
+            entries.push((table, first..rules.len()));
         }
-        self.readable(rules)
+        let rules = self.readable(rules);
+        for (table, own) in entries {
+            self.path_examples(table, own, &rules);
+        }
+        rules
     }
 
     /// One rule for each pattern, so that each knows its own place.
@@ -68,7 +73,7 @@ impl Converting<'_, '_> {
         let operation = table.operation.as_ref().map(|operation| operation.value);
         let writes = if operation == Some(OperationWord::Write) { "write" } else { "all" };
         let what = format!("{writes} {}", pattern.value.trim_end_matches('/'));
-        seen.add(key, what, &pattern.value, pattern.span, self.problems)
+        seen.add(Said { key, about: what, shown: &pattern.value, span: pattern.span }, self.problems)
     }
 
     fn path_makes_sense(&mut self, key: &str, pattern: &At<String>, operation: Operation) -> bool {
@@ -94,15 +99,12 @@ impl Converting<'_, '_> {
         true
     }
 
-    fn path_examples(&mut self, table: &PathTable, rules: &[(Span, PathRule)]) {
-        if table.examples.is_none() && table.counterexamples.is_none() {
+    /// `own` are the rules of the entry. What is wrong with a pattern is said elsewhere: then there are none.
+    fn path_examples(&mut self, table: &PathTable, own: Range<usize>, rules: &PathRules) {
+        if rules.rules().len() < own.end {
             return;
         }
-        let rules =
-            rules.iter().map(|(_, rule)| PathRule { operation: Operation::All, ..rule.clone() }).collect();
-        // What is wrong with a pattern is said elsewhere.
-        let Ok(rules) = PathRules::new(rules) else { return };
-        let speaks = |path: &str| matches!(rules.reading(Path::new(path)), Ruling::File(_));
+        let speaks = |path: &str| own.clone().any(|rule| rules.speaks_alone(rule, Path::new(path)));
         for (key, list, expected) in examples(table.examples.as_ref(), table.counterexamples.as_ref()) {
             for example in list.items.iter().filter(|example| speaks(&example.value) != expected) {
                 self.wrong_example(key, example);
@@ -121,9 +123,12 @@ impl Converting<'_, '_> {
     }
 
     /// The rules, if the engine can read them; what it cannot read is a problem each.
-    fn readable(&mut self, rules: Vec<(Span, PathRule)>) -> Vec<PathRule> {
+    fn readable(&mut self, rules: Vec<(Span, PathRule)>) -> PathRules {
         let (spans, rules): (Vec<Span>, Vec<PathRule>) = rules.into_iter().unzip();
-        let Err(together) = PathRules::new(rules.clone()) else { return rules };
+        let together = match PathRules::new(rules.clone()) {
+            Ok(readable) => return readable,
+            Err(error) => error,
+        };
         let alone =
             |(at, rule): (usize, &PathRule)| Some((at, PathRules::new(vec![rule.clone()]).err()?.message));
         let mut wrong: Vec<(usize, String)> = rules.iter().enumerate().filter_map(alone).collect();
@@ -134,7 +139,7 @@ impl Converting<'_, '_> {
             let (message, fix) = message.rsplit_once("; ").unwrap_or((&message, "write another pattern"));
             self.problems.add(spans.get(at).copied().unwrap_or_default(), message, fix);
         }
-        Vec::new()
+        PathRules::default()
     }
 }
 

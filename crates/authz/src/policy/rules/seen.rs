@@ -12,18 +12,23 @@ pub(super) struct Seen {
     entries: HashMap<String, (&'static str, Span)>,
 }
 
+/// One thing that an entry says.
+pub(super) struct Said<'a> {
+    /// `deny`, `allow` …
+    pub(super) key: &'static str,
+    /// Equal for entries about the same.
+    pub(super) about: String,
+    /// The same, for people.
+    pub(super) shown: &'a str,
+    pub(super) span: Span,
+}
+
 impl Seen {
-    /// Notes that `key` (`deny`, `allow` …) was said about `what`, and whether nothing was before.
-    pub(super) fn add(
-        &mut self,
-        key: &'static str,
-        what: String,
-        shown: &str,
-        span: Span,
-        problems: &mut Problems<'_>,
-    ) -> bool {
-        let Some((before, place)) = self.entries.get(&what) else {
-            self.entries.insert(what, (key, span));
+    /// Notes what was said, and whether nothing was before about the same.
+    pub(super) fn add(&mut self, said: Said<'_>, problems: &mut Problems<'_>) -> bool {
+        let Said { key, about, shown, span } = said;
+        let Some((before, place)) = self.entries.get(&about) else {
+            self.entries.insert(about, (key, span));
             return true;
         };
         let place = problems.source().origin(*place);

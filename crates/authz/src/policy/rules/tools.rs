@@ -3,7 +3,7 @@
 use super::super::file::Role;
 use super::super::format::ToolTable;
 use super::super::text::{At, Span};
-use super::{Converting, Place, Seen, decision};
+use super::{Converting, Place, Said, Seen, decision};
 use crate::judgement::RuleSource;
 use crate::tools::{ToolPattern, ToolRule};
 
@@ -27,7 +27,10 @@ impl Converting<'_, '_> {
         let mut rules = Vec::new();
         for name in &names.items {
             let Some(pattern) = self.tool_name(name) else { continue };
-            if seen.add(key, name.value.clone(), &name.value, name.span, self.problems) {
+            if seen.add(
+                Said { key, about: name.value.clone(), shown: &name.value, span: name.span },
+                self.problems,
+            ) {
                 let source = self.tool_source(name.span, table);
                 rules.push(ToolRule { agent: self.agent(), pattern, decision: decision(key), source });
             }

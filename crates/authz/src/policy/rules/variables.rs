@@ -2,7 +2,7 @@
 
 use super::super::format::EnvTable;
 use super::super::text::At;
-use super::{Converting, Seen};
+use super::{Converting, Said, Seen};
 use crate::env::{EnvEffect, EnvPattern, EnvRule};
 
 impl Converting<'_, '_> {
@@ -20,16 +20,15 @@ impl Converting<'_, '_> {
                 continue;
             }
             for name in &names.items {
-                // What a caller may set and what is inherited are two questions, and a denial answers both.
-                let what = || name.value.to_ascii_uppercase();
-                let new = match key {
-                    "allow" => settable.add(key, what(), &name.value, name.span, self.problems),
-                    "pass" => inherited.add(key, what(), &name.value, name.span, self.problems),
-                    _ => {
-                        settable.add(key, what(), &name.value, name.span, self.problems)
-                            && inherited.add(key, what(), &name.value, name.span, self.problems)
-                    }
+                let said = || Said {
+                    key,
+                    about: name.value.to_ascii_uppercase(),
+                    shown: &name.value,
+                    span: name.span,
                 };
+                // What a caller may set and what is inherited are two questions, and a denial answers both.
+                let new = (key == "pass" || settable.add(said(), self.problems))
+                    && (key == "allow" || inherited.add(said(), self.problems));
                 if new {
                     rules.extend(self.variable(key, name, table));
                 }

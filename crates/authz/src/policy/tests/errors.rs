@@ -343,7 +343,7 @@ fn bombs_are_errors_soon() {
 
 #[test]
 fn many_mistakes_are_counted_not_shown() {
-    let error = operator(&"x = 1\n".repeat(1).replace('x', "x0")).unwrap_err();
+    let error = operator("x = 1\n").unwrap_err();
     assert_eq!((error.problems().len(), error.omitted()), (1, 0));
     let text: String = (0..1000).map(|at| format!("unknown{at} = 1\n")).collect();
     let error = operator(&text).unwrap_err();

@@ -150,7 +150,7 @@ fn c10_rules_of_a_workspace_file_open_nothing_until_it_is_approved() {
 
     let approve =
         |digest: &str| operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = \"{digest}\"")).unwrap();
-    let files = [approve(&file.digests()[0]), file];
+    let files = [approve(&file.seal()), file];
     assert_eq!(trust(&flags(), &files, &files[1]), Trust::Approved);
     let effective = ok(&flags(), &files);
     assert_eq!(effective.requests, []);
@@ -176,18 +176,22 @@ fn an_approval_covers_every_file_of_a_policy() {
     let [own, other] = file.digests() else { panic!("{:?}", file.digests()) };
     let approve =
         |list: &str| operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = [{list}]")).unwrap();
-    for (list, expected) in
-        [(format!("\"{own}\""), Trust::Unapproved), (format!("\"{own}\", \"{other}\""), Trust::Approved)]
-    {
+    for (list, expected) in [
+        (format!("\"{own}\", \"{other}\""), Trust::Unapproved),
+        (format!("\"{}\"", file.seal()), Trust::Approved),
+    ] {
         let files = [approve(&list), file.clone()];
         assert_eq!(trust(&flags(), &files, &file), expected);
     }
+    let alone = PolicyFile::parse(Role::Workspace, path, base.1.as_bytes()).unwrap();
+    let files = [approve(&format!("\"{}\"", file.seal())), alone.clone()];
+    assert_eq!(trust(&flags(), &files, &alone), Trust::Unapproved, "a part is not approved by itself");
 }
 
 #[test]
 fn an_approved_file_still_narrows_and_never_silences_the_operator() {
     let text = "[[path]]\nallow = \"a.bin\"\n[[path]]\ndeny = \"b.bin\"\n";
-    let digest = workspace(text).unwrap().digests()[0].clone();
+    let digest = workspace(text).unwrap().seal();
     let config = format!(
         "[[path]]\ndeny = \"a.bin\"\n[[path]]\nallow = \"b.bin\"\n[workspaces.\"{WORKSPACE}\"]\napproved = \"{digest}\""
     );
@@ -238,6 +242,13 @@ fn an_agent_has_less() {
             "8:20: `limits.processes = \"50\"` is above `limits.processes = \"20\"` at config.toml:1:20 | lower it, or leave it out: this part only narrows"
         ]
     );
+}
+
+#[test]
+fn an_agents_part_of_a_workspace_file_asks_like_the_rest_of_it() {
+    let file = workspace("[agents.codex]\nlimits.memory = \"8g\"\nlimits.processes = 5\n").unwrap();
+    let effective = ok(&Flags { agent: Some("codex".to_owned()), ..flags() }, &[file]);
+    assert_eq!((effective.policy.limits.processes, effective.requests.len()), (5, 1));
 }
 
 #[test]
@@ -388,4 +399,12 @@ fn every_value_knows_where_it_comes_from() {
     assert_eq!(find("limits.timeout"), ("unlimited".into(), Layer::Floor, None));
     assert_eq!(find("path.deny"), ("x".into(), Layer::Workspace, place(".ringfence/policy.toml:3:8")));
     assert_eq!(find("commands"), ("listed".into(), Layer::Floor, None));
+}
+
+#[test]
+fn a_stricter_profile_keeps_the_promises_of_the_one_before() {
+    let files = [session("profile = \"strict\"").unwrap(), session("profile = \"review\"").unwrap()];
+    let policy = ok(&flags(), &files).policy;
+    assert_eq!((policy.profile, policy.approval), (Profile::Review, ApprovalMode::Never));
+    assert_eq!(policy.limits, limits(Profile::Strict));
 }

@@ -82,6 +82,8 @@ enum Kind {
     Workspace,
     Session,
     Agent,
+    /// An agent's part of a workspace file.
+    AgentOfWorkspace,
 }
 
 impl Kind {
@@ -181,12 +183,14 @@ fn below() -> impl Strategy<Value = (Kind, Part)> {
         2 => part().prop_map(|part| (Kind::Workspace, part)),
         3 => (only_narrows.clone(), narrow()),
         1 => (only_narrows, part()),
+        2 => part().prop_map(|part| (Kind::AgentOfWorkspace, part)),
     ]
 }
 
 impl Part {
     fn text(&self, kind: Kind) -> String {
-        let prefix = if kind == Kind::Agent { "agents.a." } else { "" };
+        let for_agent = matches!(kind, Kind::Agent | Kind::AgentOfWorkspace);
+        let prefix = if for_agent { "agents.a." } else { "" };
         let mut text = String::new();
         let mut line = |key: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -194,7 +198,7 @@ impl Part {
             }
         };
         let quoted = |word: &str| format!("\"{word}\"");
-        if kind != Kind::Agent {
+        if !for_agent {
             line("profile", self.profile.map(|word| quoted(word.word())));
             line("minimum_profile", self.minimum.map(|word| quoted(word.word())));
         }
@@ -262,7 +266,7 @@ impl Part {
         let text = self.text(kind);
         match kind {
             Kind::Operator | Kind::Agent => operator(&text).ok(),
-            Kind::Workspace => workspace(&text).ok(),
+            Kind::Workspace | Kind::AgentOfWorkspace => workspace(&text).ok(),
             Kind::Session => session(&text).ok(),
         }
     }
@@ -364,8 +368,6 @@ fn is_passed(policy: &Policy, name: &str) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
     /// C-10: whatever a part without authority says, nothing more is allowed. An error gives nothing at all.
     #[test]
     fn c10_a_layer_without_authority_never_gives_more(
@@ -388,7 +390,7 @@ proptest! {
     #[test]
     fn c10_an_approval_is_all_that_a_workspace_file_gains(operator_part in part(), file in part()) {
         let (Some(operator_file), Some(file)) = (operator_part.file(Kind::Operator), file.file(Kind::Workspace)) else { return Ok(()) };
-        let approving = operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = \"{}\"", file.digests()[0])).unwrap();
+        let approving = operator(&format!("[workspaces.\"{WORKSPACE}\"]\napproved = \"{}\"", file.seal())).unwrap();
         let alone = merged(&for_agent(), std::slice::from_ref(&operator_file));
         let unapproved = merged(&for_agent(), &[operator_file.clone(), file.clone()]);
         let approved = merged(&for_agent(), &[operator_file, approving, file]);
@@ -441,12 +443,13 @@ impl Naive<'_> {
             prop_assert_eq!(self.host(policy, at), merged, "{}", url);
         }
         for name in NAMES {
-            let denied = self.variables(|pattern| names(pattern, name), true, None);
-            let passed = self.variables(|pattern| names(pattern, name), false, Some(Kind::Operator));
+            let all = [Kind::Operator, Kind::Workspace, Kind::Session, Kind::Agent];
+            let denied = self.variables(&all, name).contains(&true);
+            let passed = self.variables(&[Kind::Operator], name).contains(&false);
             prop_assert_eq!(!denied, is_settable(policy, name), "{}", name);
             prop_assert_eq!(passed && !denied, is_passed(policy, name), "{}", name);
         }
-        let (memory, processes) = self.limits(policy.profile);
+        let (memory, processes) = self.limits();
         prop_assert_eq!((policy.limits.memory_bytes, policy.limits.processes), (memory, processes));
         Ok(())
     }
@@ -541,14 +544,15 @@ impl Naive<'_> {
         without_questions(policy, decision)
     }
 
-    fn variables(&self, matches: impl Fn(&str) -> bool, denied: bool, only: Option<Kind>) -> bool {
-        let parts = self.parts.iter().filter(|(kind, _)| only.is_none_or(|only| only == *kind));
-        let mut rules = parts.flat_map(|(_, part)| VARIABLES.iter().zip(&part.variable_rules));
-        rules.any(|(pattern, rule)| *rule == Some(denied) && matches(pattern))
+    /// What is said about a name: denied or passed.
+    fn variables(&self, kinds: &[Kind], name: &str) -> Vec<bool> {
+        let parts = self.parts.iter().filter(|(kind, _)| kinds.contains(kind));
+        let rules = parts.flat_map(|(_, part)| VARIABLES.iter().zip(&part.variable_rules));
+        rules.filter(|(pattern, _)| names(pattern, name)).filter_map(|(_, rule)| *rule).collect()
     }
 
     /// The operator's number or the default, then never more.
-    fn limits(&self, profile: Profile) -> (u64, u64) {
+    fn limits(&self) -> (u64, u64) {
         let own = self.of(Kind::Operator).find_map(|part| part.profile).unwrap_or(Profile::Workspace);
         let minimum =
             self.parts.iter().filter(|(kind, _)| *kind != Kind::Agent).filter_map(|(_, part)| part.minimum);
@@ -559,9 +563,15 @@ impl Naive<'_> {
             self.of(Kind::Operator).find_map(|part| part.memory).map_or(start.memory_bytes, size);
         let mut processes =
             self.of(Kind::Operator).find_map(|part| part.processes).unwrap_or(start.processes);
-        for profile in [chosen, profile]
-            .into_iter()
-            .filter(|profile| matches!(profile, Profile::Strict | Profile::AirGapped))
+        let mut profiles = vec![chosen];
+        for (_, part) in self.parts.iter().filter(|(kind, _)| matches!(kind, Kind::Workspace | Kind::Session))
+        {
+            profiles.extend(
+                part.profile.filter(|profile| profile.strictness() > profiles.last().unwrap().strictness()),
+            );
+        }
+        for profile in
+            profiles.into_iter().filter(|profile| matches!(profile, Profile::Strict | Profile::AirGapped))
         {
             memory = memory.min(limits(profile).memory_bytes);
             processes = processes.min(limits(profile).processes);

@@ -15,7 +15,7 @@ use crate::environment::Environment;
 use crate::error;
 use crate::output::say;
 
-pub(super) fn run(place: &Place, sha256: Option<&str>) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
     let runtime = run::runtime(&environment, Attendance::Unattended)?;
     let governed = match asked::governed(place, &environment, runtime.setup(), Flags::default()) {
@@ -31,20 +31,20 @@ pub(super) fn run(place: &Place, sha256: Option<&str>) -> Result<ExitCode, ExitC
         say!("there is nothing to approve: the policy file asks for nothing, or is approved");
         return Ok(ExitCode::SUCCESS);
     }
-    confirmed(&governed, file, sha256)?;
+    confirmed(&governed, file, named)?;
     let operator = place.policy.clone().unwrap_or_else(|| runtime.setup().config_dir.join("config.toml"));
-    let stored = store_approval(&operator, &governed.flags.workspace, file.digests())
+    let stored = store_approval(&operator, &governed.flags.workspace, &file.seal())
         .map_err(|error| error::failed(&error, None))?;
-    let change = format!("approved {}", file.digests().join(" "));
+    let change = format!("approved {}", file.seal());
     runtime.policy_changed(&stored, &change).map_err(|error| error::failed(&error, None))?;
     say!("approved, in {}", Bytes::from(stored.file.as_path()).display());
     Ok(ExitCode::SUCCESS)
 }
 
 /// By the digest that somebody read, or by a word on the terminal after everything was shown.
-fn confirmed(governed: &Governed, file: &PolicyFile, sha256: Option<&str>) -> Result<(), ExitCode> {
-    let digest = file.digests().first().map(String::as_str).unwrap_or_default();
-    if let Some(expected) = sha256 {
+fn confirmed(governed: &Governed, file: &PolicyFile, named: Option<&str>) -> Result<(), ExitCode> {
+    let digest = file.seal();
+    if let Some(expected) = named {
         let same = digest.strip_prefix("sha256:") == Some(expected.trim_start_matches("sha256:"));
         let hint = "read the file again, then give its digest";
         return if same {

@@ -96,18 +96,19 @@ fn standing(governed: &Governed, file: &PolicyFile) -> &'static str {
 struct Report<'a> {
     schema: u32,
     workspace: Bytes,
-    files: Vec<FileReport<'a>>,
+    files: Vec<FileReport>,
     settings: Vec<SettingReport<'a>>,
     /// What an unapproved workspace file asks for. It has no effect.
     requests: Vec<RequestReport<'a>>,
 }
 
 #[derive(Serialize)]
-struct FileReport<'a> {
+struct FileReport {
     path: Bytes,
     /// `operator`, `approved` or `unapproved`.
     trust: &'static str,
-    digests: &'a [String],
+    /// What `policy approve --sha256` takes.
+    seal: String,
 }
 
 #[derive(Serialize)]
@@ -136,13 +137,13 @@ fn report(governed: &Governed) -> Report<'_> {
     }
 }
 
-fn file_report<'a>(governed: &Governed, file: &'a PolicyFile) -> FileReport<'a> {
+fn file_report(governed: &Governed, file: &PolicyFile) -> FileReport {
     let trust = match trust(&governed.flags, &governed.files, file) {
         Trust::Operator => "operator",
         Trust::Approved => "approved",
         Trust::Unapproved => "unapproved",
     };
-    FileReport { path: Bytes::from(file.path()), trust, digests: file.digests() }
+    FileReport { path: Bytes::from(file.path()), trust, seal: file.seal() }
 }
 
 fn setting_report(setting: &Setting) -> SettingReport<'_> {

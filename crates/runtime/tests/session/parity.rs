@@ -445,7 +445,8 @@ fn agree(plan: &Plan, backend: Option<Backend>) {
         check_shell(&world, plan, path, *judged, shell);
     }
     for (path, may) in may_make {
-        check_made(&world, plan, path, may);
+        let decision = if may { Decision::Allow } else { Decision::Deny };
+        check_made(&world, plan, path, decision);
     }
     let runtime = Runtime::open(world.setup()).unwrap();
     let mut tools = Tools::new(&world, &runtime, Answer::Unreachable);
@@ -501,30 +502,26 @@ impl Plan {
     }
 }
 
-/// A new file: what may be made can be made; what a rule names without a wildcard, and what would be in a held directory,
-/// cannot.
-fn check_made(world: &World, plan: &Plan, path: &str, may: bool) {
+/// A new file: what may be made can be made, and what a rule names without a wildcard cannot.
+fn check_made(world: &World, plan: &Plan, path: &str, decision: Decision) {
+    let may = decision == Decision::Allow;
     let made = fs::read_to_string(world.path(path)).is_ok_and(|content| content == "made\n");
     let relative = Path::new(path);
+    let held = world.rules.held_while_absent();
+    let named =
+        held.iter().any(|held| relative.starts_with(held)) || protected::is_protected(relative).is_some();
+    if !may && named {
+        assert!(!made, "`{path}` was made\n{plan:#?}");
+    }
+    // An exception that does not exist in a held directory stays closed: nothing can be made there.
     let missing = |above: &&Path| !world.path(above.to_str().unwrap()).is_dir();
     let mut around: Vec<&Path> = relative.ancestors().skip(1).take_while(missing).collect();
     around.extend(relative.ancestors().skip(1).find(|above| !missing(above)));
-    let held = around.iter().any(|above| is_held(world, above));
-    let named = world.rules.held_while_absent().contains(&relative.to_owned());
-    if !may && (held || named || protected::is_protected(relative).is_some()) {
-        assert!(!made, "`{path}` was made\n{plan:#?}");
-    }
-    // An exception that does not exist stays closed where nothing can be made.
-    if may && !held && !around.iter().any(|above| through_link(world, above)) {
+    let held = |above: &&Path| world.rules.holds_in(above) != Extent::Nothing || through_link(world, above);
+    let in_held = around.iter().any(held);
+    if may && !in_held {
         assert!(made, "`{path}` could not be made\n{plan:#?}");
     }
-}
-
-/// Whether nothing new can be made in a directory. An exception with a wildcard opens what exists, not the directory.
-fn is_held(world: &World, directory: &Path) -> bool {
-    let holds = |directory: &Path| world.rules.holds_in(directory) != Extent::Nothing;
-    let around = directory.ancestors().skip(1).any(holds);
-    holds(directory) || (around && holds(&directory.join("new")))
 }
 
 fn through_link(world: &World, path: &Path) -> bool {

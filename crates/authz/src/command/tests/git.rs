@@ -1,0 +1,261 @@
+use super::*;
+
+#[test]
+fn s001_20_listed_git_is_quiet() {
+    Bench::guarded().lines(
+        ALLOW,
+        &[
+            "git status",
+            "git status -sb",
+            "git status --porcelain=v2 --branch",
+            "git status -uno src",
+            "git diff",
+            "git diff --stat HEAD~1",
+            "git diff --cached -- src",
+            "git diff main...HEAD --name-only",
+            "git diff -U5 a.rs",
+            "git diff -w --word-diff=color HEAD^ HEAD -- src/lib.rs",
+            "git log --oneline -5",
+            "git log -n 3 --graph --all --decorate",
+            "git log -p --follow src/lib.rs",
+            "git log --since=yesterday --author=me --format=%h%x09%s",
+            "git log -L 1,20:src/lib.rs",
+            "git log main..feature/x",
+            "git log -S foo -- src",
+            "git show",
+            "git show HEAD",
+            "git show HEAD~2:src/lib.rs",
+            "git show --stat abc123",
+            "git rev-parse HEAD",
+            "git rev-parse --abbrev-ref HEAD",
+            "git rev-parse --show-toplevel",
+            "git rev-parse --short HEAD",
+            "git grep -n foo",
+            "git grep -e foo --and -e bar -- *.rs",
+            "git grep foo HEAD -- src",
+            "git branch",
+            "git branch -a",
+            "git branch -vv",
+            "git branch --list x*",
+            "git branch --show-current",
+            "git branch --contains HEAD",
+            "git branch --merged main",
+            "git branch -r --sort=-committerdate --format=%(refname)",
+            "git --no-pager log -1",
+            "git -P diff",
+            "git -C src status",
+            "git -C /w/src log",
+            "git --no-optional-locks status",
+            "git diff -- . :!Cargo.lock",
+            "git diff -- . :(exclude).env",
+        ],
+    );
+}
+
+#[test]
+fn a_1_b_c25_git_that_acts_is_asked_about() {
+    let bench = Bench::guarded();
+    bench.lines(
+        ASK,
+        &[
+            "git grep -Ocat x",
+            "git grep -O x",
+            "git grep -nO./x x",
+            "git grep --open-files-in-pager=sh x",
+            "git grep --open-files=sh x",
+            "git grep --textconv x",
+            "git grep --recurse-submodules x",
+            "git grep --no-index x",
+            "git diff --output=x",
+            "git diff --output x",
+            "git diff --outpu=x",
+            "git log --output=x",
+            "git show --output=x",
+            "git diff --ext-diff",
+            "git log --ext-diff -p",
+            "git diff --textconv",
+            "git diff --no-index a b",
+            "git diff --submodule=diff",
+            "git log --show-signature",
+            "git log --format=%G?",
+            "git log --pretty=format:%GS",
+            "git branch new",
+            "git branch -v new",
+            "git branch -D main",
+            "git branch -d main",
+            "git branch -m a b",
+            "git branch -c a b",
+            "git branch -f main HEAD~1",
+            "git branch -u origin/main",
+            "git branch --set-upstream-to=x",
+            "git branch --edit-description",
+            "git branch --dele x",
+            "git -c core.pager=./x log",
+            "git -c core.fsmonitor=./x status",
+            "git -calias.x=!sh x",
+            "git --config-env=core.pager=X log",
+            "git --exec-path=./x status",
+            "git -p status",
+            "git --paginate log",
+            "git --git-dir=x status",
+            "git --git-dir x status",
+            "git --work-tree=x status",
+            "git --namespace=x status",
+            "git rev-parse --parseopt",
+            "git rev-parse --resolve-git-dir x",
+            "git status --frobnicate",
+            "git status --help",
+            "git log --stdin",
+            "git diff -U --output=x",
+            "git status -M --frob",
+        ],
+    );
+    assert_eq!(rule(&bench.line("git diff --output=x")), "option.git-diff");
+    assert_eq!(rule(&bench.line("git -c a=b log")), "option.git");
+}
+
+#[test]
+fn paths_of_git_are_judged_in_every_form() {
+    let bench = Bench::guarded();
+    bench.lines(
+        DENY,
+        &[
+            "git diff --no-index /dev/null /etc/passwd",
+            "git diff /etc/passwd a",
+            "git diff ../x",
+            "git diff --output=/etc/cron.d/x",
+            "git log --output=/home/u/.ssh/authorized_keys",
+            "git -C .. status",
+            "git -C /etc status",
+            "git -C src -C ../.. status",
+            "git -C outside status",
+            "git show HEAD:.env",
+            "git show :.env",
+            "git show :0:.env",
+            "git show main:sub/.env.local",
+            "git show HEAD:./.env",
+            "git diff -- .env",
+            "git diff HEAD -- sub/.env",
+            "git log -p .env",
+            "git log -p -- .env",
+            "git log -L1,5:.env",
+            "git log -L :fn:.env",
+            "git grep x -- .env",
+            "git grep x HEAD:.env",
+            "git grep -f /etc/passwd",
+            "git diff -- :(top).env",
+            "git diff -- :/.env",
+            "git diff -- .env*",
+            "git log -p -- **/*.key",
+            "git diff -O/etc/passwd",
+            "git show HEAD:id_rsa",
+            "git show HEAD@{12:30}:id_rsa",
+            "git show :/fix:.env",
+            "git add /etc/passwd",
+        ],
+    );
+}
+
+#[test]
+fn s000_21_blocked_forms_in_every_spelling() {
+    let mut bench = Bench::guarded();
+    bench.policy.net = NetMode::Full;
+    for (name, lines) in [
+        (
+            "git.push-force",
+            &[
+                "git push --force",
+                "git push -f",
+                "git push -uf origin main",
+                "git push origin main --force",
+                "git push --forc",
+                "git push --force-with-lease",
+                "git push --force-with-lease=main:abc origin",
+                "git push origin +main",
+                "git push origin +HEAD:main",
+                "git push --mirror x",
+                "git -C src push -f",
+                "git --no-pager push --force",
+                "git -c a=b push --force",
+                "git-push --force",
+            ][..],
+        ),
+        (
+            "git.reset-hard",
+            &[
+                "git reset --hard",
+                "git reset --hard HEAD~1",
+                "git reset HEAD~1 --hard",
+                "git reset --har",
+                "git -C src reset -q --hard",
+            ],
+        ),
+        (
+            "git.clean-force",
+            &[
+                "git clean -fd",
+                "git clean -df",
+                "git clean -f -d",
+                "git clean -xdf",
+                "git clean --force -d",
+                "git clean -d --forc x",
+            ],
+        ),
+    ] {
+        for line in lines {
+            let parts = bench.line(line);
+            check(line, &parts, DENY);
+            assert_eq!(rule(&parts), name, "{line}");
+        }
+    }
+    bench.lines(
+        ASK,
+        &[
+            "git push",
+            "git push origin main",
+            "git push --follow-tags",
+            "git reset",
+            "git reset --soft HEAD~1",
+            "git clean -n",
+        ],
+    );
+}
+
+#[test]
+fn b_c25_settings_of_the_repository_count() {
+    let mut bench = Bench::guarded();
+    bench.facts.git_programs = vec!["core.fsmonitor".to_owned()];
+    let parts = bench.line("git status");
+    check("git status", &parts, ASK);
+    assert_eq!(rule(&parts), "git.config");
+    assert!(decisive(&parts).reason.contains("core.fsmonitor"));
+    bench.lines(ASK, &["git diff", "git log", "git branch"]);
+    bench.lines(DENY, &["git show HEAD:.env"]);
+    bench.lines(ALLOW, &["ls"]);
+}
+
+#[test]
+fn git_without_its_surroundings_is_asked_about() {
+    let bench = Bench::guarded();
+    bench.lines(ASK, &["env -i git status", "env - git status", "env -u GIT_CONFIG_COUNT git status"]);
+    bench.lines(ALLOW, &["env -i ls", "env -u FOO git status", "env git status"]);
+    bench.scripts(ASK, &["exec -c git status", "unset GIT_CONFIG_COUNT; git status"]);
+}
+
+#[test]
+fn a_branch_named_like_a_secret_is_no_file() {
+    let mut bench = Bench::guarded();
+    bench.facts.missing = vec!["/w/fix-password", "/w/feature/secret"];
+    bench.lines(ALLOW, &["git log fix-password", "git diff main feature/secret"]);
+    bench.lines(ASK, &["git log -p -- fix-password"]);
+}
+
+#[test]
+fn what_a_commit_or_a_pattern_holds_does_not_depend_on_what_is_there_now() {
+    let mut bench = Bench::guarded();
+    bench.lines(DENY, &["git show HEAD:tls/server.pem", "git log -p -- *.pem"]);
+    bench.facts.missing = vec!["/w/tls/server.pem", "/w/.pem"];
+    bench.lines(ALLOW, &["cat tls/server.pem"]);
+    bench.lines(ASK, &["git show HEAD:tls/server.pem", "git log -p -- *.pem"]);
+    bench.scripts(ASK, &["cat *.pem"]);
+}

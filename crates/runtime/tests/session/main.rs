@@ -1,0 +1,6 @@
+//! Sessions through the library, as somebody who builds an agent uses them.
+
+#[cfg(test)]
+mod approvals;
+#[cfg(test)]
+mod parity;

@@ -1,0 +1,49 @@
+//! Writes one file per case of the corpus for every target that can read it.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use ringfence_authz::cases::{self, Subject};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut number = 0;
+    for entry in fs::read_dir(here.join("../crates/authz/tests/corpus"))? {
+        let text = fs::read_to_string(entry?.path())?;
+        for case in cases::parse(&text)?.cases {
+            number += 1;
+            seed(here, number, &case.subject)?;
+        }
+        for (part, case) in text.split("\n[[case]]").skip(1).take(40).enumerate() {
+            number += 1;
+            write(here, "cases", number * 1000 + part, format!("[[case]]{case}").as_bytes())?;
+        }
+    }
+    for entry in fs::read_dir(here.join("../docs/policies")).into_iter().flatten() {
+        number += 1;
+        write(here, "policy", number, &fs::read(entry?.path())?)?;
+    }
+    Ok(())
+}
+
+fn seed(here: &Path, number: usize, subject: &Subject) -> Result<(), Box<dyn Error>> {
+    match subject {
+        Subject::Shell(text) => {
+            write(here, "shell", number, text.as_bytes())?;
+            write(here, "command", number, text.as_bytes())
+        }
+        Subject::Argv(argv) => {
+            let lines: Vec<u8> = argv.iter().flat_map(|word| [b"\n", word.as_slice()].concat()).collect();
+            write(here, "command", number, &lines)
+        }
+        Subject::Url { url, .. } => write(here, "url", number, url.as_bytes()),
+        Subject::Read(_) | Subject::Write(_) | Subject::Tool(_) => Ok(()),
+    }
+}
+
+fn write(here: &Path, target: &str, number: usize, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+    let directory = here.join("corpus").join(target);
+    fs::create_dir_all(&directory)?;
+    Ok(fs::write(directory.join(format!("case-{number}")), bytes)?)
+}
