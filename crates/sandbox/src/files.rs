@@ -198,6 +198,9 @@ impl<'r> Tree<'r> {
     fn refuse_new(&self, ask: &Ask<'_>) -> Result<(), FileError> {
         for above in ask.path.ancestors().skip(1) {
             match self.resolve(&Ask { path: above, ..*ask }) {
+                Ok(found) if found.plot.closes(&found.relative) => {
+                    return Err(ask.refused(FileRefusal::Hidden));
+                }
                 Ok(found) => {
                     let rest = ask.path.strip_prefix(above).unwrap_or(ask.path);
                     return self.refuse_change(ask, found.plot, &found.relative.join(rest));

@@ -181,6 +181,24 @@ fn settings_written_by_git_are_found_from_anywhere_in_the_repository() {
 }
 
 #[test]
+fn hooks_of_reading_commands_count_wherever_they_are() {
+    let bench = Bench::new();
+    bench.repository("r");
+    bench.program("r/.git/hooks/pre-commit");
+    assert_eq!(bench.programs("r"), Vec::<String>::new(), "no reading command runs it");
+    bench.program("r/.git/hooks/post-index-change");
+    assert_eq!(bench.programs("r").len(), 1);
+    fs::remove_file(bench.path("r/.git/hooks/post-index-change")).unwrap();
+    bench.git("r", &["config", "core.hooksPath", "own/hooks"]);
+    fs::create_dir_all(bench.path("r/deep")).unwrap();
+    assert_eq!(bench.programs("r/deep"), Vec::<String>::new());
+    bench.program("r/own/hooks/post-index-change");
+    assert_eq!(bench.programs("r/deep").len(), 1, "relative to the top of the worktree");
+    bench.git("r", &["config", "core.hooksPath", "~/hooks"]);
+    assert_eq!(bench.programs("r").len(), 1, "another home is not known");
+}
+
+#[test]
 fn includes_are_followed_whatever_their_condition() {
     let bench = Bench::new();
     bench.repository("r").git("r", &["config", "include.path", "../inc/one"]);
