@@ -54,13 +54,6 @@ struct Places {
     hooks: Vec<PathBuf>,
 }
 
-/// Where a configuration sends git.
-#[derive(Default)]
-struct Elsewhere {
-    worktree: Option<PathBuf>,
-    hooks: Vec<PathBuf>,
-}
-
 #[derive(PartialEq, Eq)]
 enum Looked {
     /// Git stops here.
