@@ -18,7 +18,7 @@ use crate::refuse::{Refuse as _, refuse};
 use crate::scene::Scene;
 use crate::sensitive;
 use crate::suggest::{self, Candidate, Place};
-use call::{check_exec, judge_exec, judge_file};
+use call::{check_exec, judge_exec, judge_file, judge_patch};
 
 /// A call with the roots it may touch: what is judged, recorded and executed. The first root is the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,6 +254,7 @@ fn parts(
             Ok(judge_exec(&Scene { policy, permissions, facts, cwd: exec.cwd.as_path() }, exec))
         }
         Call::File(file) => judge_file(&Scene { policy, permissions, facts, cwd: workspace }, file),
+        Call::Apply(patch) => judge_patch(&Scene { policy, permissions, facts, cwd: workspace }, patch),
     }
 }
 
@@ -332,7 +333,7 @@ fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
     };
     let net = match &action.call {
         Call::Exec(exec) => exec.net,
-        Call::File(_) => NetMode::None,
+        Call::File(_) | Call::Apply(_) => NetMode::None,
     };
     Ok(Permissions {
         view,

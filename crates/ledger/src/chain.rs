@@ -116,20 +116,8 @@ pub enum Flaw {
     Truncated { expected: u64 },
     #[error("is not the expected head: the chain was rewritten")]
     Rewritten,
-    #[error("settles `{transaction}`, which was never intended")]
-    SettledWithoutIntent { transaction: String },
-    #[error("settles `{transaction}` a second time")]
-    SettledTwice { transaction: String },
-    #[error("intends `{transaction}` a second time")]
-    IntendedTwice { transaction: String },
-    #[error("asks about `{transaction}` a second time")]
-    AskedTwice { transaction: String },
-    #[error("answers about `{transaction}`, which nobody asked about")]
-    AnsweredWithoutQuestion { transaction: String },
-    #[error("answers about `{transaction}` a second time")]
-    AnsweredTwice { transaction: String },
-    #[error("intends `{transaction}`, which was asked about and not permitted")]
-    IntendedUnpermitted { transaction: String },
+    #[error("is out of order: `{transaction}`: {why}")]
+    OutOfOrder { transaction: String, why: String },
 }
 
 #[cfg(test)]

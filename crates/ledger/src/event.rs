@@ -1,8 +1,12 @@
+use jiff::Timestamp;
 use ringfence_types::{
-    Backend, Bytes, Call, CallId, Decision, Fingerprint, Layer, Limits, Outcome, Posture, Profile, Refusal,
-    Risk, Root, SessionId, TransactionId, WorkspaceId,
+    Backend, Bytes, Call, ChainId, Decision, Fingerprint, GrantId, Layer, LimitName, Limits, Outcome, Patch,
+    Posture, Principal, Profile, Refusal, Root, SessionId, TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::approval::{ApprovalDecision, ApprovalRequest, ApprovalVote, GrantMade};
+use crate::chain::Head;
 
 /// One entry of the ledger.
 ///
@@ -12,33 +16,34 @@ use serde::{Deserialize, Serialize};
 pub enum Event {
     SessionStarted {
         session: SessionId,
+        /// Under which a later process can go on with it.
+        name: Option<String>,
         workspace_id: WorkspaceId,
         workspace: Bytes,
         profile: Profile,
         /// `None`: whichever backend the ladder finds.
         backend_wanted: Option<Backend>,
+        agent: Option<String>,
+        /// Who started it.
+        principal: Principal,
+        /// Digest of the policy in force.
+        policy: String,
         /// Of the program that wrote this.
         version: String,
     },
-    /// A person is asked. On disk before the question is shown (S001-27).
-    ApprovalRequested {
-        transaction: TransactionId,
+    SessionEnded {
         session: SessionId,
-        call: Call,
-        fingerprint: Fingerprint,
-        rule: String,
-        layer: Layer,
-        reason: String,
-        risk: Risk,
     },
-    /// The answer, on disk before anything follows from it (S001-28).
-    ApprovalDecided {
-        transaction: TransactionId,
-        session: SessionId,
-        fingerprint: Fingerprint,
-        answer: ApprovalAnswer,
+    ApprovalRequested(Box<ApprovalRequest>),
+    ApprovalVoted(ApprovalVote),
+    ApprovalDecided(Box<ApprovalDecision>),
+    GrantMade(Box<GrantMade>),
+    GrantRevoked {
+        grant: GrantId,
+        by: Principal,
+        reason: Option<String>,
     },
-    /// What is allowed from now on was changed: a rule was stored, a policy file was approved.
+    /// What is allowed from now on was changed: a policy file was approved, a setting was made.
     PolicyChanged {
         session: Option<SessionId>,
         file: Bytes,
@@ -46,20 +51,71 @@ pub enum Event {
         sha256: String,
         change: String,
     },
+    /// Somebody showed who they are, or failed to.
+    Authenticated {
+        principal: Principal,
+        /// What they wanted to do.
+        purpose: String,
+        /// `None`: they may. Otherwise why not.
+        refusal: Option<Refusal>,
+    },
+    /// A `review` session wants these changes. Nothing was written to the workspace.
+    Proposed {
+        transaction: TransactionId,
+        session: SessionId,
+        workspace_id: WorkspaceId,
+        workspace: Bytes,
+        patch: Patch,
+        /// What the agent says about it.
+        title: Option<String>,
+        findings: Vec<Finding>,
+        by: Principal,
+    },
+    /// The workspace is not what the proposal was made for; nothing was written.
+    Conflicted {
+        transaction: TransactionId,
+        files: Vec<Bytes>,
+    },
+    /// The proposal will not be applied.
+    Discarded {
+        transaction: TransactionId,
+        by: Principal,
+        reason: Option<String>,
+    },
     /// Something is about to be done. On disk before it happens.
     Intent {
         transaction: TransactionId,
         session: SessionId,
-        call_id: CallId,
         call: Call,
         fingerprint: Fingerprint,
         decision: Decision,
         layer: Layer,
         rule: String,
+        /// The stored answer that allowed it.
+        grant: Option<GrantId>,
         profile: Profile,
+        policy: String,
         roots: Vec<Root>,
         limits: Limits,
-        findings: Vec<String>,
+        findings: Vec<Finding>,
+    },
+    /// A sandbox stands, and this is what it enforces.
+    Launched {
+        transaction: TransactionId,
+        session: SessionId,
+        posture: Posture,
+    },
+    LimitHit {
+        transaction: TransactionId,
+        session: SessionId,
+        limit: LimitName,
+    },
+    /// The same again and again, or two in turn.
+    LoopFound {
+        session: SessionId,
+        fingerprint: Fingerprint,
+        repeats: u32,
+        stopped: bool,
     },
     /// The answer was no, and nothing was done.
     Refused {
@@ -71,13 +127,29 @@ pub enum Event {
     /// What came of an intent.
     Settled {
         transaction: TransactionId,
+        session: SessionId,
         outcome: Option<Outcome>,
-        posture: Option<Posture>,
         /// Why there is no outcome: we broke.
         failure: Option<String>,
     },
-    SessionEnded {
-        session: SessionId,
+    /// Whoever worked on the transaction is gone without a word. What it did is not known.
+    Interrupted {
+        transaction: TransactionId,
+        why: String,
+    },
+    /// Somebody looked into the ledger or took a copy.
+    LedgerRead {
+        by: Principal,
+        how: Reading,
+        records: u64,
+    },
+    /// Bodies of old records were removed; their digests stay in the chain.
+    Pruned {
+        by: Principal,
+        /// Records before this number.
+        before: u64,
+        records: u64,
+        classes: Vec<Class>,
     },
     /// One run of the escape battery.
     Battery {
@@ -86,26 +158,89 @@ pub enum Event {
         backend: Backend,
         attempts: Vec<BatteryEntry>,
     },
+    /// The first record of every chain.
+    ChainStarted {
+        chain: ChainId,
+        node: String,
+        /// The public key that vouches for it, 64 hexadecimal digits.
+        key: String,
+        version: String,
+        /// The chain that was put aside, or converted, for this one.
+        continues: Option<Continued>,
+    },
+    /// All records since the checkpoint before, signed.
+    Checkpoint(Checkpoint),
+    /// Another key vouches from here on; both have signed that.
+    KeyRotated {
+        old: String,
+        new: String,
+        by_old: String,
+        by_new: String,
+    },
+    /// Where another chain stood: whoever cuts it back has to cut this one as well.
+    Witnessed {
+        chain: ChainId,
+        head: Head,
+    },
+}
+
+/// What a scanner found where. Never the value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub rule: String,
+    /// `argv[2]`, `env TOKEN`, a path with a line.
+    pub place: String,
+    /// Salted digest: tells whether two findings are the same secret, and nothing else.
+    pub fingerprint: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ApprovalAnswer {
-    Once,
-    Session,
-    AlwaysHere,
-    Denied,
-    /// Nobody could be asked.
-    Unreachable,
+pub enum Reading {
+    Tail,
+    Show,
+    Prove,
+    Export,
 }
 
-impl ApprovalAnswer {
-    pub fn permits(self) -> bool {
-        match self {
-            Self::Once | Self::Session | Self::AlwaysHere => true,
-            Self::Denied | Self::Unreachable => false,
-        }
-    }
+/// How long a record has to be kept is said by its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// What was done and what came of it.
+    Activity,
+    /// Questions, answers, grants, policy, who was let in.
+    Consent,
+    /// What the ledger says of itself. Never pruned.
+    Ledger,
+}
+
+/// The chain before this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continued {
+    /// Where it was put.
+    pub file: Bytes,
+    /// Its end, as far as it holds.
+    pub head: Option<Head>,
+    /// What was wrong with it; `None`: it was converted from an older format.
+    pub problem: Option<String>,
+    pub by: Principal,
+    pub reason: Option<String>,
+}
+
+/// A signed statement about the records `first ..= last`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    pub chain: ChainId,
+    pub first: u64,
+    pub last: u64,
+    /// The hash of record `last`.
+    pub head: String,
+    /// Merkle root (RFC 6962) over the hashes of the records.
+    pub root: String,
+    pub time: Timestamp,
+    pub key: String,
+    pub signature: String,
 }
 
 /// One attempt of the escape battery.
@@ -125,60 +260,143 @@ pub enum Verdict {
     ControlFailed,
 }
 
+macro_rules! kinds {
+    ($($variant:ident $word:literal $class:ident,)+) => {
+        /// The kind of an event: the word that is stored beside its body.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind { $($variant),+ }
+
+        impl Kind {
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+
+            pub fn of_word(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)+ _ => None }
+            }
+
+            pub fn class(self) -> Class {
+                match self { $(Self::$variant => Class::$class),+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    SessionStarted "session-started" Activity,
+    SessionEnded "session-ended" Activity,
+    ApprovalRequested "approval-requested" Consent,
+    ApprovalVoted "approval-voted" Consent,
+    ApprovalDecided "approval-decided" Consent,
+    GrantMade "grant-made" Consent,
+    GrantRevoked "grant-revoked" Consent,
+    PolicyChanged "policy-changed" Consent,
+    Authenticated "authenticated" Consent,
+    Proposed "proposed" Activity,
+    Conflicted "conflicted" Activity,
+    Discarded "discarded" Activity,
+    Intent "intent" Activity,
+    Launched "launched" Activity,
+    LimitHit "limit-hit" Activity,
+    LoopFound "loop-found" Activity,
+    Refused "refused" Activity,
+    Settled "settled" Activity,
+    Interrupted "interrupted" Activity,
+    LedgerRead "ledger-read" Consent,
+    Pruned "pruned" Ledger,
+    Battery "battery" Activity,
+    ChainStarted "chain-started" Ledger,
+    Checkpoint "checkpoint" Ledger,
+    KeyRotated "key-rotated" Ledger,
+    Witnessed "witnessed" Ledger,
+}
+
 impl Event {
-    /// The word that is stored beside the body; the same as its `kind` in JSON.
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> Kind {
         match self {
-            Self::SessionStarted { .. } => "session-started",
-            Self::ApprovalRequested { .. } => "approval-requested",
-            Self::ApprovalDecided { .. } => "approval-decided",
-            Self::PolicyChanged { .. } => "policy-changed",
-            Self::Intent { .. } => "intent",
-            Self::Refused { .. } => "refused",
-            Self::Settled { .. } => "settled",
-            Self::SessionEnded { .. } => "session-ended",
-            Self::Battery { .. } => "battery",
+            Self::SessionStarted { .. } => Kind::SessionStarted,
+            Self::SessionEnded { .. } => Kind::SessionEnded,
+            Self::ApprovalRequested(_) => Kind::ApprovalRequested,
+            Self::ApprovalVoted(_) => Kind::ApprovalVoted,
+            Self::ApprovalDecided(_) => Kind::ApprovalDecided,
+            Self::GrantMade(_) => Kind::GrantMade,
+            Self::GrantRevoked { .. } => Kind::GrantRevoked,
+            Self::PolicyChanged { .. } => Kind::PolicyChanged,
+            Self::Authenticated { .. } => Kind::Authenticated,
+            Self::Proposed { .. } => Kind::Proposed,
+            Self::Conflicted { .. } => Kind::Conflicted,
+            Self::Discarded { .. } => Kind::Discarded,
+            Self::Intent { .. } => Kind::Intent,
+            Self::Launched { .. } => Kind::Launched,
+            Self::LimitHit { .. } => Kind::LimitHit,
+            Self::LoopFound { .. } => Kind::LoopFound,
+            Self::Refused { .. } => Kind::Refused,
+            Self::Settled { .. } => Kind::Settled,
+            Self::Interrupted { .. } => Kind::Interrupted,
+            Self::LedgerRead { .. } => Kind::LedgerRead,
+            Self::Pruned { .. } => Kind::Pruned,
+            Self::Battery { .. } => Kind::Battery,
+            Self::ChainStarted { .. } => Kind::ChainStarted,
+            Self::Checkpoint(_) => Kind::Checkpoint,
+            Self::KeyRotated { .. } => Kind::KeyRotated,
+            Self::Witnessed { .. } => Kind::Witnessed,
         }
     }
 
     pub fn transaction(&self) -> Option<&TransactionId> {
         match self {
-            Self::ApprovalRequested { transaction, .. }
-            | Self::ApprovalDecided { transaction, .. }
+            Self::ApprovalRequested(request) => Some(&request.transaction),
+            Self::ApprovalVoted(vote) => Some(&vote.transaction),
+            Self::ApprovalDecided(decision) => Some(&decision.transaction),
+            Self::GrantMade(made) => Some(&made.transaction),
+            Self::Proposed { transaction, .. }
+            | Self::Conflicted { transaction, .. }
+            | Self::Discarded { transaction, .. }
             | Self::Intent { transaction, .. }
-            | Self::Settled { transaction, .. } => Some(transaction),
+            | Self::Launched { transaction, .. }
+            | Self::LimitHit { transaction, .. }
+            | Self::Settled { transaction, .. }
+            | Self::Interrupted { transaction, .. } => Some(transaction),
             Self::Refused { transaction, .. } => transaction.as_ref(),
-            Self::SessionStarted { .. }
-            | Self::SessionEnded { .. }
-            | Self::PolicyChanged { .. }
-            | Self::Battery { .. } => None,
+            _ => None,
         }
     }
 
     pub fn session(&self) -> Option<&SessionId> {
         match self {
+            Self::ApprovalRequested(request) => Some(&request.session),
+            Self::ApprovalDecided(decision) => Some(&decision.session),
+            Self::GrantMade(made) => Some(&made.session),
             Self::SessionStarted { session, .. }
-            | Self::ApprovalRequested { session, .. }
-            | Self::ApprovalDecided { session, .. }
+            | Self::SessionEnded { session }
+            | Self::Proposed { session, .. }
             | Self::Intent { session, .. }
-            | Self::SessionEnded { session } => Some(session),
+            | Self::Launched { session, .. }
+            | Self::LimitHit { session, .. }
+            | Self::LoopFound { session, .. }
+            | Self::Settled { session, .. } => Some(session),
             Self::Refused { session, .. } | Self::PolicyChanged { session, .. } => session.as_ref(),
-            Self::Settled { .. } | Self::Battery { .. } => None,
+            _ => None,
         }
     }
 
-    pub fn call_id(&self) -> Option<&CallId> {
+    /// The grant that is made, used or revoked.
+    pub fn grant(&self) -> Option<&GrantId> {
         match self {
-            Self::Intent { call_id, .. } => Some(call_id),
+            Self::GrantMade(made) => Some(&made.grant),
+            Self::GrantRevoked { grant, .. } => Some(grant),
+            Self::Intent { grant, .. } => grant.as_ref(),
             _ => None,
         }
     }
 
     /// Every id under which a person may ask for this event.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
         let transaction = self.transaction().map(TransactionId::as_str);
         let session = self.session().map(SessionId::as_str);
-        let call = self.call_id().map(CallId::as_str);
-        [transaction, session, call].into_iter().flatten()
+        let grant = self.grant().map(GrantId::as_str);
+        [transaction, session, grant].into_iter().flatten()
     }
 }

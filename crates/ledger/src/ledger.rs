@@ -7,8 +7,9 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior, params};
 
 use crate::chain::{Break, Flaw, Head, Row};
 use crate::place::{self, Identity};
+use crate::reader::{self, ReadError};
 use crate::store::{self, OpenError};
-use crate::{Event, LedgerReader};
+use crate::{Event, LedgerReader, Life, OutOfOrder};
 
 /// How many of the newest records are counted at open. A bound, so that a start does not get slower with the years; what
 /// is older is for [`crate::verify()`].
@@ -82,6 +83,10 @@ pub enum AppendError {
     Storage(#[source] rusqlite::Error),
     #[error("cannot encode the event")]
     Encode(#[source] serde_json::Error),
+    #[error("`{id}` cannot go on like this: {why}")]
+    OutOfOrder { id: String, why: OutOfOrder },
+    #[error("cannot read what the ledger says so far")]
+    Read(#[source] Box<ReadError>),
 }
 
 impl AppendError {
@@ -94,7 +99,7 @@ impl AppendError {
             Self::Moved { .. } => Some("start again"),
             Self::Full(_) | Self::Storage(_) => Some("free some space, or check that the file is writable"),
             Self::Busy(_) => Some("look for a stopped process that holds the ledger open"),
-            Self::Encode(_) => None,
+            Self::Encode(_) | Self::OutOfOrder { .. } | Self::Read(_) => None,
         }
     }
 
@@ -128,11 +133,23 @@ impl Ledger {
         self.append_at(event, Timestamp::now())
     }
 
+    /// Writes all of `events` down, in this order and in one step: all of them are on disk when this returns, or none.
+    pub fn append_all(&self, events: &[Event]) -> Result<Vec<Receipt>, AppendError> {
+        events.iter().map(|event| self.append(event)).collect()
+    }
+
+    /// Another pair of eyes on the same ledger. It never stands in the way of an append.
+    pub fn reader(&self) -> Result<LedgerReader, OpenError> {
+        let path = self.writer.lock().unwrap_or_else(PoisonError::into_inner).files.database.clone();
+        LedgerReader::open(&path)
+    }
+
     /// [`Ledger::append`] with a time of the caller's.
     pub fn append_at(&self, event: &Event, time: Timestamp) -> Result<Receipt, AppendError> {
         let body = serde_json::to_string(event).map_err(AppendError::Encode)?;
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let head = writer.append(format!("{time:.6}"), event.kind(), body)?;
+        writer.check_order(event)?;
+        let head = writer.append(format!("{time:.6}"), event.kind().word(), body)?;
         let intent = match event {
             Event::Intent { transaction, .. } => Some(transaction.clone()),
             _ => None,
@@ -161,6 +178,15 @@ impl Writer {
             Err(broken) => (None, Some(broken)),
         };
         Ok(Self { connection, files, broken, seen })
+    }
+
+    fn check_order(&self, event: &Event) -> Result<(), AppendError> {
+        let Some(id) = event.transaction() else { return Ok(()) };
+        let before = reader::about(&self.connection, id.as_str())
+            .map_err(|error| AppendError::Read(Box::new(error)))?;
+        let out_of_order = |why| AppendError::OutOfOrder { id: id.to_string(), why };
+        let mut life = Life::of(before.iter().map(|record| &record.event)).map_err(out_of_order)?;
+        life.follow(event).map_err(out_of_order)
     }
 
     fn append(&mut self, time: String, kind: &str, body: String) -> Result<Head, AppendError> {

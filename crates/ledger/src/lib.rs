@@ -10,19 +10,26 @@
 //! What the chain does not show: rows cut off its end, unless the reader knows an older [`Head`]; and an owner of the
 //! file who rewrites the whole chain.
 
+mod approval;
 mod chain;
 mod event;
 mod ledger;
+mod life;
 mod place;
 mod reader;
 mod record;
 mod store;
 mod verify;
 
+pub use approval::{
+    ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, Bound, BoundKind, Covers, GrantMade,
+    ReasonRule, Vote,
+};
 pub use chain::{Break, Flaw, Head, HeadSyntax};
-pub use event::{ApprovalAnswer, BatteryEntry, Event, Verdict};
+pub use event::{BatteryEntry, Checkpoint, Class, Continued, Event, Finding, Kind, Reading, Verdict};
 pub use jiff::Timestamp;
 pub use ledger::{AppendError, Ledger, Receipt};
+pub use life::{Life, OutOfOrder, Status};
 pub use reader::{LedgerReader, ReadError};
 pub use record::{Record, incomplete};
 pub use store::OpenError;

@@ -4,9 +4,9 @@ use std::path::Path;
 use ringfence_types::{Bytes, TransactionId};
 use rusqlite::{Connection, Params};
 
-use crate::Record;
 use crate::chain::{Break, Flaw};
 use crate::store::{self, OpenError};
+use crate::{Kind, Record};
 
 /// More candidates than a person would read.
 const MOST_CANDIDATES: usize = 10;
@@ -43,7 +43,29 @@ impl LedgerReader {
         Ok(records)
     }
 
-    /// Everything that belongs to `id`: the number of a record, or a transaction, session or call, or the beginning
+    /// The newest `count` records of these kinds, oldest first.
+    pub fn of_kinds(&self, kinds: &[Kind], count: u32) -> Result<Vec<Record>, ReadError> {
+        let words: Vec<String> = kinds.iter().map(|kind| format!("'{}'", kind.word())).collect();
+        let sql = format!(
+            "SELECT seq, time, kind, body, hash FROM record WHERE kind IN ({}) ORDER BY seq DESC LIMIT ?1",
+            words.join(", ")
+        );
+        let mut records = select(&self.connection, &sql, [count])?;
+        records.reverse();
+        Ok(records)
+    }
+
+    /// Everything with exactly this id, in order.
+    pub fn about(&self, id: &str) -> Result<Vec<Record>, ReadError> {
+        about(&self.connection, id)
+    }
+
+    /// Changes whenever somebody has appended.
+    pub fn version(&self) -> Result<i64, ReadError> {
+        self.connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(ReadError::Storage)
+    }
+
+    /// Everything that belongs to `id`: the number of a record, or a transaction, session or grant, or the beginning
     /// of one if no other begins so. With a record come all records of its transaction, so that
     /// [`crate::incomplete()`] can tell whether it was settled.
     pub fn show(&self, id: &str) -> Result<Vec<Record>, ReadError> {
@@ -89,14 +111,25 @@ impl LedgerReader {
     }
 
     fn select(&self, sql: &str, params: impl Params) -> Result<Vec<Record>, ReadError> {
-        let mut statement = self.connection.prepare(sql).map_err(ReadError::Storage)?;
-        let mut rows = statement.query(params).map_err(ReadError::Storage)?;
-        let mut records = Vec::new();
-        while let Some(row) = rows.next().map_err(ReadError::Storage)? {
-            records.push(record(row).map_err(ReadError::Broken)?);
-        }
-        Ok(records)
+        select(&self.connection, sql, params)
     }
+}
+
+pub(crate) fn about(connection: &Connection, id: &str) -> Result<Vec<Record>, ReadError> {
+    let sql = "SELECT seq, time, kind, body, hash FROM record WHERE instr(body, ?1) ORDER BY seq";
+    let mut records = select(connection, sql, [id])?;
+    records.retain(|record| record.event.ids().any(|candidate| candidate == id));
+    Ok(records)
+}
+
+fn select(connection: &Connection, sql: &str, params: impl Params) -> Result<Vec<Record>, ReadError> {
+    let mut statement = connection.prepare(sql).map_err(ReadError::Storage)?;
+    let mut rows = statement.query(params).map_err(ReadError::Storage)?;
+    let mut records = Vec::new();
+    while let Some(row) = rows.next().map_err(ReadError::Storage)? {
+        records.push(record(row).map_err(ReadError::Broken)?);
+    }
+    Ok(records)
 }
 
 fn record(row: &rusqlite::Row<'_>) -> Result<Record, Break> {

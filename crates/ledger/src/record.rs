@@ -21,7 +21,7 @@ impl Record {
         let malformed = |reason| Break { seq: row.seq, what: Flaw::Malformed { reason } };
         let event: Event = serde_json::from_str(&row.body)
             .map_err(|error| malformed(format!("its body is no event: {error}")))?;
-        if event.kind() != row.kind {
+        if event.kind().word() != row.kind {
             return Err(malformed("its kind is not that of its body".to_owned()));
         }
         if let Err(error) = row.time.parse::<jiff::Timestamp>() {
@@ -40,7 +40,7 @@ pub fn incomplete(records: &[Record]) -> Vec<&TransactionId> {
 }
 
 pub(crate) fn closes(event: &Event) -> bool {
-    matches!(event, Event::Settled { .. } | Event::Refused { .. })
+    matches!(event, Event::Settled { .. } | Event::Refused { .. } | Event::Interrupted { .. })
 }
 
 fn transaction(record: &Record) -> Option<&TransactionId> {

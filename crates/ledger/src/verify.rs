@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use ringfence_types::TransactionId;
@@ -6,9 +6,8 @@ use rusqlite::Connection;
 use serde::Serialize;
 
 use crate::chain::{Break, Flaw, Head};
-use crate::record::closes;
 use crate::store::{self, OpenError};
-use crate::{ApprovalAnswer, Event, Record};
+use crate::{Life, Record, Status};
 
 /// A chain that holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,10 +45,7 @@ struct Walk<'a> {
     head: Option<Head>,
     /// Intents by transaction, with the record that holds them.
     open: HashMap<TransactionId, u64>,
-    closed: HashSet<TransactionId>,
-    settled: HashSet<TransactionId>,
-    /// Questions by transaction, with the answer.
-    asked: HashMap<TransactionId, Option<ApprovalAnswer>>,
+    lives: HashMap<TransactionId, Life>,
 }
 
 impl Walk<'_> {
@@ -80,53 +76,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The life of a transaction: where it is asked about, answered once; intended once, then settled at most once.
     fn follow(&mut self, record: &Record) -> Result<(), Flaw> {
         let Some(id) = record.event.transaction() else { return Ok(()) };
-        let transaction = id.to_string();
-        match record.event {
-            Event::ApprovalRequested { .. } if self.asked.contains_key(id) => {
-                return Err(Flaw::AskedTwice { transaction });
-            }
-            Event::ApprovalRequested { .. } => drop(self.asked.insert(id.clone(), None)),
-            Event::ApprovalDecided { answer, .. } => match self.asked.insert(id.clone(), Some(answer)) {
-                None => return Err(Flaw::AnsweredWithoutQuestion { transaction }),
-                Some(Some(_)) => return Err(Flaw::AnsweredTwice { transaction }),
-                Some(None) => {}
-            },
-            Event::Intent { .. } if !self.may_follow(id) => {
-                return Err(Flaw::IntendedUnpermitted { transaction });
-            }
-            Event::Intent { .. } if self.open.contains_key(id) || self.closed.contains(id) => {
-                return Err(Flaw::IntendedTwice { transaction });
-            }
-            Event::Intent { .. } => drop(self.open.insert(id.clone(), record.seq)),
-            Event::Settled { .. } if self.settled.contains(id) => {
-                return Err(Flaw::SettledTwice { transaction });
-            }
-            Event::Settled { .. } if !self.open.contains_key(id) && !self.closed.contains(id) => {
-                return Err(Flaw::SettledWithoutIntent { transaction });
-            }
-            _ => {}
-        }
-        if closes(&record.event) {
-            self.close(record, id);
+        let life = self.lives.entry(id.clone()).or_default();
+        life.follow(&record.event)
+            .map_err(|why| Flaw::OutOfOrder { transaction: id.to_string(), why: why.to_string() })?;
+        match life.status() {
+            Status::InProgress => drop(self.open.entry(id.clone()).or_insert(record.seq)),
+            _ => drop(self.open.remove(id)),
         }
         Ok(())
-    }
-
-    /// An effect follows no question, or one that was answered with yes.
-    fn may_follow(&self, id: &TransactionId) -> bool {
-        self.asked.get(id).is_none_or(|answer| answer.is_some_and(ApprovalAnswer::permits))
-    }
-
-    fn close(&mut self, record: &Record, id: &TransactionId) {
-        if self.open.remove(id).is_some() {
-            self.closed.insert(id.clone());
-        }
-        if matches!(record.event, Event::Settled { .. }) {
-            self.settled.insert(id.clone());
-        }
     }
 
     fn finish(self) -> Result<Verification, Break> {

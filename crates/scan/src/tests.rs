@@ -101,7 +101,7 @@ fn ordinary_text_is_left_alone() {
         "token=$TOKEN",
         "password: <password>",
         "the secret: never tell anybody",
-        "npm_config_registry=https://registry.npmjs.org",
+        "npm_config_registry=https://registry.example.com",
         "xoxo-hugs-and-kisses",
         "cargo test -p ringfence-scan --all-features",
         "add the option --password to the tool",

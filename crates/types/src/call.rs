@@ -9,6 +9,8 @@ use crate::{Bytes, NetMode, Root, id::hex};
 pub enum Call {
     Exec(Exec),
     File(FileCall),
+    /// Everything a proposal changes, at once.
+    Apply(Patch),
 }
 
 /// A command with everything that decides what it does: what is judged is what is executed.
@@ -42,6 +44,26 @@ impl FileCall {
     }
 }
 
+/// A set of changes to files that is applied whole or not at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patch {
+    /// Sorted by path; no path twice.
+    pub files: Vec<PatchedFile>,
+}
+
+/// One file before and after. At least one of the digests is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatchedFile {
+    /// Relative to the workspace.
+    pub path: Bytes,
+    /// SHA-256 of what must be there; `None`: nothing may be there.
+    pub base: Option<String>,
+    /// SHA-256 of what will be there; `None`: it is deleted.
+    pub result: Option<String>,
+    /// Length of what will be there.
+    pub bytes: u64,
+}
+
 /// Digest of a call with the roots it may touch: the key of approvals and denials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -64,6 +86,7 @@ impl Fingerprint {
                 field(&mut hash, exec.net.word().as_bytes());
             }
             Call::File(file) => file_fields(&mut hash, file),
+            Call::Apply(patch) => patch_fields(&mut hash, patch),
         }
         for root in roots {
             field(&mut hash, root.path.as_slice());
@@ -96,6 +119,16 @@ fn file_fields(hash: &mut Sha256, file: &FileCall) {
             field(hash, b"symlink");
             field(hash, path.as_slice());
             field(hash, target.as_slice());
+        }
+    }
+}
+
+fn patch_fields(hash: &mut Sha256, patch: &Patch) {
+    field(hash, b"apply");
+    for file in &patch.files {
+        field(hash, file.path.as_slice());
+        for digest in [&file.base, &file.result] {
+            field(hash, digest.as_deref().unwrap_or("none").as_bytes());
         }
     }
 }

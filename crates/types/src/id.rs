@@ -33,7 +33,8 @@ macro_rules! random_id {
 
 random_id!(/** One running agent, bound to one workspace. */ SessionId, "ses");
 random_id!(/** One unit of attributable effect. */ TransactionId, "tx");
-random_id!(/** One operation asked for by an agent. */ CallId, "call");
+random_id!(/** One stored, reusable answer of a person. */ GrantId, "gr");
+random_id!(/** One chain of the ledger: a run of records that one key vouches for. */ ChainId, "ch");
 
 /// The identity of a workspace: a digest of its canonical path, so that the same directory has the same id in
 /// every run without a registry.

@@ -4,6 +4,7 @@
 //! crate, so that any layer may depend on it.
 
 mod address;
+mod approval;
 mod bytes;
 mod call;
 mod consent;
@@ -18,11 +19,14 @@ mod visible;
 mod workspace;
 
 pub use address::{Special, special_address, special_name};
+pub use approval::{Block, Card, Offer, OfferScope, Principal, Quorum};
 pub use bytes::Bytes;
-pub use call::{Call, Decision, Exec, FileCall, Fingerprint, Layer, Refusal, RefusalCode};
+pub use call::{
+    Call, Decision, Exec, FileCall, Fingerprint, Layer, Patch, PatchedFile, Refusal, RefusalCode,
+};
 pub use consent::{ApprovalMode, CommandMode, Risk};
 pub use host::{Host, HostRule, HostRuleError};
-pub use id::{CallId, SessionId, TransactionId, WorkspaceId};
+pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
 pub use limits::{LimitName, Limits};
 pub use outcome::{Exit, Outcome, Stream, StreamSummary};
 pub use path_verdict::{Extent, PathVerdict};

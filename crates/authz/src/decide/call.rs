@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use ringfence_types::{
-    Access, Bytes, CommandMode, Decision, Exec, FileCall, NetMode, Profile, Refusal, RefusalCode,
+    Access, Bytes, CommandMode, Decision, Exec, FileCall, NetMode, Patch, Profile, Refusal, RefusalCode,
 };
 
 use super::{Permissions, Policy, WorkspaceRules};
@@ -90,6 +90,17 @@ pub(super) fn judge_file(scene: &Scene<'_>, file: &FileCall) -> Result<Vec<Part>
     }
     if all_open(&parts) {
         parts.extend(obstacle(scene, &path, intent));
+    }
+    Ok(parts)
+}
+
+/// Every file of a patch is written; the strictest decides about the whole.
+pub(super) fn judge_patch(scene: &Scene<'_>, patch: &Patch) -> Result<Vec<Part>, Refusal> {
+    let mut parts = Vec::new();
+    for file in &patch.files {
+        let sha256 = file.result.clone().unwrap_or_default();
+        let write = FileCall::Write { path: file.path.clone(), sha256, bytes: file.bytes };
+        parts.extend(judge_file(scene, &write)?);
     }
     Ok(parts)
 }

@@ -106,6 +106,10 @@ impl<'a> Prompt<'a> {
             Call::File(file) => {
                 vec![Block { title: None, lines: vec![Bytes::from(path_of(file)).display()] }]
             }
+            Call::Apply(patch) => {
+                let lines = patch.files.iter().map(|file| file.path.display()).collect();
+                vec![Block { title: None, lines }]
+            }
         }
     }
 
@@ -115,7 +119,7 @@ impl<'a> Prompt<'a> {
             Call::File(FileCall::Write { bytes, sha256, .. }) => {
                 sheet.field("content", &format!("{bytes} bytes, sha256 {}", shown(sha256)));
             }
-            Call::File(_) => {}
+            Call::File(_) | Call::Apply(_) => {}
         }
         for (label, aspect) in [("writes", Aspect::Write), ("reads", Aspect::Read), ("hosts", Aspect::Host)] {
             let parts = self.judgement.parts().iter().filter(|part| part.aspect == aspect);
@@ -199,6 +203,7 @@ impl<'a> Prompt<'a> {
             Call::Exec(_) => "the same arguments, directory, variables, network and roots",
             Call::File(FileCall::Write { .. }) => "the same file with the same content",
             Call::File(_) => "the same operation on the same path",
+            Call::Apply(_) => "the same changes to the same files",
         }
     }
 
@@ -250,6 +255,7 @@ fn sentence(call: &Call) -> String {
         Call::File(FileCall::Symlink { path, target }) => {
             format!("May `{}` become a link to `{}`?", name(path), name(target))
         }
+        Call::Apply(patch) => format!("May {} files be changed as proposed?", patch.files.len()),
     }
 }
 
@@ -300,6 +306,7 @@ fn foreign(call: &Call) -> String {
     let texts: Vec<&Bytes> = match call {
         Call::Exec(exec) => exec.argv.iter().collect(),
         Call::File(file) => vec![file.path()],
+        Call::Apply(patch) => patch.files.iter().map(|file| &file.path).collect(),
     };
     for chunk in texts.iter().flat_map(|text| text.as_slice().utf8_chunks()) {
         for c in chunk.valid().chars().filter(|c| !c.is_ascii()) {

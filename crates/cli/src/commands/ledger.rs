@@ -89,37 +89,30 @@ fn line(record: &Record) -> String {
 }
 
 fn summary(event: &Event) -> String {
-    match event {
-        Event::SessionStarted { session, profile, .. } => format!("session   {session} {profile}"),
-        Event::SessionEnded { session } => format!("ended     {session}"),
-        Event::ApprovalRequested { transaction, call, rule, risk, .. } => {
-            format!("asked     {transaction} {} [{rule}] risk {risk}", of_call(call))
+    let kind = event.kind().word();
+    let about = match event {
+        Event::ApprovalRequested(request) => {
+            format!("{} [{}] risk {}", of_call(&request.call), request.rule, request.risk)
         }
-        Event::ApprovalDecided { transaction, answer, .. } => {
-            format!("answered  {transaction} {}", of_answer(*answer))
-        }
+        Event::ApprovalDecided(decision) => of_answer(decision.answer).to_owned(),
         Event::PolicyChanged { file, change, .. } => {
-            format!("policy    {}: {}", file.display(), Bytes::from(change.as_str()).display())
+            format!("{}: {}", file.display(), Bytes::from(change.as_str()).display())
         }
-        Event::Intent { transaction, call, rule, .. } => {
-            format!("intent    {transaction} {} [{rule}]", of_call(call))
-        }
+        Event::Intent { call, rule, .. } => format!("{} [{rule}]", of_call(call)),
         Event::Refused { call, refusal, .. } => {
             let call = call.as_ref().map(of_call).unwrap_or_default();
-            format!("refused   {call} [{}] {}", refusal.rule, Bytes::from(refusal.message.as_str()).display())
+            format!("{call} [{}] {}", refusal.rule, Bytes::from(refusal.message.as_str()).display())
         }
-        Event::Settled { transaction, outcome, failure, .. } => {
-            let what = match (outcome, failure) {
-                (Some(outcome), _) => format!("{} in {} ms", of_exit(outcome.exit), outcome.duration_ms),
-                (None, Some(failure)) => format!("failed: {}", Bytes::from(failure.as_str()).display()),
-                (None, None) => "done".to_owned(),
-            };
-            format!("settled   {transaction} {what}")
-        }
-        Event::Battery { passed, total, backend, .. } => {
-            format!("battery   {backend}: {passed} of {total} held")
-        }
-    }
+        Event::Settled { outcome, failure, .. } => match (outcome, failure) {
+            (Some(outcome), _) => format!("{} in {} ms", of_exit(outcome.exit), outcome.duration_ms),
+            (None, Some(failure)) => format!("failed: {}", Bytes::from(failure.as_str()).display()),
+            (None, None) => "done".to_owned(),
+        },
+        Event::Battery { passed, total, backend, .. } => format!("{backend}: {passed} of {total} held"),
+        _ => String::new(),
+    };
+    let id = event.transaction().map(ToString::to_string).unwrap_or_default();
+    format!("{kind:<18} {id} {about}")
 }
 
 fn of_answer(answer: ApprovalAnswer) -> &'static str {
@@ -128,7 +121,9 @@ fn of_answer(answer: ApprovalAnswer) -> &'static str {
         ApprovalAnswer::Session => "yes, for the session",
         ApprovalAnswer::AlwaysHere => "yes, always here",
         ApprovalAnswer::Denied => "no",
+        ApprovalAnswer::Expired => "no, nobody answered in time",
         ApprovalAnswer::Unreachable => "no, nobody could be asked",
+        ApprovalAnswer::Superseded => "no, it changed while the question waited",
     }
 }
 
@@ -144,6 +139,7 @@ fn of_call(call: &Call) -> String {
             };
             format!("{verb} {}", file.path().display())
         }
+        Call::Apply(patch) => format!("apply {} files", patch.files.len()),
     }
 }
 

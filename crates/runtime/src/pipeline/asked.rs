@@ -1,6 +1,6 @@
 use ringfence_authz::{Answer, Candidate, Question};
-use ringfence_ledger::{ApprovalAnswer, Event};
-use ringfence_types::{Call, Decision, Layer, Refusal, RefusalCode, TransactionId};
+use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, ReasonRule, Timestamp};
+use ringfence_types::{Call, Card, Decision, Layer, Principal, Quorum, Refusal, RefusalCode, TransactionId};
 
 use super::decided::{Decided, chain, describe};
 use super::settled::{Refused, for_the_record};
@@ -25,12 +25,15 @@ impl Asked {
         }
         self.record(session, &self.requested(session))?;
         let answer = session.approver.ask(&self.question);
-        let decided = Event::ApprovalDecided {
+        let decided = Event::ApprovalDecided(Box::new(ApprovalDecision {
             transaction: self.transaction.clone(),
             session: session.id.clone(),
             fingerprint: fingerprint.clone(),
             answer: for_the_ledger(&answer),
-        };
+            by: Principal::System,
+            reason: None,
+            edited: None,
+        }));
         self.record(session, &decided)?;
         session.remembered.keep(fingerprint, &answer);
         let candidate = match &answer {
@@ -74,16 +77,26 @@ impl Asked {
         let part = judgement.decisive();
         let redacted =
             |text: &str| String::from_utf8_lossy(&ringfence_scan::redact(text.as_bytes()).clean).into_owned();
-        Event::ApprovalRequested {
+        let fingerprint = self.question.action().fingerprint().clone();
+        Event::ApprovalRequested(Box::new(ApprovalRequest {
             transaction: self.transaction.clone(),
             session: session.id.clone(),
+            workspace: session.workspace.id.clone(),
             call,
-            fingerprint: self.question.action().fingerprint().clone(),
+            binding: fingerprint.as_str().to_owned(),
+            bound: Vec::new(),
+            fingerprint,
             rule: part.map(|part| part.rule.clone().into_owned()).unwrap_or_default(),
             layer: part.map_or(Layer::Floor, |part| part.layer),
             reason: part.map(|part| redacted(&part.reason)).unwrap_or_default(),
             risk: judgement.risk(),
-        }
+            requester: Principal::Agent { session: session.id.clone(), name: None },
+            expires: Timestamp::now(),
+            quorum: Quorum::default(),
+            reason_rule: ReasonRule::default(),
+            offers: Vec::new(),
+            card: Card { sentence: String::new(), blocks: Vec::new(), fields: Vec::new() },
+        }))
     }
 
     fn denied_before(self) -> Refused {

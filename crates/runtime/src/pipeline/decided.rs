@@ -1,6 +1,6 @@
 use ringfence_authz::Grant;
 use ringfence_ledger::{AppendError, Event};
-use ringfence_types::{Call, CallId, Decision, Layer, Refusal, RefusalCode, TransactionId};
+use ringfence_types::{Call, Decision, Layer, Refusal, RefusalCode, TransactionId};
 
 use super::admitted::Admitted;
 use super::settled::{Refused, for_the_record};
@@ -18,11 +18,7 @@ pub(super) struct Decided {
 impl Decided {
     /// Writes the intent. No record, no effect.
     pub(super) fn admit(self, session: &AgentSession<'_>) -> Result<Admitted, Refused> {
-        let call_id = match CallId::random() {
-            Ok(call_id) => call_id,
-            Err(error) => return Err(self.unwritable(error.to_string(), None)),
-        };
-        let event = self.intent(session, call_id);
+        let event = self.intent(session);
         match session.runtime.ledger.append(&event) {
             Ok(receipt) if receipt.intent() == Some(&self.transaction) => {
                 Ok(Admitted::new(self.grant, receipt, self.transaction))
@@ -35,19 +31,20 @@ impl Decided {
         }
     }
 
-    fn intent(&self, session: &AgentSession<'_>, call_id: CallId) -> Event {
+    fn intent(&self, session: &AgentSession<'_>) -> Event {
         let action = self.grant.action();
         let (call, findings) = for_the_record(action.call());
         Event::Intent {
             transaction: self.transaction.clone(),
             session: session.id.clone(),
-            call_id,
             call,
             fingerprint: action.fingerprint().clone(),
             decision: self.decision,
             layer: self.grant.layer(),
             rule: self.grant.rule().to_owned(),
+            grant: None,
             profile: session.policy.profile,
+            policy: String::new(),
             roots: self.grant.permissions().roots.clone(),
             limits: self.grant.permissions().limits.clone(),
             findings,

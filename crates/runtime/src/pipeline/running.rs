@@ -24,6 +24,10 @@ impl Running {
                 let answer = execute(exec, &self.grant, session, io);
                 self.settling.executed(session, answer.as_ref().map(outcome).map_err(|error| chain(error)))
             }
+            Call::Apply(_) => {
+                let what = "proposals cannot be applied yet".to_owned();
+                self.settling.failed(session, what, None)
+            }
             Call::File(call) => {
                 let done = file::perform(call, &self.grant, session, io);
                 self.settling.touched(session, done)

@@ -1,4 +1,4 @@
-use ringfence_ledger::{AppendError, Event};
+use ringfence_ledger::{AppendError, Event, Finding};
 use ringfence_types::{Bytes, Call, Exec, Outcome, Posture, Refusal, TransactionId};
 
 use super::decided::{chain, describe};
@@ -92,13 +92,18 @@ impl Settling {
     }
 
     fn close(self, session: &AgentSession<'_>, ended: Ended, posture: Option<Posture>) -> Settled {
-        let event = self.event(session, &ended, posture.clone());
-        let written = session.runtime.ledger.append(&event);
+        let mut events = Vec::new();
+        if let Some(posture) = posture.clone() {
+            let (transaction, session) = (self.transaction.clone(), session.id.clone());
+            events.push(Event::Launched { transaction, session, posture });
+        }
+        events.push(self.event(session, &ended));
+        let written = session.runtime.ledger.append_all(&events);
         let unrecorded = written.err().map(|error: AppendError| chain(&error));
         Settled { transaction: Some(self.transaction), ended, posture, unrecorded }
     }
 
-    fn event(&self, session: &AgentSession<'_>, ended: &Ended, posture: Option<Posture>) -> Event {
+    fn event(&self, session: &AgentSession<'_>, ended: &Ended) -> Event {
         let transaction = self.transaction.clone();
         let (outcome, failure) = match ended {
             Ended::Refused(refusal) => {
@@ -113,23 +118,24 @@ impl Settling {
             Ended::Touched(_) => (None, None),
             Ended::Failed { what, .. } => (None, Some(what.clone())),
         };
-        Event::Settled { transaction, outcome, posture, failure }
+        Event::Settled { transaction, session: session.id.clone(), outcome, failure }
     }
 }
 
 /// The call as it may be written down: without secrets, and which rules found some.
-pub(super) fn for_the_record(call: &Call) -> (Call, Vec<String>) {
+pub(super) fn for_the_record(call: &Call) -> (Call, Vec<Finding>) {
     let Call::Exec(exec) = call else { return (call.clone(), Vec::new()) };
     let arguments: Vec<&[u8]> = exec.argv.iter().map(Bytes::as_slice).collect();
     let (argv, found) = ringfence_scan::redact_argv(&arguments);
-    let mut findings: Vec<String> =
-        found.iter().map(|(at, finding)| format!("argv[{at}]: {}", finding.rule)).collect();
+    let finding =
+        |place: String, rule: &str| Finding { rule: rule.to_owned(), place, fingerprint: String::new() };
+    let mut findings: Vec<Finding> =
+        found.iter().map(|(at, found)| finding(format!("argv[{at}]"), found.rule)).collect();
     let mut env = Vec::with_capacity(exec.env.len());
     for (name, value) in &exec.env {
         let redacted = ringfence_scan::redact(value.as_slice());
-        findings.extend(
-            redacted.findings.iter().map(|finding| format!("env {}: {}", name.display(), finding.rule)),
-        );
+        let place = format!("env {}", name.display());
+        findings.extend(redacted.findings.iter().map(|found| finding(place.clone(), found.rule)));
         env.push((name.clone(), Bytes::from(redacted.clean)));
     }
     let argv = argv.into_iter().map(Bytes::from).collect();

@@ -1,0 +1,113 @@
+//! A question to a person as plain data: what is shown in every channel is made from the same [`Card`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::workspace::words;
+use crate::{Bytes, SessionId, UnknownWord};
+
+/// Who did something.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "principal", rename_all = "kebab-case")]
+pub enum Principal {
+    /// A person with the rights of the owner of the ledger.
+    Operator {
+        uid: u32,
+        /// The login name, where the machine knows one.
+        name: Option<String>,
+        /// The node where they are: users of two machines with one number are two people.
+        node: String,
+        /// The terminal they sit at.
+        terminal: Option<String>,
+    },
+    /// A program that asks: never somebody who answers.
+    Agent { session: SessionId, name: Option<String> },
+    /// Ringfence itself: time ran out, nobody was there, a crash was cleaned up.
+    System,
+}
+
+impl Principal {
+    /// What makes two principals the same: a person at two terminals is one.
+    pub fn identity(&self) -> String {
+        match self {
+            Self::Operator { uid, node, .. } => format!("operator:{uid}@{node}"),
+            Self::Agent { session, .. } => format!("agent:{session}"),
+            Self::System => "system".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |text: &str| Bytes::from(text).display();
+        match self {
+            Self::Operator { uid, name, terminal, .. } => {
+                match name {
+                    Some(name) => f.write_str(&shown(name))?,
+                    None => write!(f, "user {uid}")?,
+                }
+                terminal.as_ref().map_or(Ok(()), |terminal| write!(f, " at {}", shown(terminal)))
+            }
+            Self::Agent { session, name: None } => write!(f, "the agent of {session}"),
+            Self::Agent { session, name: Some(name) } => write!(f, "agent {} of {session}", shown(name)),
+            Self::System => f.write_str("ringfence"),
+        }
+    }
+}
+
+/// How many different people it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quorum {
+    /// At least 1.
+    pub approve: u8,
+    /// At least 1.
+    pub deny: u8,
+}
+
+impl Default for Quorum {
+    fn default() -> Self {
+        Self { approve: 1, deny: 1 }
+    }
+}
+
+/// A question as a person reads it. Everything is escaped and without secrets; nothing is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// Verb and target in one plain sentence.
+    pub sentence: String,
+    /// What would run or be written, to the letter.
+    pub blocks: Vec<Block>,
+    /// A label and a text each, in the order they are shown. A repeated label is one list.
+    pub fields: Vec<(String, String)>,
+}
+
+/// Text of an agent, escaped, line by line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    pub title: Option<String>,
+    pub lines: Vec<String>,
+}
+
+/// One thing that "always here" would store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    pub scope: OfferScope,
+    /// Exactly what it would permit, in words.
+    pub permits: String,
+    /// The same as text of a policy file: what is shown is what is stored.
+    pub stored: String,
+}
+
+words! {
+    /// How wide a stored answer is.
+    OfferScope("scope") {
+        /// These arguments and no others.
+        Exact = "exact",
+        /// These first words, in this directory and below it.
+        Here = "here",
+        /// These first words, anywhere in the workspace.
+        Prefix = "prefix",
+    }
+}
