@@ -6,57 +6,165 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-const DOMAIN: &[u8] = b"ringfence ledger v1\0";
+const DOMAIN: &[u8] = b"ringfence ledger v2\0";
 
 /// What the first record has as its predecessor.
-const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+pub(crate) const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// A row as it is stored: exactly the bytes that are hashed.
-#[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) seq: u64,
-    pub(crate) time: String,
-    pub(crate) kind: String,
-    pub(crate) body: String,
-    pub(crate) hash: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub seq: u64,
+    /// RFC 3339, UTC, microseconds.
+    pub time: String,
+    pub kind: String,
+    /// What [`crate::Event::ids`] gives, with a space between.
+    pub ids: String,
+    /// SHA-256 of the body, 64 hexadecimal digits.
+    pub digest: String,
+    /// `None`: it was pruned.
+    pub body: Option<String>,
+    /// Of this row and, through the one before, of all rows up to it.
+    pub hash: String,
+}
+
+/// A [`Row`] that is only looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct RowRef<'a> {
+    pub seq: u64,
+    pub time: &'a str,
+    pub kind: &'a str,
+    pub ids: &'a str,
+    pub digest: &'a str,
+    pub body: Option<&'a str>,
+    pub hash: &'a str,
 }
 
 impl Row {
     /// A new row after `previous`, with its hash.
-    pub(crate) fn after(previous: Option<&Head>, time: String, kind: &str, body: String) -> Self {
-        let seq = next_seq(previous);
-        let mut row = Self { seq, time, kind: kind.to_owned(), body, hash: String::new() };
-        row.hash = row.digest(previous);
+    pub(crate) fn after(previous: Option<&Head>, draft: Draft) -> Self {
+        let Draft { time, kind, ids, digest, body } = draft;
+        let mut row =
+            Self { seq: next_seq(previous), time, kind, ids, digest, body: Some(body), hash: String::new() };
+        row.hash = row.borrowed().link(previous.map_or(GENESIS, |head| &head.hash)).to_string();
         row
     }
 
-    /// Whether this row is what must come directly after `previous`.
-    pub(crate) fn check_after(&self, previous: Option<&Head>) -> Result<(), Break> {
-        let expected = next_seq(previous);
+    pub fn borrowed(&self) -> RowRef<'_> {
+        RowRef {
+            seq: self.seq,
+            time: &self.time,
+            kind: &self.kind,
+            ids: &self.ids,
+            digest: &self.digest,
+            body: self.body.as_deref(),
+            hash: &self.hash,
+        }
+    }
+
+    pub fn head(&self) -> Head {
+        Head { seq: self.seq, hash: self.hash.clone() }
+    }
+}
+
+/// A row that has no place in the chain yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub(crate) time: String,
+    pub(crate) kind: String,
+    pub(crate) ids: String,
+    pub(crate) digest: String,
+    pub(crate) body: String,
+}
+
+impl RowRef<'_> {
+    pub fn to_row(self) -> Row {
+        Row {
+            seq: self.seq,
+            time: self.time.to_owned(),
+            kind: self.kind.to_owned(),
+            ids: self.ids.to_owned(),
+            digest: self.digest.to_owned(),
+            body: self.body.map(str::to_owned),
+            hash: self.hash.to_owned(),
+        }
+    }
+
+    /// Whether this row is what must come directly after the row with this number and hash.
+    pub(crate) fn check_after(self, seq: u64, hash: &str) -> Result<(), Break> {
+        let expected = seq.saturating_add(1);
         if self.seq != expected {
             return Err(Break { seq: expected, what: Flaw::Gap { found: self.seq } });
         }
-        if self.hash != self.digest(previous) {
+        if self.hash.as_bytes() != self.link(hash).0 {
             return Err(Break { seq: self.seq, what: Flaw::HashMismatch });
         }
-        Ok(())
+        match self.body {
+            Some(body) if self.digest.as_bytes() != Hex::of(body.as_bytes()).0 => {
+                Err(Break { seq: self.seq, what: Flaw::BodyMismatch })
+            }
+            _ => Ok(()),
+        }
     }
 
-    pub(crate) fn head(&self) -> Head {
-        Head { seq: self.seq, hash: self.hash.clone() }
-    }
-
-    fn digest(&self, previous: Option<&Head>) -> String {
+    fn link(self, previous: &str) -> Hex {
         let mut hash = Sha256::new();
         hash.update(DOMAIN);
-        hash.update(previous.map_or(GENESIS, |head| &head.hash));
-        for field in [&self.seq.to_string(), &self.time, &self.kind, &self.body] {
+        hash.update(previous);
+        let seq = self.seq.to_string();
+        for field in [&seq, self.time, self.kind, self.ids, self.digest] {
             // Length first, so that no two rows have the same bytes. Decimal, so that a shell can write it.
-            hash.update(format!("{}:", field.len()));
+            hash.update(field.len().to_string());
+            hash.update(b":");
             hash.update(field);
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        Hex::encode(hash.finalize().into())
     }
+}
+
+/// A SHA-256 in hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hex(pub(crate) [u8; 64]);
+
+impl Hex {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self::encode(Sha256::digest(bytes).into())
+    }
+
+    pub(crate) fn encode(bytes: [u8; 32]) -> Self {
+        const fn digit(nibble: u8) -> u8 {
+            if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }
+        }
+        let mut digits = [0; 64];
+        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+            *pair = [digit(byte >> 4), digit(byte & 15)];
+        }
+        Self(digits)
+    }
+}
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(str::from_utf8(&self.0).map_err(|_not_ascii| fmt::Error)?)
+    }
+}
+
+/// The bytes that `N` pairs of lowercase hexadecimal digits mean.
+pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    let value = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = value(*high)? << 4 | value(*low)?;
+    }
+    Some(bytes)
 }
 
 fn next_seq(previous: Option<&Head>) -> u64 {
@@ -110,6 +218,12 @@ pub enum Flaw {
     Gap { found: u64 },
     #[error("does not match its hash")]
     HashMismatch,
+    #[error("has another body than the one that was written")]
+    BodyMismatch,
+    #[error("is not about what it is filed under")]
+    IdsMismatch,
+    #[error("has lost its body, and no record says that it was pruned")]
+    BodyGone,
     #[error("cannot be read: {reason}")]
     Malformed { reason: String },
     #[error("and those after it are missing up to the expected head {expected}")]
@@ -118,6 +232,18 @@ pub enum Flaw {
     Rewritten,
     #[error("is out of order: `{transaction}`: {why}")]
     OutOfOrder { transaction: String, why: String },
+    #[error("is not the beginning of a chain")]
+    NoBeginning,
+    #[error("is a checkpoint that does not hold: {why}")]
+    Checkpoint { why: String },
+    #[error("is a hand-over of the key that does not hold: {why}")]
+    KeyChange { why: String },
+    #[error("is the end, and the key that vouches for it is not there: {why}")]
+    Key { why: String },
+    #[error("is not what the anchor says: the ledger is an older copy, or another one ({anchored})")]
+    RolledBack { anchored: String },
+    #[error("is the last one, and the table `{table}` does not say what the records say")]
+    Index { table: String },
 }
 
 #[cfg(test)]
@@ -125,13 +251,26 @@ mod tests {
     use super::*;
 
     fn row(previous: Option<&Head>, body: &str) -> Row {
-        Row::after(previous, "2026-01-02T03:04:05.000000Z".to_owned(), "battery", body.to_owned())
+        let draft = Draft {
+            time: "2026-01-02T03:04:05.000000Z".to_owned(),
+            kind: "battery".to_owned(),
+            ids: "tx_1 ses_2".to_owned(),
+            digest: Hex::of(body.as_bytes()).to_string(),
+            body: body.to_owned(),
+        };
+        Row::after(previous, draft)
+    }
+
+    fn check(row: &Row, previous: Option<&Head>) -> Result<(), Break> {
+        let (seq, hash) = previous.map_or((0, GENESIS), |head| (head.seq, head.hash.as_str()));
+        row.borrowed().check_after(seq, hash)
     }
 
     #[test]
     fn the_hash_is_pinned() {
-        // printf 'ringfence ledger v1\0%064d1:127:2026-01-02T03:04:05.000000Z7:battery2:{}' 0 | sha256sum
-        let expected = "1e15280ce6eaacd2e8a58c17cdf60f2184bf0c295a90ce4d24a60d890270fee9";
+        // digest=$(printf '{}' | sha256sum | cut -d ' ' -f 1)
+        // printf 'ringfence ledger v2\0%064d1:127:2026-01-02T03:04:05.000000Z7:battery10:tx_1 ses_264:%s' 0 $digest | sha256sum
+        let expected = "4317fefb9132257f032b72d57d749e3ef4bc1add153b249e3efd159dccbe3b56";
         assert_eq!(row(None, "{}").hash, expected);
     }
 
@@ -139,19 +278,37 @@ mod tests {
     fn a_row_follows_only_its_predecessor() {
         let first = row(None, "a").head();
         let second = row(Some(&first), "b");
-        assert_eq!(second.check_after(Some(&first)), Ok(()));
+        assert_eq!(check(&second, Some(&first)), Ok(()));
         let gap = Break { seq: 1, what: Flaw::Gap { found: 2 } };
-        assert_eq!(second.check_after(None), Err(gap));
+        assert_eq!(check(&second, None), Err(gap));
         let other = row(None, "c").head();
-        assert_eq!(second.check_after(Some(&other)), Err(Break { seq: 2, what: Flaw::HashMismatch }));
+        assert_eq!(check(&second, Some(&other)), Err(Break { seq: 2, what: Flaw::HashMismatch }));
     }
 
     #[test]
     fn bytes_cannot_move_between_fields() {
-        let mut moved = row(None, "xbody");
-        moved.kind.push('x');
-        moved.body.remove(0);
-        assert_eq!(moved.check_after(None), Err(Break { seq: 1, what: Flaw::HashMismatch }));
+        let mut moved = row(None, "body");
+        moved.kind.push('t');
+        moved.ids.remove(0);
+        assert_eq!(check(&moved, None), Err(Break { seq: 1, what: Flaw::HashMismatch }));
+    }
+
+    #[test]
+    fn the_chain_holds_without_a_body_but_not_with_another() {
+        let mut pruned = row(None, "body");
+        pruned.body = None;
+        assert_eq!(check(&pruned, None), Ok(()));
+        pruned.body = Some("another".to_owned());
+        assert_eq!(check(&pruned, None), Err(Break { seq: 1, what: Flaw::BodyMismatch }));
+    }
+
+    #[test]
+    fn digits_are_read_as_they_are_written() {
+        let bytes: [u8; 32] = std::array::from_fn(|at| u8::try_from(at * 8).unwrap());
+        assert_eq!(unhex(&Hex::encode(bytes).to_string()), Some(bytes));
+        for bad in ["", "0", "0g", "AB", "abc", "é"] {
+            assert_eq!(unhex::<1>(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub enum Event {
         policy: String,
         /// Of the program that wrote this.
         version: String,
+        /// The process it lives in: whoever finds it gone may close what it left open.
+        #[serde(default)]
+        process: Option<ProcessId>,
     },
     SessionEnded {
         session: SessionId,
@@ -201,6 +204,16 @@ pub enum Reading {
     Show,
     Prove,
     Export,
+}
+
+/// One process and no other, on one machine and in one boot: a number alone is used again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ProcessId {
+    pub pid: u32,
+    /// Clock ticks after boot, as in `/proc/PID/stat`.
+    pub start_time: u64,
+    /// As in `/proc/sys/kernel/random/boot_id`.
+    pub boot_id: String,
 }
 
 /// How long a record has to be kept is said by its class.

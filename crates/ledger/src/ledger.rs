@@ -1,24 +1,39 @@
+use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use ringfence_types::TransactionId;
-use rusqlite::{Connection, ErrorCode, TransactionBehavior, params};
 
-use crate::chain::{Break, Flaw, Head, Row};
-use crate::place::{self, Identity};
-use crate::reader::{self, ReadError};
-use crate::store::{self, OpenError};
-use crate::{Event, LedgerReader, Life, OutOfOrder};
+use crate::anchor::{Anchor, AnchorError, Anchored};
+use crate::chain::{Break, Head};
+use crate::event::Event;
+use crate::key::KeyError;
+use crate::life::OutOfOrder;
+use crate::reader::LedgerReader;
+use crate::sqlite::open::{ACKNOWLEDGE, OpenError};
+use crate::sqlite::{self, aside};
+use crate::store::{Fault, Store, StoreError};
+use crate::writer::{Keyring, Prepared, Request, Wanted, Writer};
 
-/// How many of the newest records are counted at open. A bound, so that a start does not get slower with the years; what
-/// is older is for [`crate::verify()`].
-const COUNTED: u64 = 20_000;
-
-/// A ledger that can be appended to. Several, in several processes, may be open on one file.
+/// A ledger that can be appended to. Several, in several processes, may be open on one file, and several threads may use
+/// one: what they append at the same time is made durable together.
 #[derive(Debug)]
 pub struct Ledger {
+    queue: Mutex<Queue>,
+    turn: Condvar,
     writer: Mutex<Writer>,
+    path: PathBuf,
+    settings: Settings,
+    unanchored: Mutex<Option<AnchorError>>,
+    anchoring: Mutex<Vec<std::thread::JoinHandle<Result<(), AnchorError>>>>,
+}
+
+/// What is not in the chain itself.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Where checkpoints are kept besides; `None`: only in the chain.
+    pub anchor: Option<Anchor>,
 }
 
 /// Proof that a record is on disk.
@@ -68,64 +83,133 @@ impl Receipt {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
     #[error("the ledger is broken: {0}")]
     Broken(Break),
-    #[error("the ledger `{}` was moved or deleted while in use", store::shown(path))]
-    Moved { path: PathBuf },
+    #[error("the ledger was moved or deleted while in use")]
+    Moved,
     #[error("the ledger is in use by another process for too long")]
-    Busy(#[source] rusqlite::Error),
+    Busy(#[source] Fault),
     #[error("the disk is full: cannot append to the ledger")]
-    Full(#[source] rusqlite::Error),
+    Full(#[source] Fault),
     #[error("cannot append to the ledger")]
-    Storage(#[source] rusqlite::Error),
+    Storage(#[source] Fault),
     #[error("cannot encode the event")]
-    Encode(#[source] serde_json::Error),
+    Encode(#[source] Arc<serde_json::Error>),
     #[error("`{id}` cannot go on like this: {why}")]
     OutOfOrder { id: String, why: OutOfOrder },
-    #[error("cannot read what the ledger says so far")]
-    Read(#[source] Box<ReadError>),
+    #[error("cannot sign what is in the ledger")]
+    Key(#[source] Arc<KeyError>),
 }
 
 impl AppendError {
     /// The one thing that would change the answer.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Broken(_) => {
-                Some("`ringfence ledger verify` shows where; keep the file for inquiry and move it away")
-            }
-            Self::Moved { .. } => Some("start again"),
+            Self::Broken(_) => Some(ACKNOWLEDGE),
+            Self::Moved => Some("start again"),
             Self::Full(_) | Self::Storage(_) => Some("free some space, or check that the file is writable"),
             Self::Busy(_) => Some("look for a stopped process that holds the ledger open"),
-            Self::Encode(_) | Self::OutOfOrder { .. } | Self::Read(_) => None,
+            Self::Key(_) => Some(
+                "put the key back from a backup with mode 600, or `ringfence ledger acknowledge` begins a new chain",
+            ),
+            Self::Encode(_) | Self::OutOfOrder { .. } => None,
         }
     }
 
-    fn of_sqlite(source: rusqlite::Error) -> Self {
-        match source.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy(source),
-            Some(ErrorCode::DiskFull) => Self::Full(source),
-            _ => Self::Storage(source),
+    pub(crate) fn of_store(error: StoreError) -> Self {
+        match error {
+            StoreError::Busy(fault) => Self::Busy(fault),
+            StoreError::Full(fault) => Self::Full(fault),
+            StoreError::Moved => Self::Moved,
+            StoreError::Malformed { seq, reason } => {
+                Self::Broken(Break { seq, what: crate::Flaw::Malformed { reason } })
+            }
+            StoreError::Failed(fault) => Self::Storage(fault),
+            StoreError::Taken { key } => {
+                let (id, why) = crate::claim::taken(&key);
+                Self::OutOfOrder { id, why }
+            }
         }
+    }
+
+    pub(crate) fn encode(error: serde_json::Error) -> Self {
+        Self::Encode(Arc::new(error))
+    }
+
+    pub(crate) fn key(error: KeyError) -> Self {
+        Self::Key(Arc::new(error))
     }
 }
 
+/// Threads that wait for the disk. The first one that finds nobody at work takes everything that waits and writes it.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<(Ticket, Request)>,
+    done: Vec<(Ticket, Answer)>,
+    is_busy: bool,
+    next: Ticket,
+    /// Goes before whatever is written next.
+    announced: Vec<Prepared>,
+}
+
+type Ticket = u64;
+type Answer = Result<Vec<Head>, AppendError>;
+
 impl Ledger {
-    /// Opens the ledger at `path`; makes it, and its directory, if there is none.
+    /// Opens the ledger at `path`; makes it, its key and its directory, if there is none.
     ///
     /// A ledger whose end does not verify opens, but every append is refused.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let database = place::prepare(path)?;
-        let connection = store::open_to_append(&database)?;
-        let writer = Writer::new(connection, database)?;
-        Ok(Self { writer: Mutex::new(writer) })
+        Self::open_with(path, Settings::default())
+    }
+
+    pub fn open_with(path: &Path, settings: Settings) -> Result<Self, OpenError> {
+        let (store, database) = aside::open_or_begin(path)?;
+        let keyring = Keyring::new(aside::key_of(&database));
+        Self::over(Box::new(store), keyring, database, settings)
+    }
+
+    /// Over a store that somebody else has opened, with the key at `key`. The chain must have begun.
+    pub fn with_store(store: Box<dyn Store>, key: PathBuf, settings: Settings) -> Result<Self, OpenError> {
+        let path = key.clone();
+        Self::over(store, Keyring::new(key), path, settings)
+    }
+
+    fn over(
+        store: Box<dyn Store>,
+        keyring: Keyring,
+        path: PathBuf,
+        settings: Settings,
+    ) -> Result<Self, OpenError> {
+        let writer = Writer::new(store, keyring, settings.anchor.as_ref())
+            .map_err(|source| OpenError::Read { path: path.clone(), source })?;
+        Ok(Self {
+            queue: Mutex::default(),
+            turn: Condvar::new(),
+            writer: Mutex::new(writer),
+            path,
+            settings,
+            unanchored: Mutex::default(),
+            anchoring: Mutex::default(),
+        })
     }
 
     /// Opens an existing ledger to read it. Never creates anything.
     pub fn open_read(path: &Path) -> Result<LedgerReader, OpenError> {
-        LedgerReader::open(path)
+        sqlite::reader(path).map(LedgerReader::over)
+    }
+
+    /// Another pair of eyes on the same ledger. It never stands in the way of an append.
+    pub fn reader(&self) -> Result<LedgerReader, OpenError> {
+        held(&self.writer).store.reader().map(LedgerReader::over)
+    }
+
+    /// Why nothing can be appended, as far as that is known.
+    pub fn broken(&self) -> Option<Break> {
+        held(&self.writer).broken().cloned()
     }
 
     /// Writes `event` down. It is on disk when this returns.
@@ -133,183 +217,167 @@ impl Ledger {
         self.append_at(event, Timestamp::now())
     }
 
-    /// Writes all of `events` down, in this order and in one step: all of them are on disk when this returns, or none.
-    pub fn append_all(&self, events: &[Event]) -> Result<Vec<Receipt>, AppendError> {
-        events.iter().map(|event| self.append(event)).collect()
-    }
-
-    /// Another pair of eyes on the same ledger. It never stands in the way of an append.
-    pub fn reader(&self) -> Result<LedgerReader, OpenError> {
-        let path = self.writer.lock().unwrap_or_else(PoisonError::into_inner).files.database.clone();
-        LedgerReader::open(&path)
-    }
-
     /// [`Ledger::append`] with a time of the caller's.
     pub fn append_at(&self, event: &Event, time: Timestamp) -> Result<Receipt, AppendError> {
-        let body = serde_json::to_string(event).map_err(AppendError::Encode)?;
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.check_order(event)?;
-        let head = writer.append(format!("{time:.6}"), event.kind().word(), body)?;
-        let intent = match event {
-            Event::Intent { transaction, .. } => Some(transaction.clone()),
-            _ => None,
+        let prepared = Prepared::new(event, time).map_err(AppendError::encode)?;
+        let mut heads =
+            self.submit(Request { events: vec![prepared], forget: Vec::new(), checkpoint: Wanted::WhenDue })?;
+        // One event, one record.
+        let head = heads.pop().unwrap_or(Head { seq: 0, hash: String::new() });
+        Ok(receipt(event, head))
+    }
+
+    /// Writes all of `events` down, in this order and in one step: all of them are on disk when this returns, or none.
+    pub fn append_all(&self, events: &[Event]) -> Result<Vec<Receipt>, AppendError> {
+        let now = Timestamp::now();
+        let prepared: Result<Vec<Prepared>, _> =
+            events.iter().map(|event| Prepared::new(event, now)).collect();
+        let prepared = prepared.map_err(AppendError::encode)?;
+        let heads =
+            self.submit(Request { events: prepared, forget: Vec::new(), checkpoint: Wanted::WhenDue })?;
+        Ok(events.iter().zip(heads).map(|(event, head)| receipt(event, head)).collect())
+    }
+
+    /// Writes `event` down together with whatever is appended next, in front of it. If nothing is, nothing is written.
+    pub fn announce(&self, event: &Event) -> Result<(), AppendError> {
+        let prepared = Prepared::new(event, Timestamp::now()).map_err(AppendError::encode)?;
+        held(&self.queue).announced.push(prepared);
+        Ok(())
+    }
+
+    /// Signs everything up to now, and gives the newest checkpoint with the number of its record.
+    pub fn checkpoint(&self) -> Result<Option<Anchored>, AppendError> {
+        let request = Request { events: Vec::new(), forget: Vec::new(), checkpoint: Wanted::Now };
+        self.submit(request)?;
+        let reader = self.reader().map_err(|error| AppendError::Storage(Fault::new(error)))?;
+        reader.newest_checkpoint().map_err(|error| AppendError::Storage(Fault::new(error)))
+    }
+
+    /// Another key vouches from here on. What was before is signed by the old one first. Gives the new public key.
+    pub fn rotate_key(&self) -> Result<String, AppendError> {
+        let mut writer = held(&self.writer);
+        let (event, next) = writer.rotate()?;
+        let public = match &event {
+            Event::KeyRotated { new, .. } => new.clone(),
+            _ => String::new(),
         };
-        Ok(Receipt { seq: head.seq, hash: head.hash, intent })
-    }
-}
-
-#[derive(Debug)]
-struct Writer {
-    connection: Connection,
-    files: Files,
-    /// Once broken, broken until somebody opens it anew.
-    broken: Option<Break>,
-    /// The end of the chain when we last looked: it may grow, never shrink or change.
-    seen: Option<Head>,
-}
-
-impl Writer {
-    fn new(mut connection: Connection, database: PathBuf) -> Result<Self, OpenError> {
-        let standing = standing(&mut connection)
-            .map_err(|source| OpenError::Damaged { path: database.clone(), source })?;
-        let files = Files::now(database);
-        let (seen, broken) = match standing {
-            Ok(head) => (head, None),
-            Err(broken) => (None, Some(broken)),
-        };
-        Ok(Self { connection, files, broken, seen })
+        let prepared = Prepared::new(&event, Timestamp::now()).map_err(AppendError::encode)?;
+        let request = Request { events: vec![prepared], forget: Vec::new(), checkpoint: Wanted::Before };
+        let mut committed = writer.commit(std::slice::from_ref(&request));
+        committed.results.pop().unwrap_or_else(|| Ok(Vec::new()))?;
+        writer.promote(&next)?;
+        drop(writer);
+        self.keep(committed.checkpoints);
+        Ok(public)
     }
 
-    fn check_order(&self, event: &Event) -> Result<(), AppendError> {
-        let Some(id) = event.transaction() else { return Ok(()) };
-        let before = reader::about(&self.connection, id.as_str())
-            .map_err(|error| AppendError::Read(Box::new(error)))?;
-        let out_of_order = |why| AppendError::OutOfOrder { id: id.to_string(), why };
-        let mut life = Life::of(before.iter().map(|record| &record.event)).map_err(out_of_order)?;
-        life.follow(event).map_err(out_of_order)
-    }
-
-    fn append(&mut self, time: String, kind: &str, body: String) -> Result<Head, AppendError> {
-        if let Some(broken) = &self.broken {
-            return Err(AppendError::Broken(broken.clone()));
+    /// Signs what is unsigned if it is much or old. Also done when the ledger is dropped.
+    pub fn close(&self) -> Result<(), AppendError> {
+        held(&self.queue).announced.clear();
+        let mut signed = Ok(());
+        if held(&self.writer).leaves_unsigned() {
+            let request = Request { events: Vec::new(), forget: Vec::new(), checkpoint: Wanted::AtEnd };
+            signed = self.submit(request).map(drop);
         }
-        self.files.check()?;
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(AppendError::of_sqlite)?;
-        let previous = match checked_end(&transaction, self.seen.as_ref()).map_err(AppendError::of_sqlite)? {
-            Ok(previous) => previous,
-            Err(broken) => {
-                self.broken = Some(broken.clone());
-                return Err(AppendError::Broken(broken));
+        for thread in mem::take(&mut *held(&self.anchoring)) {
+            if let Ok(Err(error)) = thread.join() {
+                *held(&self.unanchored) = Some(error);
             }
-        };
-        let row = Row::after(previous.as_ref(), time, kind, body);
-        insert(&transaction, &row).map_err(AppendError::of_sqlite)?;
-        transaction.commit().map_err(AppendError::of_sqlite)?;
-        self.seen = Some(row.head());
-        Ok(row.head())
-    }
-}
-
-/// The files SQLite holds open. It would go on writing to them after they lost their names, and the records would be
-/// gone with the process.
-#[derive(Debug)]
-struct Files {
-    database: PathBuf,
-    log: PathBuf,
-    opened: [Option<Identity>; 2],
-}
-
-impl Files {
-    fn now(database: PathBuf) -> Self {
-        let log = place::log_of(&database);
-        let opened = [Identity::at(&database), Identity::at(&log)];
-        Self { database, log, opened }
-    }
-
-    fn check(&self) -> Result<(), AppendError> {
-        if [Identity::at(&self.database), Identity::at(&self.log)] == self.opened {
-            return Ok(());
         }
-        Err(AppendError::Moved { path: self.database.clone() })
+        signed
+    }
+
+    /// Why the newest checkpoint is only in the chain, if there is an anchor and it did not work.
+    pub fn unanchored(&self) -> Option<AnchorError> {
+        held(&self.unanchored).take()
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn submit(&self, request: Request) -> Answer {
+        let mut queue = held(&self.queue);
+        let ticket = queue.next;
+        queue.next += 1;
+        queue.waiting.push((ticket, request));
+        loop {
+            if let Some(at) = queue.done.iter().position(|(done, _)| *done == ticket) {
+                return queue.done.swap_remove(at).1;
+            }
+            if queue.is_busy {
+                queue = self.turn.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                queue = self.lead(queue);
+            }
+        }
+    }
+
+    /// Writes everything that waits.
+    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        queue.is_busy = true;
+        let (tickets, requests) = queue.take();
+        drop(queue);
+        let committed = held(&self.writer).commit(&requests);
+        self.keep(committed.checkpoints);
+        let mut queue = held(&self.queue);
+        queue.is_busy = false;
+        let answers = tickets.into_iter().zip(committed.results);
+        queue.done.extend(answers.filter_map(|(ticket, answer)| Some((ticket?, answer))));
+        self.turn.notify_all();
+        queue
+    }
+
+    /// Takes new checkpoints to the anchor. Whatever goes wrong there is told, and undoes nothing.
+    fn keep(&self, checkpoints: Vec<Anchored>) {
+        let Some(anchor) = &self.settings.anchor else { return };
+        for anchored in checkpoints {
+            match anchor {
+                Anchor::File(_) => {
+                    if let Err(error) = anchor.keep(&anchored) {
+                        *held(&self.unanchored) = Some(error);
+                    }
+                }
+                // Nobody who appends waits for a program that is slow.
+                Anchor::Command { .. } => {
+                    let anchor = anchor.clone();
+                    let thread = std::thread::spawn(move || anchor.keep(&anchored));
+                    held(&self.anchoring).push(thread);
+                }
+            }
+        }
     }
 }
 
-/// What can be said of the chain without walking it: its last record follows the one before, and of the newest none is
-/// missing.
-fn standing(connection: &mut Connection) -> rusqlite::Result<Result<Option<Head>, Break>> {
-    let transaction = connection.transaction()?;
-    let end = checked_end(&transaction, None)?;
-    let Ok(Some(head)) = &end else { return Ok(end) };
-    let expected = head.seq.min(COUNTED);
-    let found = count_newest(&transaction, head)?;
-    if u64::try_from(found) == Ok(expected) {
-        return Ok(end);
+impl Queue {
+    /// Everything that waits, what was announced first. What nobody waits for has no ticket.
+    fn take(&mut self) -> (Vec<Option<Ticket>>, Vec<Request>) {
+        let announced = mem::take(&mut self.announced);
+        let announced = announced.into_iter().map(|event| {
+            (None, Request { events: vec![event], forget: Vec::new(), checkpoint: Wanted::WhenDue })
+        });
+        let waiting =
+            mem::take(&mut self.waiting).into_iter().map(|(ticket, request)| (Some(ticket), request));
+        announced.chain(waiting).unzip()
     }
-    let reason = format!("the {expected} newest numbers have {found} records");
-    Ok(Err(Break { seq: head.seq, what: Flaw::Malformed { reason } }))
 }
 
-fn count_newest(connection: &Connection, head: &Head) -> rusqlite::Result<i64> {
-    // Up to the window the whole table counts, also what has a number below 1.
-    let after = if head.seq > COUNTED { sql_integer(head.seq - COUNTED)? } else { i64::MIN };
-    let sql = "SELECT count(*) FROM record INDEXED BY record_seq WHERE seq > ?1";
-    connection.query_row(sql, [after], |row| row.get(0))
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        // What is not signed now is signed by whoever opens it next.
+        let _unsigned = self.close();
+    }
 }
 
-/// The head, if the last record follows the one before it and the head seen earlier is still in the chain.
-fn checked_end(
-    connection: &Connection,
-    seen: Option<&Head>,
-) -> rusqlite::Result<Result<Option<Head>, Break>> {
-    let sql = "SELECT seq, time, kind, body, hash FROM record ORDER BY seq DESC LIMIT 2";
-    let mut statement = connection.prepare_cached(sql)?;
-    let rows: rusqlite::Result<Vec<Row>> = statement.query_map([], store::row)?.collect();
-    let rows = match rows {
-        Err(error) if error.sqlite_error_code().is_none() => return Ok(Err(malformed_end(seen, &error))),
-        rows => rows?,
+fn receipt(event: &Event, head: Head) -> Receipt {
+    let intent = match event {
+        Event::Intent { transaction, .. } => Some(transaction.clone()),
+        _ => None,
     };
-    let previous = rows.get(1).map(Row::head);
-    let Some(last) = rows.first() else { return Ok(check_seen(connection, None, seen)?.map(|()| None)) };
-    if let Err(broken) = last.check_after(previous.as_ref()) {
-        return Ok(Err(broken));
-    }
-    let head = last.head();
-    Ok(check_seen(connection, Some(&head), seen)?.map(|()| Some(head)))
+    Receipt { seq: head.seq, hash: head.hash, intent }
 }
 
-fn malformed_end(seen: Option<&Head>, error: &rusqlite::Error) -> Break {
-    Break { seq: seen.map_or(0, |head| head.seq), what: Flaw::Malformed { reason: error.to_string() } }
-}
-
-fn check_seen(
-    connection: &Connection,
-    head: Option<&Head>,
-    seen: Option<&Head>,
-) -> rusqlite::Result<Result<(), Break>> {
-    let Some(seen) = seen else { return Ok(Ok(())) };
-    let last = head.map_or(0, |head| head.seq);
-    if last < seen.seq {
-        return Ok(Err(Break { seq: last + 1, what: Flaw::Truncated { expected: seen.seq } }));
-    }
-    if head == Some(seen) {
-        return Ok(Ok(()));
-    }
-    let mut statement =
-        connection.prepare_cached("SELECT count(*) FROM record WHERE seq = ?1 AND hash = ?2")?;
-    let kept: i64 = statement.query_row(params![sql_integer(seen.seq)?, seen.hash], |row| row.get(0))?;
-    if kept == 1 { Ok(Ok(())) } else { Ok(Err(Break { seq: seen.seq, what: Flaw::Rewritten })) }
-}
-
-fn insert(connection: &Connection, row: &Row) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO record (seq, time, kind, body, hash) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let mut statement = connection.prepare_cached(sql)?;
-    statement.execute(params![sql_integer(row.seq)?, row.time, row.kind, row.body, row.hash])?;
-    Ok(())
-}
-
-fn sql_integer(seq: u64) -> rusqlite::Result<i64> {
-    i64::try_from(seq).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+/// Nothing is left half done under these locks that the next holder could not go on with.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,8 +7,6 @@
 //!  proposed → discarded
 //! ```
 
-use ringfence_types::Fingerprint;
-
 use crate::approval::ApprovalAnswer;
 use crate::event::{Event, Kind};
 
@@ -18,9 +16,63 @@ pub struct Life {
     proposed: bool,
     asked: bool,
     voters: Vec<String>,
-    answer: Option<(ApprovalAnswer, Fingerprint)>,
+    /// With the fingerprint of what was answered.
+    answer: Option<(ApprovalAnswer, String)>,
     intended: bool,
     end: Option<Kind>,
+    /// Some of it was pruned: what it said is not known, only that it was there.
+    forgotten: bool,
+}
+
+/// What of an event decides whether it may come next.
+#[derive(Clone, Debug)]
+pub(crate) enum Step<'a> {
+    Propose,
+    Conflict,
+    Ask,
+    Vote {
+        voter: String,
+    },
+    Answer {
+        answer: ApprovalAnswer,
+        fingerprint: &'a str,
+    },
+    Grant,
+    Intend {
+        fingerprint: &'a str,
+    },
+    Run,
+    End(Kind),
+    /// A record without its body.
+    Forgotten(Kind),
+    /// Not part of a life.
+    None,
+}
+
+impl<'a> Step<'a> {
+    pub(crate) fn of(event: &'a Event) -> Self {
+        match event {
+            Event::ApprovalVoted(vote) => Self::Vote { voter: vote.by.identity() },
+            Event::ApprovalDecided(decision) => {
+                Self::Answer { answer: decision.answer, fingerprint: decision.fingerprint.as_str() }
+            }
+            Event::Intent { fingerprint, .. } => Self::Intend { fingerprint: fingerprint.as_str() },
+            _ => Self::of_kind(event.kind()),
+        }
+    }
+
+    /// The step of a kind whose content does not matter.
+    pub(crate) fn of_kind(kind: Kind) -> Self {
+        match kind {
+            Kind::Proposed => Self::Propose,
+            Kind::Conflicted => Self::Conflict,
+            Kind::ApprovalRequested => Self::Ask,
+            Kind::GrantMade => Self::Grant,
+            Kind::Launched | Kind::LimitHit => Self::Run,
+            Kind::Settled | Kind::Interrupted | Kind::Refused | Kind::Discarded => Self::End(kind),
+            _ => Self::None,
+        }
+    }
 }
 
 /// Why an event cannot come next.
@@ -49,6 +101,18 @@ pub enum OutOfOrder {
     ProposedTwice,
     #[error("it was never proposed")]
     NotProposed,
+    #[error("it was granted already")]
+    GrantedTwice,
+    #[error("there is no such grant")]
+    NotGranted,
+    #[error("it was revoked already")]
+    RevokedTwice,
+    #[error("it was used as often as it may be")]
+    UsedUp,
+    #[error("it was started already")]
+    StartedTwice,
+    #[error("it was ended already")]
+    EndedTwice,
 }
 
 /// In words for people; what DESIGN calls proposed, decided, admitted and settled.
@@ -94,32 +158,25 @@ impl Life {
         if event.transaction().is_none() {
             return Ok(());
         }
+        self.step(Step::of(event))
+    }
+
+    pub(crate) fn step(&mut self, step: Step<'_>) -> Result<(), OutOfOrder> {
         if self.end.is_some() {
             return Err(OutOfOrder::Closed);
         }
-        match event {
-            Event::Proposed { .. } => self.propose(),
-            Event::Conflicted { .. } => self.proposed.then_some(()).ok_or(OutOfOrder::NotProposed),
-            Event::ApprovalRequested(_) => self.ask(),
-            Event::ApprovalVoted(vote) => self.vote(vote.by.identity()),
-            Event::ApprovalDecided(decision) => self.answer(decision.answer, &decision.fingerprint),
-            Event::GrantMade(_) => self.permitted(),
-            Event::Intent { fingerprint, .. } => self.intend(fingerprint),
-            Event::Launched { .. } | Event::LimitHit { .. } => self.begun(),
-            Event::Settled { .. } | Event::Interrupted { .. } => {
-                self.begun().map(|()| self.end = Some(event.kind()))
-            }
-            Event::Refused { .. } => {
-                self.end = Some(Kind::Refused);
-                Ok(())
-            }
-            Event::Discarded { .. } if !self.proposed => Err(OutOfOrder::NotProposed),
-            Event::Discarded { .. } if self.intended => Err(OutOfOrder::IntendedTwice),
-            Event::Discarded { .. } => {
-                self.end = Some(Kind::Discarded);
-                Ok(())
-            }
-            _ => Ok(()),
+        match step {
+            Step::Propose => self.propose(),
+            Step::Conflict => self.proposed.then_some(()).ok_or(OutOfOrder::NotProposed),
+            Step::Ask => self.ask(),
+            Step::Vote { voter } => self.vote(voter),
+            Step::Answer { answer, fingerprint } => self.answer(answer, fingerprint),
+            Step::Grant => self.permitted(),
+            Step::Intend { fingerprint } => self.intend(fingerprint),
+            Step::Run => self.begun(),
+            Step::End(kind) => self.close(kind),
+            Step::Forgotten(kind) => self.forget(kind),
+            Step::None => Ok(()),
         }
     }
 
@@ -140,6 +197,10 @@ impl Life {
     /// Asked about, and nobody has answered yet.
     pub fn is_pending(&self) -> bool {
         self.asked && self.answer.is_none() && self.end.is_none()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.end.is_some()
     }
 
     pub fn answered(&self) -> Option<ApprovalAnswer> {
@@ -166,12 +227,7 @@ impl Life {
     }
 
     fn vote(&mut self, voter: String) -> Result<(), OutOfOrder> {
-        if !self.asked {
-            return Err(OutOfOrder::NotAsked);
-        }
-        if self.answer.is_some() {
-            return Err(OutOfOrder::AnsweredTwice);
-        }
+        self.awaiting()?;
         if self.voters.contains(&voter) {
             return Err(OutOfOrder::VotedTwice);
         }
@@ -179,34 +235,37 @@ impl Life {
         Ok(())
     }
 
-    fn answer(&mut self, answer: ApprovalAnswer, fingerprint: &Fingerprint) -> Result<(), OutOfOrder> {
-        if !self.asked {
+    fn answer(&mut self, answer: ApprovalAnswer, fingerprint: &str) -> Result<(), OutOfOrder> {
+        self.awaiting()?;
+        self.answer = Some((answer, fingerprint.to_owned()));
+        Ok(())
+    }
+
+    fn awaiting(&self) -> Result<(), OutOfOrder> {
+        if !self.asked && !self.forgotten {
             return Err(OutOfOrder::NotAsked);
         }
-        if self.answer.is_some() {
-            return Err(OutOfOrder::AnsweredTwice);
-        }
-        self.answer = Some((answer, fingerprint.clone()));
-        Ok(())
+        self.answer.is_none().then_some(()).ok_or(OutOfOrder::AnsweredTwice)
     }
 
     fn permitted(&self) -> Result<(), OutOfOrder> {
         match &self.answer {
             Some((answer, _)) if answer.permits() => Ok(()),
             Some(_) => Err(OutOfOrder::NotPermitted),
+            None if self.forgotten => Ok(()),
             None => Err(OutOfOrder::NotAsked),
         }
     }
 
     /// An effect follows no question, or a yes to exactly this.
-    fn intend(&mut self, fingerprint: &Fingerprint) -> Result<(), OutOfOrder> {
+    fn intend(&mut self, fingerprint: &str) -> Result<(), OutOfOrder> {
         if self.intended {
             return Err(OutOfOrder::IntendedTwice);
         }
         match &self.answer {
             Some((answer, _)) if !answer.permits() => return Err(OutOfOrder::NotPermitted),
             Some((_, permitted)) if permitted != fingerprint => return Err(OutOfOrder::OtherAction),
-            None if self.asked => return Err(OutOfOrder::NotPermitted),
+            None if self.asked && !self.forgotten => return Err(OutOfOrder::NotPermitted),
             _ => {}
         }
         self.intended = true;
@@ -215,5 +274,30 @@ impl Life {
 
     fn begun(&self) -> Result<(), OutOfOrder> {
         self.intended.then_some(()).ok_or(OutOfOrder::NotIntended)
+    }
+
+    fn close(&mut self, kind: Kind) -> Result<(), OutOfOrder> {
+        match kind {
+            Kind::Settled | Kind::Interrupted => self.begun()?,
+            Kind::Discarded if !self.proposed => return Err(OutOfOrder::NotProposed),
+            Kind::Discarded if self.intended => return Err(OutOfOrder::IntendedTwice),
+            _ => {}
+        }
+        self.end = Some(kind);
+        Ok(())
+    }
+
+    /// What happens once still happens once; what was said is taken as it must have been.
+    fn forget(&mut self, kind: Kind) -> Result<(), OutOfOrder> {
+        self.forgotten = true;
+        match kind {
+            Kind::ApprovalVoted | Kind::ApprovalDecided => Ok(()),
+            Kind::Intent if self.intended => Err(OutOfOrder::IntendedTwice),
+            Kind::Intent => {
+                self.intended = true;
+                Ok(())
+            }
+            kind => self.step(Step::of_kind(kind)),
+        }
     }
 }

@@ -1,20 +1,31 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::fmt;
+use std::ops::ControlFlow;
 
+use jiff::Timestamp;
 use ringfence_types::{Bytes, TransactionId};
-use rusqlite::{Connection, Params};
 
-use crate::chain::{Break, Flaw};
-use crate::store::{self, OpenError};
-use crate::{Kind, Record};
+use crate::anchor::Anchored;
+use crate::chain::{Break, Flaw, Head, Row};
+use crate::checkpoint::{self, Proof};
+use crate::event::{Event, Kind};
+use crate::record::{Listed, Record};
+use crate::store::{self, Fault, Order, Rows, Select, Side, StoreError, collect};
 
 /// More candidates than a person would read.
 const MOST_CANDIDATES: usize = 10;
 
 /// A ledger that is only looked at. What it returns is what the rows say; [`crate::verify()`] says whether to believe them.
-#[derive(Debug)]
+///
+/// Where records are asked for, those that were pruned are left out; [`LedgerReader::list`] has them.
 pub struct LedgerReader {
-    connection: Connection,
+    rows: Box<dyn Rows + Send>,
+}
+
+impl fmt::Debug for LedgerReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LedgerReader").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -27,126 +38,230 @@ pub enum ReadError {
     #[error("the ledger is broken: {0}")]
     Broken(Break),
     #[error("cannot read the ledger")]
-    Storage(#[source] rusqlite::Error),
+    Storage(#[source] Fault),
+    #[error("record {seq} is not signed yet")]
+    Unsigned { seq: u64 },
+}
+
+impl ReadError {
+    /// The one thing that would change the answer.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Unknown { .. } => Some("`ringfence ledger tail` shows what there is"),
+            Self::Ambiguous { .. } => Some("write more of it"),
+            Self::Unsigned { .. } => Some("`ringfence ledger checkpoint` signs everything up to now"),
+            Self::Broken(_) => Some(crate::sqlite::open::ACKNOWLEDGE),
+            Self::Storage(_) => None,
+        }
+    }
+
+    fn of_store(error: StoreError) -> Self {
+        match error {
+            StoreError::Malformed { seq, reason } => {
+                Self::Broken(Break { seq, what: Flaw::Malformed { reason } })
+            }
+            StoreError::Busy(fault) | StoreError::Full(fault) | StoreError::Failed(fault) => {
+                Self::Storage(fault)
+            }
+            other => Self::Storage(Fault::new(other)),
+        }
+    }
+}
+
+/// Which records are wanted. Everything that is said must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Empty: of any kind.
+    pub kinds: Vec<Kind>,
+    /// A transaction, session or grant, in full.
+    pub about: Option<String>,
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+    /// With a number above this.
+    pub after: u64,
+}
+
+impl Filter {
+    fn select(&self, order: Order, most: Option<u64>) -> Select<'_> {
+        let time = |time: &Option<Timestamp>| time.as_ref().map(|time| format!("{time:.6}"));
+        Select {
+            id: self.about.as_deref(),
+            kinds: self.kinds.clone(),
+            numbers: (self.after.saturating_add(1), u64::MAX),
+            since: time(&self.since),
+            until: time(&self.until),
+            order,
+            most,
+        }
+    }
 }
 
 impl LedgerReader {
-    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
-        Ok(Self { connection: store::open_to_read(path)? })
+    pub(crate) fn over(rows: Box<dyn Rows + Send>) -> Self {
+        Self { rows }
+    }
+
+    pub(crate) fn rows(&self) -> &dyn Rows {
+        &*self.rows
     }
 
     /// The last `count` records, oldest first.
     pub fn tail(&self, count: u32) -> Result<Vec<Record>, ReadError> {
-        let sql = "SELECT seq, time, kind, body, hash FROM record ORDER BY seq DESC LIMIT ?1";
-        let mut records = self.select(sql, [count])?;
-        records.reverse();
-        Ok(records)
+        Ok(whole(self.list(&Filter::default(), count)?))
     }
 
     /// The newest `count` records of these kinds, oldest first.
     pub fn of_kinds(&self, kinds: &[Kind], count: u32) -> Result<Vec<Record>, ReadError> {
-        let words: Vec<String> = kinds.iter().map(|kind| format!("'{}'", kind.word())).collect();
-        let sql = format!(
-            "SELECT seq, time, kind, body, hash FROM record WHERE kind IN ({}) ORDER BY seq DESC LIMIT ?1",
-            words.join(", ")
-        );
-        let mut records = select(&self.connection, &sql, [count])?;
-        records.reverse();
-        Ok(records)
+        Ok(whole(self.list(&Filter { kinds: kinds.to_vec(), ..Filter::default() }, count)?))
     }
 
     /// Everything with exactly this id, in order.
     pub fn about(&self, id: &str) -> Result<Vec<Record>, ReadError> {
-        about(&self.connection, id)
+        self.records(&Select::about(id)).map(whole)
+    }
+
+    /// The newest `count` entries that `filter` wants, oldest first.
+    pub fn list(&self, filter: &Filter, count: u32) -> Result<Vec<Listed>, ReadError> {
+        let mut found = self.records(&filter.select(Order::NewestFirst, Some(count.into())))?;
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Every entry that `filter` wants, oldest first, one at a time, until `each` has enough.
+    pub fn each(
+        &self,
+        filter: &Filter,
+        mut each: impl FnMut(Listed) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let mut broken = None;
+        let select = filter.select(Order::OldestFirst, None);
+        let read = self.rows.scan(&select, &mut |row| match Listed::of_row(row.to_row()) {
+            Ok(listed) => each(listed),
+            Err(found) => {
+                broken = Some(found);
+                ControlFlow::Break(())
+            }
+        });
+        read.map_err(ReadError::of_store)?;
+        broken.map_or(Ok(()), |broken| Err(ReadError::Broken(broken)))
     }
 
     /// Changes whenever somebody has appended.
     pub fn version(&self) -> Result<i64, ReadError> {
-        self.connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(ReadError::Storage)
+        self.rows.version().map_err(ReadError::of_store)
+    }
+
+    /// The end of the chain, without asking whether it holds.
+    pub fn head(&self) -> Result<Option<Head>, ReadError> {
+        store::head(self.rows()).map_err(ReadError::of_store)
     }
 
     /// Everything that belongs to `id`: the number of a record, or a transaction, session or grant, or the beginning
     /// of one if no other begins so. With a record come all records of its transaction, so that
     /// [`crate::incomplete()`] can tell whether it was settled.
     pub fn show(&self, id: &str) -> Result<Vec<Record>, ReadError> {
-        let snapshot = self.connection.unchecked_transaction().map_err(ReadError::Storage)?;
-        let found = match id.parse::<u32>() {
-            Ok(seq) => self.numbered(seq, id)?,
-            Err(_) => self.named(id)?,
-        };
-        let whole = self.with_transactions(found)?;
-        snapshot.finish().map_err(ReadError::Storage)?;
-        Ok(whole)
+        self.find(id).map(whole)
     }
 
-    fn numbered(&self, seq: u32, id: &str) -> Result<Vec<Record>, ReadError> {
-        let found = self.select("SELECT seq, time, kind, body, hash FROM record WHERE seq = ?1", [seq])?;
-        if found.is_empty() { Err(ReadError::Unknown { id: id.to_owned() }) } else { Ok(found) }
+    /// [`LedgerReader::show`] with what was pruned.
+    pub fn find(&self, id: &str) -> Result<Vec<Listed>, ReadError> {
+        let found = self.rows_of(id)?;
+        let transactions: BTreeSet<&str> = found
+            .iter()
+            .flat_map(|row| row.ids.split_ascii_whitespace().filter(|id| id.starts_with("tx_")))
+            .collect();
+        let mut all: BTreeMap<u64, Row> = BTreeMap::new();
+        for transaction in transactions {
+            let related = collect(self.rows(), &Select::about(transaction)).map_err(ReadError::of_store)?;
+            all.extend(related.into_iter().map(|row| (row.seq, row)));
+        }
+        all.extend(found.into_iter().map(|row| (row.seq, row)));
+        all.into_values().map(|row| Listed::of_row(row).map_err(ReadError::Broken)).collect()
     }
 
-    fn named(&self, prefix: &str) -> Result<Vec<Record>, ReadError> {
+    /// The full id that `prefix` means.
+    pub fn full_id(&self, prefix: &str) -> Result<String, ReadError> {
         let unknown = || ReadError::Unknown { id: prefix.to_owned() };
         if prefix.is_empty() {
             return Err(unknown());
         }
-        let sql = "SELECT seq, time, kind, body, hash FROM record WHERE instr(body, ?1) ORDER BY seq";
-        let mut records = self.select(sql, [prefix])?;
-        let id = the_one(prefix, &records)?.ok_or_else(unknown)?;
-        records.retain(|record| record.event.ids().any(|candidate| candidate == id));
-        Ok(records)
-    }
-
-    fn with_transactions(&self, found: Vec<Record>) -> Result<Vec<Record>, ReadError> {
-        let wanted: BTreeSet<TransactionId> =
-            found.iter().filter_map(|record| record.event.transaction().cloned()).collect();
-        let mut whole: BTreeMap<u64, Record> = found.into_iter().map(|record| (record.seq, record)).collect();
-        if !wanted.is_empty() {
-            let sql = "SELECT seq, time, kind, body, hash FROM record WHERE kind IN ('intent', 'refused', 'settled')";
-            let related = self.select(sql, [])?.into_iter();
-            let related =
-                related.filter(|record| record.event.transaction().is_some_and(|id| wanted.contains(id)));
-            whole.extend(related.map(|record| (record.seq, record)));
+        let candidates = self.rows.ids(prefix, MOST_CANDIDATES).map_err(ReadError::of_store)?;
+        match candidates.first() {
+            None => Err(unknown()),
+            Some(id) if id == prefix || candidates.len() == 1 => Ok(id.clone()),
+            Some(_) => Err(ReadError::Ambiguous { id: prefix.to_owned(), candidates }),
         }
-        Ok(whole.into_values().collect())
     }
 
-    fn select(&self, sql: &str, params: impl Params) -> Result<Vec<Record>, ReadError> {
-        select(&self.connection, sql, params)
+    /// Transactions that have begun, in any way, and have no end, oldest first.
+    pub fn open_transactions(&self) -> Result<Vec<String>, ReadError> {
+        let mut open = Vec::new();
+        self.rows.side(Side::Open, &mut |id, _| open.push(id.to_owned())).map_err(ReadError::of_store)?;
+        Ok(open)
+    }
+
+    /// The newest checkpoint with the number of its record.
+    pub fn newest_checkpoint(&self) -> Result<Option<Anchored>, ReadError> {
+        let newest = self.of_kinds(&[Kind::Checkpoint], 1)?.pop();
+        Ok(newest.and_then(|record| match record.event {
+            Event::Checkpoint(checkpoint) => Some(Anchored { seq: record.seq, checkpoint }),
+            _ => None,
+        }))
+    }
+
+    /// How the chain began.
+    pub fn beginning(&self) -> Result<Record, ReadError> {
+        let no_beginning = || ReadError::Broken(Break { seq: 1, what: Flaw::NoBeginning });
+        let first = self.records(&Select::numbered(1, 1))?.pop().and_then(Listed::whole);
+        first.filter(|record| matches!(record.event, Event::ChainStarted { .. })).ok_or_else(no_beginning)
+    }
+
+    /// A proof for each record that `id` means; see [`LedgerReader::show`].
+    pub fn prove(&self, id: &str) -> Result<Vec<Proof>, ReadError> {
+        self.rows_of(id)?.into_iter().map(|row| self.prove_row(row)).collect()
+    }
+
+    fn prove_row(&self, row: Row) -> Result<Proof, ReadError> {
+        let mut select = Select { most: Some(1), ..Select::default() }.kinds(&[Kind::Checkpoint]);
+        // The first checkpoint after it covers it.
+        select.numbers.0 = row.seq.saturating_add(1);
+        let checkpoint = match self.records(&select)?.pop().and_then(Listed::whole).map(|record| record.event)
+        {
+            Some(Event::Checkpoint(checkpoint)) if checkpoint.last >= row.seq => checkpoint,
+            _ => return Err(ReadError::Unsigned { seq: row.seq }),
+        };
+        let seq = row.seq;
+        let proof = checkpoint::prove(self.rows(), row, checkpoint).map_err(ReadError::of_store)?;
+        proof.ok_or(ReadError::Broken(Break { seq, what: Flaw::HashMismatch }))
+    }
+
+    fn rows_of(&self, id: &str) -> Result<Vec<Row>, ReadError> {
+        let select = match id.parse::<u64>() {
+            Ok(seq) => {
+                let found =
+                    collect(self.rows(), &Select::numbered(seq.max(1), seq)).map_err(ReadError::of_store)?;
+                return if found.is_empty() {
+                    Err(ReadError::Unknown { id: id.to_owned() })
+                } else {
+                    Ok(found)
+                };
+            }
+            Err(_) => self.full_id(id)?,
+        };
+        collect(self.rows(), &Select::about(&select)).map_err(ReadError::of_store)
+    }
+
+    fn records(&self, select: &Select<'_>) -> Result<Vec<Listed>, ReadError> {
+        let rows = collect(self.rows(), select).map_err(ReadError::of_store)?;
+        rows.into_iter().map(|row| Listed::of_row(row).map_err(ReadError::Broken)).collect()
     }
 }
 
-pub(crate) fn about(connection: &Connection, id: &str) -> Result<Vec<Record>, ReadError> {
-    let sql = "SELECT seq, time, kind, body, hash FROM record WHERE instr(body, ?1) ORDER BY seq";
-    let mut records = select(connection, sql, [id])?;
-    records.retain(|record| record.event.ids().any(|candidate| candidate == id));
-    Ok(records)
+fn whole(listed: Vec<Listed>) -> Vec<Record> {
+    listed.into_iter().filter_map(Listed::whole).collect()
 }
 
-fn select(connection: &Connection, sql: &str, params: impl Params) -> Result<Vec<Record>, ReadError> {
-    let mut statement = connection.prepare(sql).map_err(ReadError::Storage)?;
-    let mut rows = statement.query(params).map_err(ReadError::Storage)?;
-    let mut records = Vec::new();
-    while let Some(row) = rows.next().map_err(ReadError::Storage)? {
-        records.push(record(row).map_err(ReadError::Broken)?);
-    }
-    Ok(records)
-}
-
-fn record(row: &rusqlite::Row<'_>) -> Result<Record, Break> {
-    let stored = store::row(row).map_err(|error| {
-        let seq = row.get::<_, i64>(0).ok().and_then(|seq| seq.try_into().ok()).unwrap_or(0);
-        Break { seq, what: Flaw::Malformed { reason: error.to_string() } }
-    })?;
-    Record::of_row(stored)
-}
-
-/// The id that `prefix` means: itself, or the only one that begins with it.
-fn the_one(prefix: &str, records: &[Record]) -> Result<Option<String>, ReadError> {
-    let ids = records.iter().flat_map(|record| record.event.ids());
-    let candidates: BTreeSet<&str> = ids.filter(|id| id.starts_with(prefix)).collect();
-    if candidates.contains(prefix) || candidates.len() < 2 {
-        return Ok(candidates.first().map(|id| (*id).to_owned()));
-    }
-    let candidates = candidates.into_iter().take(MOST_CANDIDATES).map(str::to_owned).collect();
-    Err(ReadError::Ambiguous { id: prefix.to_owned(), candidates })
+/// Reads an id that the ledger gave as one.
+pub(crate) fn transaction_id(id: &str) -> Option<TransactionId> {
+    serde_json::from_value(serde_json::Value::String(id.to_owned())).ok()
 }

@@ -1,10 +1,12 @@
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use ringfence_types::TransactionId;
 use serde::{Deserialize, Serialize};
 
-use crate::Event;
 use crate::chain::{Break, Flaw, Row};
+use crate::claim;
+use crate::event::{Event, Kind};
 
 /// An entry as it was read: what the row says, not yet that the chain holds. [`crate::verify()`] says that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,31 +18,78 @@ pub struct Record {
     pub hash: String,
 }
 
+/// An entry whose body was pruned: that it was there, and when, and about what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrunedRecord {
+    pub seq: u64,
+    pub time: String,
+    pub kind: String,
+    pub ids: Vec<String>,
+    /// SHA-256 of what it said.
+    pub digest: String,
+    pub hash: String,
+}
+
+/// An entry with or without its body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Listed {
+    Whole(Box<Record>),
+    Pruned(PrunedRecord),
+}
+
+impl Listed {
+    pub(crate) fn of_row(row: Row) -> Result<Self, Break> {
+        if row.body.is_some() {
+            return Record::of_row(row).map(|record| Self::Whole(Box::new(record)));
+        }
+        let ids = row.ids.split_ascii_whitespace().map(str::to_owned).collect();
+        let Row { seq, time, kind, digest, hash, .. } = row;
+        Ok(Self::Pruned(PrunedRecord { seq, time, kind, ids, digest, hash }))
+    }
+
+    pub fn seq(&self) -> u64 {
+        match self {
+            Self::Whole(record) => record.seq,
+            Self::Pruned(pruned) => pruned.seq,
+        }
+    }
+
+    pub fn whole(self) -> Option<Record> {
+        match self {
+            Self::Whole(record) => Some(*record),
+            Self::Pruned(_) => None,
+        }
+    }
+}
+
 impl Record {
     pub(crate) fn of_row(row: Row) -> Result<Self, Break> {
         let malformed = |reason| Break { seq: row.seq, what: Flaw::Malformed { reason } };
-        let event: Event = serde_json::from_str(&row.body)
+        let body = row.body.as_deref().ok_or(Break { seq: row.seq, what: Flaw::BodyGone })?;
+        let event: Event = serde_json::from_str(body)
             .map_err(|error| malformed(format!("its body is no event: {error}")))?;
-        if event.kind().word() != row.kind {
+        if Kind::of_word(&row.kind) != Some(event.kind()) {
             return Err(malformed("its kind is not that of its body".to_owned()));
         }
-        if let Err(error) = row.time.parse::<jiff::Timestamp>() {
+        if let Err(error) = row.time.parse::<Timestamp>() {
             return Err(malformed(format!("its time is none: {error}")));
         }
         Ok(Self { seq: row.seq, time: row.time, event, hash: row.hash })
     }
+
+    /// What the clock said.
+    pub fn timestamp(&self) -> Timestamp {
+        self.time.parse().unwrap_or(Timestamp::UNIX_EPOCH)
+    }
 }
 
-/// Transactions among `records` that were intended and neither settled nor refused: running now, or a crash.
+/// Transactions among `records` that were intended and have no end: running now, or a crash.
 pub fn incomplete(records: &[Record]) -> Vec<&TransactionId> {
-    let closed: BTreeSet<_> =
-        records.iter().filter(|record| closes(&record.event)).filter_map(transaction).collect();
+    let closing = records.iter().filter(|record| claim::closes(record.event.kind()));
+    let closed: BTreeSet<_> = closing.filter_map(transaction).collect();
     let intents = records.iter().filter(|record| matches!(record.event, Event::Intent { .. }));
     intents.filter_map(transaction).filter(|id| !closed.contains(id)).collect()
-}
-
-pub(crate) fn closes(event: &Event) -> bool {
-    matches!(event, Event::Settled { .. } | Event::Refused { .. } | Event::Interrupted { .. })
 }
 
 fn transaction(record: &Record) -> Option<&TransactionId> {
@@ -50,10 +99,15 @@ fn transaction(record: &Record) -> Option<&TransactionId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chain::Draft;
+
+    fn row(time: &str, kind: &str, body: &str) -> Row {
+        let [time, kind, body] = [time, kind, body].map(str::to_owned);
+        Row::after(None, Draft { time, kind, ids: String::new(), digest: String::new(), body })
+    }
 
     fn reason(time: &str, kind: &str, body: &str) -> String {
-        let row = Row::after(None, time.to_owned(), kind, body.to_owned());
-        match Record::of_row(row).unwrap_err().what {
+        match Record::of_row(row(time, kind, body)).unwrap_err().what {
             Flaw::Malformed { reason } => reason,
             other => panic!("{other}"),
         }
@@ -64,8 +118,7 @@ mod tests {
     fn a_row_must_be_an_event_of_its_kind_at_a_time() {
         const TIME: &str = "2026-01-02T03:04:05.000000Z";
         const BODY: &str = r#"{"kind":"session-ended","session":"ses_1"}"#;
-        let good = Row::after(None, TIME.to_owned(), "session-ended", BODY.to_owned());
-        assert_eq!(Record::of_row(good).unwrap().time, TIME);
+        assert_eq!(Record::of_row(row(TIME, "session-ended", BODY)).unwrap().time, TIME);
         assert!(reason(TIME, "session-started", BODY).contains("kind"));
         assert!(reason("yesterday", "session-ended", BODY).contains("time"));
         assert!(reason(TIME, "session-ended", "{}").contains("body"));

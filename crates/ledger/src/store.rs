@@ -1,292 +1,241 @@
-//! The SQLite file: how it is made, opened and read. What the rows mean is not known here.
+//! What a place for chains has to do, whatever it is made of. SQLite is one, PostgreSQL another.
+//!
+//! A store keeps rows and four small tables beside them, all of which can be made again from the rows:
+//!
+//! | table | holds | why |
+//! |---|---|---|
+//! | `mention` | id → numbers of the records about it | looking up by id or by its beginning |
+//! | `claim` | what may happen once → the record in which it did | asked once, decided once, intended once … |
+//! | `open` | transactions without an end → their first record | what a crash left, without reading everything |
+//!
+//! A store for several nodes has one chain per node: its tables carry the id of the chain, `claim` and `open` are shared by
+//! all chains, and [`Rows::scan`] with an id finds rows of every chain.
+//!
+//! INVARIANT: when [`Store::append`] returns `Ok`, the batch is on disk, whole. When it returns an error, nothing of
+//! it is, now or after a restart.
 
-use std::fs::{self, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
+use std::error::Error;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use ringfence_types::Bytes;
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use crate::chain::Head;
+use crate::event::{Class, Kind};
+use crate::sqlite::open::OpenError;
 
-use crate::chain::Row;
-use crate::place;
+pub use crate::chain::{Row, RowRef};
 
-/// `RFL1`: tells a ledger from any other SQLite file.
-const APPLICATION_ID: i64 = 0x5246_4c31;
-const SCHEMA_VERSION: i64 = 1;
+/// Rows that are only looked at.
+pub trait Rows {
+    /// The rows that `select` means, each given to `each` until it has enough.
+    fn scan(&self, select: &Select<'_>, each: &mut Each<'_>) -> Result<(), StoreError>;
 
-/// The index holds nothing but numbers: counting at open reads kilobytes instead of every body.
-const SCHEMA: &str = "
-    BEGIN IMMEDIATE;
-    CREATE TABLE schema (version INTEGER NOT NULL) STRICT;
-    CREATE TABLE record (
-        seq  INTEGER PRIMARY KEY,
-        time TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        body TEXT NOT NULL,
-        hash TEXT NOT NULL
-    ) STRICT;
-    CREATE INDEX record_seq ON record (seq);
-    INSERT INTO schema VALUES (1);
-    COMMIT;
-";
+    /// How many rows have a number above this, counted without reading them.
+    fn count_above(&self, seq: u64) -> Result<u64, StoreError>;
 
-/// The first version without the WAL-reset bug, which could lose committed records.
-const OLDEST_SQLITE: i32 = 3_051_003;
+    /// At most `most` different ids that begin with `prefix`, in order.
+    fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError>;
 
-/// A log of this many pages is copied into the database by the commit that reaches it. Each start reads the log
-/// again, so it is kept short.
-const CHECKPOINT_PAGES: i64 = 128;
+    /// The record in which this happened.
+    fn claimed(&self, key: &str) -> Result<Option<u64>, StoreError>;
 
-/// Above this the log is emptied at open: processes that append once and leave never get to reuse it.
-const LONGEST_LOG: u64 = 2 * 1024 * 1024;
+    /// Everything that one of the tables beside the rows says.
+    fn side(&self, table: Side, each: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError>;
 
-const BUSY_STEP: Duration = Duration::from_millis(2);
-const BUSY_STEPS: i32 = 2500;
+    /// Changes whenever somebody else has appended.
+    fn version(&self) -> Result<i64, StoreError>;
 
-#[derive(Debug, thiserror::Error)]
+    /// Whatever `work` reads is of one moment.
+    fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), StoreError>;
+}
+
+/// Is given a row and says whether it wants another.
+pub type Each<'a> = dyn FnMut(RowRef<'_>) -> ControlFlow<()> + 'a;
+
+/// A chain that can be appended to.
+pub trait Store: Rows + fmt::Debug + Send {
+    /// Appends what `make` says in one step, durably.
+    ///
+    /// `make` is shown the chain as it is and puts rows behind its end. A store that locks (SQLite) calls it once, with
+    /// the lock held. A store that does not (PostgreSQL) calls it with what it last saw, commits only if that is still the end
+    /// (`UPDATE head … WHERE seq = … AND hash = …`, and the rows in the same statement), and calls it again otherwise.
+    /// An empty batch writes nothing.
+    fn append(&mut self, make: &mut Make<'_>) -> Result<(), StoreError>;
+
+    /// Another pair of eyes on the same chain. It never stands in the way of an append.
+    fn reader(&self) -> Result<Box<dyn Rows + Send>, OpenError>;
+}
+
+/// Makes a batch for the chain it is shown.
+pub type Make<'a> = dyn FnMut(&dyn Rows) -> Result<Batch, StoreError> + 'a;
+
+/// What is written in one step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    pub entries: Vec<Entry>,
+    /// Rows that lose their bodies.
+    pub forget: Vec<u64>,
+}
+
+/// A row with what belongs beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub row: Row,
+    /// Can be had once. If it is taken the whole batch fails with [`StoreError::Taken`].
+    pub claim: Option<String>,
+    pub life: Option<LifeChange>,
+}
+
+impl Entry {
+    pub fn mentions(&self) -> impl Iterator<Item = &str> {
+        self.row.ids.split_ascii_whitespace()
+    }
+}
+
+/// What a row does to the table of open transactions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LifeChange {
+    /// It is open, unless it was before.
+    Opens(String),
+    Closes(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Mention,
+    Claim,
+    Open,
+}
+
+impl Side {
+    pub const ALL: [Self; 3] = [Self::Mention, Self::Claim, Self::Open];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Mention => "mention",
+            Self::Claim => "claim",
+            Self::Open => "open",
+        }
+    }
+}
+
+/// Which rows, in which order.
+#[derive(Clone, Debug)]
+pub struct Select<'a> {
+    /// Filed under exactly this id.
+    pub id: Option<&'a str>,
+    /// Empty: of any kind.
+    pub kinds: Vec<Kind>,
+    /// First and last number.
+    pub numbers: (u64, u64),
+    /// RFC 3339 in UTC with microseconds: not before, and before.
+    pub since: Option<String>,
+    pub until: Option<String>,
+    pub order: Order,
+    pub most: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    OldestFirst,
+    NewestFirst,
+}
+
+impl Default for Select<'_> {
+    fn default() -> Self {
+        Self {
+            id: None,
+            kinds: Vec::new(),
+            numbers: (0, u64::MAX),
+            since: None,
+            until: None,
+            order: Order::OldestFirst,
+            most: None,
+        }
+    }
+}
+
+impl<'a> Select<'a> {
+    pub fn about(id: &'a str) -> Self {
+        Self { id: Some(id), ..Self::default() }
+    }
+
+    pub fn newest(count: u64) -> Self {
+        Self { order: Order::NewestFirst, most: Some(count), ..Self::default() }
+    }
+
+    pub fn numbered(first: u64, last: u64) -> Self {
+        Self { numbers: (first, last), ..Self::default() }
+    }
+
+    pub fn kinds(mut self, kinds: &[Kind]) -> Self {
+        self.kinds = kinds.to_vec();
+        self
+    }
+}
+
+/// Whatever went wrong below, for as many callers as waited for it.
+#[derive(Clone)]
+pub struct Fault(Arc<dyn Error + Send + Sync>);
+
+impl Fault {
+    pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for Fault {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
-    #[error("cannot keep a ledger at `{}`", shown(path))]
-    Place { path: PathBuf, source: io::Error },
-    #[error("`{}` is a symbolic link", shown(path))]
-    Symlink { path: PathBuf },
-    #[error("`{}` belongs to user {owner}", shown(path))]
-    NotOurs { path: PathBuf, owner: u32 },
-    #[error("`{}` can be written by others (mode {mode:04o})", shown(path))]
-    WritableByOthers { path: PathBuf, mode: u32 },
-    #[error("`{}` is not a regular file", shown(path))]
-    NotAFile { path: PathBuf },
-    #[error("there is no ledger at `{}`", shown(path))]
-    Missing { path: PathBuf },
-    #[error("`{}` is gone but its log is still there", shown(path))]
-    Gone { path: PathBuf },
-    #[error("`{}` is not a ledger", shown(path))]
-    NotALedger { path: PathBuf },
-    #[error("`{}` has ledger format {found}; this program knows up to {known}", shown(path))]
-    Newer { path: PathBuf, found: i64, known: i64 },
-    #[error("the ledger `{}` is damaged", shown(path))]
-    Damaged { path: PathBuf, source: rusqlite::Error },
-    #[error("cannot open the ledger `{}`", shown(path))]
-    Storage { path: PathBuf, source: rusqlite::Error },
-    #[error("SQLite {found} can lose committed records; 3.51.3 or newer is needed")]
-    SqliteTooOld { found: &'static str },
-    #[error("no random bytes for a new ledger: {0}")]
-    Random(getrandom::Error),
+pub enum StoreError {
+    #[error("somebody else uses it for too long")]
+    Busy(#[source] Fault),
+    #[error("there is no room")]
+    Full(#[source] Fault),
+    /// The files are not where they were.
+    #[error("it was moved or deleted while in use")]
+    Moved,
+    #[error("`{key}` has happened already")]
+    Taken { key: String },
+    #[error("row {seq} is not one: {reason}")]
+    Malformed { seq: u64, reason: String },
+    #[error("it does not work")]
+    Failed(#[source] Fault),
 }
 
-impl OpenError {
-    /// The one thing that would change the answer.
-    pub fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::Symlink { path } => format!("replace `{}` by what it points to", shown(path)),
-            Self::NotOurs { path, owner } => {
-                format!(
-                    "run as user {owner}, or use a state directory of your own instead of `{}`",
-                    shown(path)
-                )
-            }
-            Self::WritableByOthers { path, .. } => format!("chmod go-w '{}'", shown(path)),
-            Self::Gone { path } => format!(
-                "put `{}` back from a backup, or move `{}` away to begin a new chain",
-                shown(path),
-                shown(&place::log_of(path))
-            ),
-            Self::NotALedger { path } => format!("move `{}` away to begin a new chain", shown(path)),
-            Self::Damaged { path, .. } => {
-                format!("keep a copy of `{}` and its `-wal` for inquiry, then move both away", shown(path))
-            }
-            Self::Newer { .. } => "use the version of ringfence that wrote it, or a newer one".to_owned(),
-            Self::Place { .. } | Self::Storage { .. } => {
-                "check that the directory is writable and the disk is not full".to_owned()
-            }
-            Self::NotAFile { .. } | Self::Missing { .. } | Self::SqliteTooOld { .. } | Self::Random(_) => {
-                return None;
-            }
-        };
-        Some(hint)
-    }
-}
-
-/// A connection that may append. The file is made if there is none.
-pub(crate) fn open_to_append(database: &Path) -> Result<Connection, OpenError> {
-    check_sqlite()?;
-    if place::check_database(database)?.is_none() {
-        create(database)?;
-    }
-    let connection = connect(database, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
-    check_schema(&connection, database)?;
-    shorten_log(&connection, database);
-    Ok(connection)
-}
-
-/// A connection that only reads. Nothing is made, and where the file lives does not matter: reading is not trusting.
-pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
-    check_sqlite()?;
-    let resolved = fs::canonicalize(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => OpenError::Missing { path: path.to_owned() },
-        _ => OpenError::Place { path: path.to_owned(), source },
+/// Everything of `select`, owned.
+pub fn collect(rows: &dyn Rows, select: &Select<'_>) -> Result<Vec<Row>, StoreError> {
+    let mut found = Vec::new();
+    rows.scan(select, &mut |row| {
+        found.push(row.to_row());
+        ControlFlow::Continue(())
     })?;
-    if !resolved.is_file() {
-        return Err(OpenError::NotAFile { path: path.to_owned() });
-    }
-    let connection = connect(&resolved, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    check_schema(&connection, path)?;
-    Ok(connection)
+    Ok(found)
 }
 
-/// Fields are read with their types: a value of another type is an error without an SQLite code.
-pub(crate) fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
-    let seq: i64 = row.get(0)?;
-    let seq = u64::try_from(seq).map_err(|_out_of_range| rusqlite::Error::IntegralValueOutOfRange(0, seq))?;
-    Ok(Row { seq, time: row.get(1)?, kind: row.get(2)?, body: row.get(3)?, hash: row.get(4)? })
+/// The end of the chain, without asking whether it holds.
+pub fn head(rows: &dyn Rows) -> Result<Option<Head>, StoreError> {
+    Ok(collect(rows, &Select::newest(1))?.first().map(Row::head))
 }
 
-pub(crate) fn shown(path: &Path) -> String {
-    Bytes::from(path).display()
-}
-
-fn check_sqlite() -> Result<(), OpenError> {
-    if rusqlite::version_number() < OLDEST_SQLITE {
-        return Err(OpenError::SqliteTooOld { found: rusqlite::version() });
-    }
-    Ok(())
-}
-
-/// The file appears under its name only when it is whole: made under another name, then renamed. Of several processes
-/// that do this at once, one wins and the others use its file.
-fn create(database: &Path) -> Result<(), OpenError> {
-    if place::Identity::at(&place::log_of(database)).is_some() && place::Identity::at(database).is_none() {
-        // SQLite would take the old log for part of the new file.
-        return Err(OpenError::Gone { path: database.to_owned() });
-    }
-    let draft = draft_name(database)?;
-    let made = write_draft(&draft, database).and_then(|()| publish(&draft, database));
-    for leftover in [place::log_of(&draft), draft] {
-        // Only there if something failed, and that is the error to report.
-        let _removed = fs::remove_file(leftover);
-    }
-    made
-}
-
-fn draft_name(database: &Path) -> Result<PathBuf, OpenError> {
-    let mut random = [0_u8; 8];
-    getrandom::fill(&mut random).map_err(OpenError::Random)?;
-    Ok(database.with_added_extension(format!("{:016x}.new", u64::from_le_bytes(random))))
-}
-
-fn write_draft(draft: &Path, database: &Path) -> Result<(), OpenError> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(draft)
-        .map_err(|source| OpenError::Place { path: database.to_owned(), source })?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let filled = Connection::open_with_flags(draft, flags).and_then(fill);
-    filled.map_err(|source| OpenError::Storage { path: database.to_owned(), source })
-}
-
-/// The connection closes with a checkpoint, so that no log is left behind under the draft's name.
-fn fill(connection: Connection) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.execute_batch(SCHEMA)?;
-    connection.close().map_err(|(_connection, error)| error)
-}
-
-fn publish(draft: &Path, database: &Path) -> Result<(), OpenError> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    let renamed = match renameat_with(CWD, draft, CWD, database, RenameFlags::NOREPLACE) {
-        Err(rustix::io::Errno::EXIST) => Ok(()),
-        other => other.map_err(io::Error::from),
-    };
-    let directory = database.parent().unwrap_or(database);
-    renamed
-        .and_then(|()| place::sync_directory(directory))
-        .map_err(|source| OpenError::Place { path: database.to_owned(), source })
-}
-
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
-    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags);
-    let storage = |source| OpenError::Storage { path: path.to_owned(), source };
-    let connection = connection.map_err(storage)?;
-    configure(&connection).map_err(storage)?;
-    Ok(connection)
-}
-
-fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_handler(Some(wait_a_little))?;
-    // Without a checkpoint at close the log stays, and closing costs no fsync.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    // Whatever somebody planted in the file stays inert.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
-    Ok(())
-}
-
-/// WHY NOT `busy_timeout`: its waits grow to 100 ms, and under load the one who slept longest starves.
-fn wait_a_little(waits: i32) -> bool {
-    thread::sleep(BUSY_STEP);
-    waits < BUSY_STEPS
-}
-
-fn check_schema(connection: &Connection, path: &Path) -> Result<(), OpenError> {
-    let unreadable = |source: rusqlite::Error| unreadable(path, source);
-    // The first statements that read the file: what is no database shows here.
-    connection.pragma_update(None, "synchronous", "FULL").map_err(unreadable)?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(unreadable)?;
-    let id: i64 =
-        connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(unreadable)?;
-    if id != APPLICATION_ID {
-        return Err(OpenError::NotALedger { path: path.to_owned() });
-    }
-    let found: i64 =
-        connection.query_row("SELECT max(version) FROM schema", [], |row| row.get(0)).map_err(unreadable)?;
-    if found > SCHEMA_VERSION {
-        return Err(OpenError::Newer { path: path.to_owned(), found, known: SCHEMA_VERSION });
-    }
-    Ok(())
-}
-
-fn unreadable(path: &Path, source: rusqlite::Error) -> OpenError {
-    let path = path.to_owned();
-    match source.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => OpenError::NotALedger { path },
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) | None => OpenError::Damaged { path, source },
-        Some(_) => OpenError::Storage { path, source },
-    }
-}
-
-/// Never waits: whoever is reading now keeps the log as it is, and a later start does this.
-fn shorten_log(connection: &Connection, database: &Path) {
-    let length = fs::symlink_metadata(place::log_of(database)).map_or(0, |log| log.len());
-    if length > LONGEST_LOG && connection.busy_handler(None).is_ok() {
-        let _busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        let _set = connection.busy_handler(Some(wait_a_little));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// No test can pull the plug, so the settings that make a commit durable are pinned instead.
-    #[test]
-    fn commits_are_synced() {
-        let directory = tempfile::tempdir().unwrap();
-        let connection = open_to_append(&directory.path().canonicalize().unwrap().join("ledger.db")).unwrap();
-        let synchronous: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
-        let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
-        assert_eq!((synchronous, journal.as_str()), (2, "wal"));
-        assert!(rusqlite::version_number() >= OLDEST_SQLITE, "{}", rusqlite::version());
-    }
+/// Kinds of these classes.
+pub(crate) fn kinds_of(classes: &[Class]) -> Vec<Kind> {
+    Kind::ALL.iter().copied().filter(|kind| classes.contains(&kind.class())).collect()
 }

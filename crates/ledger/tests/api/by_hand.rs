@@ -29,8 +29,13 @@ fn the_documented_procedure_finds_what_verify_finds() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("head {head}\n"));
 
-    home.sql("UPDATE record SET body = replace(body, '60', '61') WHERE seq = 3");
-    let output = check_by_hand(&home);
-    assert!(!output.status.success());
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "record 3 does not match its hash\n");
+    let say = |sql: &str| {
+        home.sql(sql);
+        let output = check_by_hand(&home);
+        assert!(!output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(say("UPDATE record SET body = body || ' ' WHERE seq = 4"), "record 4 has another body\n");
+    assert_eq!(say("UPDATE record SET ids = 'x' WHERE seq = 3"), "record 3 does not match its hash\n");
+    assert_eq!(say("DELETE FROM record WHERE seq = 2"), "record 2 is missing\n");
 }

@@ -30,10 +30,11 @@ fn what_is_made_is_private() {
         ("a/b/ledger.db", 0o600),
         ("a/b/ledger.db-wal", 0o600),
         ("a/b/ledger.db-shm", 0o600),
+        ("a/b/ledger.key", 0o600),
     ] {
         assert_eq!(mode(&home.directory.path().join(path)), expected, "{path}");
     }
-    assert_eq!(fs::read_dir(deep.parent().unwrap()).unwrap().count(), 3, "no draft is left behind");
+    assert_eq!(fs::read_dir(deep.parent().unwrap()).unwrap().count(), 4, "no draft is left behind");
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn names_with_odd_bytes_work() {
     let odd = std::ffi::OsStr::from_bytes(b"a b'?#%\xff\n");
     let path = home.directory.path().join(odd).join("file:ledger?mode=ro.db");
     append_many(&Ledger::open(&path).unwrap(), 2);
-    assert_eq!(verify(&path, None).unwrap().records, 2);
+    assert_eq!(verify(&path, None).unwrap().records, 3);
 }
 
 #[test]
@@ -146,17 +147,24 @@ fn other_files_are_not_ledgers() {
 #[test]
 fn a_newer_format_is_refused() {
     let home = Home::with_records(1);
-    home.sql("UPDATE schema SET version = 2");
+    home.sql("UPDATE schema SET version = 3");
     for error in [open_error(&home.path), Ledger::open_read(&home.path).unwrap_err()] {
-        assert!(matches!(error, OpenError::Newer { found: 2, known: 1, .. }), "{error}");
+        assert!(matches!(error, OpenError::Newer { found: 3, known: 2, .. }), "{error}");
     }
-    home.sql("UPDATE schema SET version = 1");
+    home.sql("UPDATE schema SET version = 2");
     append_many(&home.open(), 1);
 }
 
 #[test]
 fn a_ledger_without_its_tables_is_damaged() {
-    for sql in ["DROP TABLE record", "DROP TABLE schema", "DELETE FROM schema"] {
+    for sql in [
+        "DROP TABLE record",
+        "DROP TABLE schema",
+        "DELETE FROM schema",
+        "DROP TABLE mention",
+        "DROP TABLE claim",
+        "DROP TABLE open",
+    ] {
         let home = Home::with_records(1);
         home.sql(sql);
         let error = open_error(&home.path);

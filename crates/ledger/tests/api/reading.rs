@@ -1,4 +1,6 @@
-use ringfence_ledger::{Event, Ledger, ReadError, Record};
+use std::ops::ControlFlow;
+
+use ringfence_ledger::{Event, Filter, Kind, Ledger, Listed, ReadError, Record, Timestamp};
 
 use crate::support::{Home, Ids, battery, ids, intent, settled, started};
 
@@ -12,8 +14,8 @@ fn two_sessions() -> (Home, Ids, Ids) {
         intent(&one),
         battery(1),
         intent(&two),
-        settled(&one.transaction),
-        settled(&two.transaction),
+        settled(&one),
+        settled(&two),
         Event::SessionEnded { session: one.session.clone() },
     ];
     events.iter().for_each(|event| drop(ledger.append(event).unwrap()));
@@ -28,9 +30,9 @@ fn numbers(records: &[Record]) -> Vec<u64> {
 fn tail_is_the_end_in_order() {
     let (home, ..) = two_sessions();
     let reader = Ledger::open_read(&home.path).unwrap();
-    assert_eq!(numbers(&reader.tail(3).unwrap()), [6, 7, 8]);
+    assert_eq!(numbers(&reader.tail(3).unwrap()), [7, 8, 9]);
     assert_eq!(numbers(&reader.tail(0).unwrap()), [0_u64; 0]);
-    assert_eq!(reader.tail(u32::MAX).unwrap().len(), 8);
+    assert_eq!(reader.tail(u32::MAX).unwrap().len(), 9);
 }
 
 #[test]
@@ -38,13 +40,14 @@ fn show_finds_by_every_id() {
     let (home, one, two) = two_sessions();
     let reader = Ledger::open_read(&home.path).unwrap();
     let show = |id: &str| numbers(&reader.show(id).unwrap());
-    assert_eq!(show(one.session.as_str()), [1, 3, 6, 8]);
-    assert_eq!(show(two.session.as_str()), [2, 5, 7]);
-    assert_eq!(show(one.transaction.as_str()), [3, 6]);
-    assert_eq!(show(two.call.as_str()), [5, 7]);
-    assert_eq!(show("4"), [4]);
-    assert_eq!(show("6"), [3, 6]);
-    assert_eq!(show(&two.call.as_str().chars().take(12).collect::<String>()), [5, 7]);
+    assert_eq!(show(one.session.as_str()), [2, 4, 7, 9]);
+    assert_eq!(show(two.session.as_str()), [3, 6, 8]);
+    assert_eq!(show(one.transaction.as_str()), [4, 7]);
+    assert_eq!(show("5"), [5]);
+    assert_eq!(show("7"), [4, 7]);
+    assert_eq!(show(&two.transaction.as_str().chars().take(12).collect::<String>()), [6, 8]);
+    assert_eq!(numbers(&reader.about(two.session.as_str()).unwrap()), [3, 6, 8]);
+    assert!(reader.about("tx_").unwrap().is_empty(), "only in full");
 }
 
 #[test]
@@ -57,7 +60,7 @@ fn show_lists_what_a_prefix_could_mean() {
     expected.sort();
     assert_eq!(candidates, expected);
     // `echo` is in every body, but it is no id.
-    for unknown in ["tx_zz", "", "9", "-1", "echo", "99999999999999999999", "%"] {
+    for unknown in ["tx_zz", "", "0", "10", "-1", "echo", "99999999999999999999", "%"] {
         let error = reader.show(unknown).unwrap_err();
         assert!(matches!(error, ReadError::Unknown { .. }), "{unknown}: {error}");
     }
@@ -89,4 +92,63 @@ fn records_are_json_both_ways() {
         let json = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
     }
+}
+
+#[test]
+fn filters_hold_all_at_once() {
+    let home = Home::new();
+    let ledger = home.open();
+    let (one, two) = (ids(), ids());
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let events = [
+        (intent(&one), 100),
+        (battery(1), 200),
+        (intent(&two), 300),
+        // A clock that went back.
+        (settled(&one), 150),
+        (battery(2), 400),
+        (settled(&two), 500),
+    ];
+    events.iter().for_each(|(event, second)| drop(ledger.append_at(event, at(*second)).unwrap()));
+    let reader = ledger.reader().unwrap();
+    let list = |filter: Filter, count| -> Vec<u64> {
+        reader.list(&filter, count).unwrap().iter().map(Listed::seq).collect()
+    };
+    let all = |filter: Filter| {
+        let mut found = Vec::new();
+        let each = |listed: Listed| {
+            found.push(listed.seq());
+            ControlFlow::Continue(())
+        };
+        reader.each(&filter, each).unwrap();
+        found
+    };
+    let kinds = |kinds: &[Kind]| Filter { kinds: kinds.to_vec(), ..Filter::default() };
+    assert_eq!(list(kinds(&[Kind::Battery]), 10), [3, 6]);
+    assert_eq!(list(kinds(&[Kind::Settled, Kind::Battery]), 3), [5, 6, 7]);
+    assert_eq!(list(kinds(&[Kind::Settled, Kind::Battery]), 1), [7]);
+    let about = |id: &str| Filter { about: Some(id.to_owned()), ..Filter::default() };
+    assert_eq!(list(about(one.session.as_str()), 10), [2, 5]);
+    assert_eq!(list(Filter { kinds: vec![Kind::Settled], ..about(one.session.as_str()) }, 10), [5]);
+    let since = |since, until| Filter { since: Some(at(since)), until: Some(at(until)), ..Filter::default() };
+    assert_eq!(list(since(150, 400), 10), [3, 4, 5]);
+    assert_eq!(list(since(150, 400), 2), [4, 5]);
+    assert_eq!(list(since(400, 401), 1), [6]);
+    assert_eq!(list(since(600, 700), 10), [0_u64; 0]);
+    assert_eq!(all(since(150, 400)), [3, 4, 5]);
+    assert_eq!(all(Filter { kinds: vec![Kind::Intent], ..since(0, 400) }), [2, 4]);
+    assert_eq!(all(Filter { after: 5, ..Filter::default() }), [6, 7]);
+}
+
+#[test]
+fn the_version_changes_with_every_append() {
+    let home = Home::with_records(2);
+    let (reader, ledger) = (Ledger::open_read(&home.path).unwrap(), home.open());
+    let mut versions = std::collections::BTreeSet::new();
+    for _ in 0..5 {
+        assert_eq!(reader.version().unwrap(), reader.version().unwrap(), "control: nothing was appended");
+        versions.insert(reader.version().unwrap());
+        ledger.append(&battery(1)).unwrap().seq();
+    }
+    assert_eq!(versions.len(), 5);
 }

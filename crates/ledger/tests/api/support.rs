@@ -1,12 +1,13 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_ledger::{
-    ApprovalAnswer, BatteryEntry, Break, Event, Ledger, Timestamp, Verdict, VerifyError, verify,
+    ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, BatteryEntry, Break, Covers, Event,
+    GrantMade, Ledger, ProcessId, ReasonRule, Timestamp, Verdict, VerifyError, Vote, verify,
 };
 use ringfence_types::{
-    Access, Backend, Bytes, Call, CallId, Control, Decision, Exec, Exit, Fingerprint, Layer, Level, Limits,
-    NetMode, Outcome, Posture, Profile, Refusal, RefusalCode, Risk, Root, SessionId, StreamSummary,
-    TransactionId, WorkspaceId,
+    Access, Backend, Bytes, Call, Card, Control, Decision, Exec, Exit, Fingerprint, GrantId, Layer, Level,
+    Limits, NetMode, Outcome, Posture, Principal, Profile, Quorum, Refusal, RefusalCode, Risk, Root,
+    SessionId, StreamSummary, TransactionId, WorkspaceId,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -28,10 +29,10 @@ impl Home {
         Ledger::open(&self.path).unwrap()
     }
 
-    /// A ledger with `count` records.
+    /// A ledger with `count` records, the beginning of the chain among them.
     pub(crate) fn with_records(count: u32) -> Self {
         let home = Self::new();
-        append_many(&home.open(), count);
+        append_many(&home.open(), count - 1);
         home
     }
 
@@ -68,25 +69,33 @@ pub(crate) fn battery(passed: u32) -> Event {
 pub(crate) struct Ids {
     pub(crate) session: SessionId,
     pub(crate) transaction: TransactionId,
-    pub(crate) call: CallId,
 }
 
 pub(crate) fn ids() -> Ids {
-    Ids {
-        session: SessionId::random().unwrap(),
-        transaction: TransactionId::random().unwrap(),
-        call: CallId::random().unwrap(),
-    }
+    Ids { session: SessionId::random().unwrap(), transaction: TransactionId::random().unwrap() }
+}
+
+pub(crate) fn person(uid: u32) -> Principal {
+    Principal::Operator { uid, name: None, node: "n".to_owned(), terminal: None }
 }
 
 pub(crate) fn started(session: &SessionId) -> Event {
+    started_by(session, None)
+}
+
+pub(crate) fn started_by(session: &SessionId, process: Option<ProcessId>) -> Event {
     Event::SessionStarted {
         session: session.clone(),
+        name: None,
         workspace_id: WorkspaceId::of_canonical_path(Path::new("/w")),
         workspace: Bytes::from(&b"/w\xff"[..]),
         profile: Profile::Workspace,
         backend_wanted: None,
+        agent: Some("a".to_owned()),
+        principal: person(0),
+        policy: "00".to_owned(),
         version: "0.1.0".to_owned(),
+        process,
     }
 }
 
@@ -99,47 +108,92 @@ pub(crate) fn call() -> Call {
     })
 }
 
+pub(crate) fn fingerprint() -> Fingerprint {
+    Fingerprint::of(&call(), &roots())
+}
+
+fn roots() -> Vec<Root> {
+    vec![Root { path: Bytes::from("/w"), access: Access::Write }]
+}
+
 pub(crate) fn intent(ids: &Ids) -> Event {
-    let roots = vec![Root { path: Bytes::from("/w"), access: Access::Write }];
+    intent_by(ids, None)
+}
+
+pub(crate) fn intent_by(ids: &Ids, grant: Option<GrantId>) -> Event {
     Event::Intent {
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
-        call_id: ids.call.clone(),
         call: call(),
-        fingerprint: Fingerprint::of(&call(), &roots),
+        fingerprint: fingerprint(),
         decision: Decision::Allow,
         layer: Layer::Floor,
-        rule: "workspace: anything may run".to_owned(),
+        rule: "r".to_owned(),
+        grant,
         profile: Profile::Workspace,
-        roots,
+        policy: "00".to_owned(),
+        roots: roots(),
         limits: Limits::default(),
-        findings: vec!["aws-key".to_owned()],
+        findings: Vec::new(),
     }
 }
 
 pub(crate) fn asked(ids: &Ids) -> Event {
-    Event::ApprovalRequested {
+    Event::ApprovalRequested(Box::new(ApprovalRequest {
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
+        workspace: WorkspaceId::of_canonical_path(Path::new("/w")),
         call: call(),
-        fingerprint: Fingerprint::of(&call(), &[]),
+        fingerprint: fingerprint(),
+        binding: "00".to_owned(),
+        bound: Vec::new(),
         rule: "guarded.unlisted".to_owned(),
         layer: Layer::Floor,
         reason: "it is not on the list".to_owned(),
         risk: Risk::Medium,
-    }
+        requester: Principal::Agent { session: ids.session.clone(), name: None },
+        expires: Timestamp::UNIX_EPOCH,
+        quorum: Quorum::default(),
+        reason_rule: ReasonRule::Optional,
+        offers: Vec::new(),
+        card: Card { sentence: "Run echo".to_owned(), blocks: Vec::new(), fields: Vec::new() },
+    }))
+}
+
+pub(crate) fn voted(ids: &Ids, uid: u32) -> Event {
+    let transaction = ids.transaction.clone();
+    Event::ApprovalVoted(ApprovalVote { transaction, by: person(uid), vote: Vote::Approve, reason: None })
 }
 
 pub(crate) fn answered(ids: &Ids, answer: ApprovalAnswer) -> Event {
-    Event::ApprovalDecided {
+    Event::ApprovalDecided(Box::new(ApprovalDecision {
         transaction: ids.transaction.clone(),
         session: ids.session.clone(),
-        fingerprint: Fingerprint::of(&call(), &[]),
+        fingerprint: fingerprint(),
         answer,
-    }
+        by: person(1),
+        reason: None,
+        edited: None,
+    }))
 }
 
-pub(crate) fn settled(transaction: &TransactionId) -> Event {
+pub(crate) fn granted(ids: &Ids, uses: Option<u32>) -> (GrantId, Event) {
+    let grant = GrantId::random().unwrap();
+    let made = GrantMade {
+        grant: grant.clone(),
+        transaction: ids.transaction.clone(),
+        session: ids.session.clone(),
+        workspace: WorkspaceId::of_canonical_path(Path::new("/w")),
+        covers: Covers::Session { binding: "00".to_owned() },
+        permits: "echo".to_owned(),
+        by: person(1),
+        expires: None,
+        uses,
+    };
+    (grant, Event::GrantMade(Box::new(made)))
+}
+
+pub(crate) fn settled(ids: &Ids) -> Event {
     let stream = StreamSummary { bytes: 3, dropped: 0, sha256: "00".to_owned() };
     let outcome = Outcome {
         exit: Exit::Code { code: 0 },
@@ -148,18 +202,22 @@ pub(crate) fn settled(transaction: &TransactionId) -> Event {
         stdout: stream.clone(),
         stderr: stream,
     };
+    Event::Settled {
+        transaction: ids.transaction.clone(),
+        session: ids.session.clone(),
+        outcome: Some(outcome),
+        failure: None,
+    }
+}
+
+pub(crate) fn launched(ids: &Ids) -> Event {
     let level = Level::Enforced { by: "mount".to_owned() };
     let posture = Posture {
         backend: Backend::Native,
         controls: [(Control::FsRead, level)].into(),
         landlock_abi: Some(7),
     };
-    Event::Settled {
-        transaction: transaction.clone(),
-        outcome: Some(outcome),
-        posture: Some(posture),
-        failure: None,
-    }
+    Event::Launched { transaction: ids.transaction.clone(), session: ids.session.clone(), posture }
 }
 
 pub(crate) fn refused(transaction: Option<&TransactionId>) -> Event {

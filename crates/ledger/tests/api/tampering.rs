@@ -18,9 +18,13 @@ fn edits_are_found_where_they_are() {
     let swap = "UPDATE record SET seq = -1 WHERE seq = 2; UPDATE record SET seq = 2 WHERE seq = 4;
                 UPDATE record SET seq = 4 WHERE seq = -1";
     let insert = "UPDATE record SET seq = -seq WHERE seq >= 3; UPDATE record SET seq = 1 - seq WHERE seq < 0;
-                  INSERT INTO record SELECT 3, time, kind, body, hash FROM record WHERE seq = 2";
+                  INSERT INTO record SELECT 3, time, kind, ids, digest, hash, body FROM record WHERE seq = 2";
     let edits = [
-        ("UPDATE record SET body = replace(body, '60', '61') WHERE seq = 3", 3, mismatch.clone()),
+        ("UPDATE record SET body = replace(body, '60', '61') WHERE seq = 3", 3, Flaw::BodyMismatch),
+        ("UPDATE record SET body = NULL WHERE seq = 3", 3, Flaw::BodyGone),
+        ("UPDATE record SET body = NULL WHERE seq = 1", 1, Flaw::BodyGone),
+        ("UPDATE record SET digest = upper(digest) WHERE seq = 3", 3, mismatch.clone()),
+        ("UPDATE record SET ids = 'tx_1' WHERE seq = 3", 3, mismatch.clone()),
         ("UPDATE record SET time = '2020-01-01T00:00:00.000000Z' WHERE seq = 1", 1, mismatch.clone()),
         ("UPDATE record SET kind = 'intent' WHERE seq = 2", 2, mismatch.clone()),
         (
@@ -34,12 +38,12 @@ fn edits_are_found_where_they_are() {
         (swap, 2, mismatch.clone()),
         (insert, 3, mismatch.clone()),
         (
-            "INSERT INTO record SELECT 6, time, kind, body, hash FROM record WHERE seq = 5",
+            "INSERT INTO record SELECT 6, time, kind, ids, digest, hash, body FROM record WHERE seq = 5",
             6,
             mismatch.clone(),
         ),
         (
-            "INSERT INTO record SELECT 9, time, kind, body, hash FROM record WHERE seq = 5",
+            "INSERT INTO record SELECT 9, time, kind, ids, digest, hash, body FROM record WHERE seq = 5",
             6,
             Flaw::Gap { found: 9 },
         ),
@@ -55,8 +59,8 @@ fn edits_are_found_where_they_are() {
 fn rows_of_other_types_are_malformed() {
     let (home, _) = five();
     home.sql(
-        "CREATE TABLE loose (seq INTEGER PRIMARY KEY, time, kind, body, hash);
-         INSERT INTO loose SELECT * FROM record; UPDATE loose SET body = NULL WHERE seq = 2;
+        "CREATE TABLE loose (seq INTEGER PRIMARY KEY, time, kind, ids, digest, hash, body);
+         INSERT INTO loose SELECT * FROM record; UPDATE loose SET body = 7 WHERE seq = 2;
          DROP TABLE record; ALTER TABLE loose RENAME TO record",
     );
     let broken = home.broken();
@@ -66,7 +70,7 @@ fn rows_of_other_types_are_malformed() {
 #[test]
 fn a_negative_number_is_malformed() {
     let (home, _) = five();
-    home.sql("INSERT INTO record SELECT -7, time, kind, body, hash FROM record WHERE seq = 5");
+    home.sql("INSERT INTO record SELECT -7, time, kind, ids, digest, hash, body FROM record WHERE seq = 5");
     let broken = home.broken();
     assert!(broken.seq == 1 && matches!(broken.what, Flaw::Malformed { .. }), "{broken}");
 }
@@ -107,7 +111,7 @@ fn nothing_is_appended_to_a_broken_end() {
         "DELETE FROM record WHERE seq = 4",
         "DELETE FROM record WHERE seq = 2",
         "DELETE FROM record WHERE seq = 1",
-        "INSERT INTO record SELECT 0, time, kind, body, hash FROM record WHERE seq = 5",
+        "INSERT INTO record SELECT 0, time, kind, ids, digest, hash, body FROM record WHERE seq = 5",
     ] {
         let (home, _) = five();
         home.sql(sql);
@@ -122,7 +126,7 @@ fn nothing_is_appended_after_the_end_changed_under_us() {
     for (sql, what) in [
         ("DELETE FROM record WHERE seq = 5", Flaw::Truncated { expected: 5 }),
         ("DELETE FROM record", Flaw::Truncated { expected: 5 }),
-        ("UPDATE record SET body = '{}' WHERE seq = 5", Flaw::HashMismatch),
+        ("UPDATE record SET body = '{}' WHERE seq = 5", Flaw::BodyMismatch),
     ] {
         let (home, _) = five();
         let ledger = home.open();
@@ -147,7 +151,7 @@ fn nothing_is_appended_after_the_end_was_rewritten_under_us() {
 fn a_planted_trigger_does_nothing() {
     let (home, _) = five();
     home.sql("CREATE TRIGGER quiet AFTER INSERT ON record BEGIN DELETE FROM record WHERE seq = new.seq; END");
-    home.sql("INSERT INTO record SELECT 6, time, kind, body, hash FROM record WHERE seq = 5");
+    home.sql("INSERT INTO record SELECT 6, time, kind, ids, digest, hash, body FROM record WHERE seq = 5");
     assert_eq!(verify(&home.path, None).unwrap().records, 5, "control: it works for others");
     append_many(&home.open(), 1);
     assert_eq!(verify(&home.path, None).unwrap().records, 6);

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::store::OpenError;
+use crate::sqlite::open::OpenError;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 

@@ -1,0 +1,307 @@
+//! The SQLite file: how it is made and opened. What the rows mean is not known here.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use ringfence_types::Bytes;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::chain::Break;
+use crate::key::KeyError;
+use crate::sqlite::{place, write};
+use crate::store::{Entry, StoreError};
+
+/// `RFL1`: tells a ledger from any other SQLite file.
+const APPLICATION_ID: i64 = 0x5246_4c31;
+pub(crate) const SCHEMA_VERSION: i64 = 2;
+
+/// `record_seq` holds nothing but numbers: counting at open reads kilobytes instead of every body. The hash is before
+/// the body, so that nobody has to read a long body to get at it.
+const SCHEMA: &str = "
+    CREATE TABLE schema (version INTEGER NOT NULL) STRICT;
+    CREATE TABLE record (
+        seq    INTEGER PRIMARY KEY,
+        time   TEXT NOT NULL,
+        kind   TEXT NOT NULL,
+        ids    TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        hash   TEXT NOT NULL,
+        body   TEXT
+    ) STRICT;
+    CREATE INDEX record_seq ON record (seq);
+    CREATE INDEX record_kind ON record (kind);
+    CREATE INDEX record_time ON record (time);
+    CREATE TABLE mention (id TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (id, seq)) STRICT, WITHOUT ROWID;
+    CREATE TABLE claim (key TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE open (id TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    INSERT INTO schema VALUES (2);
+";
+
+/// The first version without the WAL-reset bug, which could lose committed records.
+pub(crate) const OLDEST_SQLITE: i32 = 3_051_003;
+
+/// A log of this many pages is copied into the database by the commit that reaches it. Each start reads the log
+/// again, so it is kept short.
+const CHECKPOINT_PAGES: i64 = 128;
+
+/// Above this the log is emptied at open: processes that append once and leave never get to reuse it.
+const LONGEST_LOG: u64 = 2 * 1024 * 1024;
+
+const BUSY_STEP: Duration = Duration::from_millis(2);
+const BUSY_STEPS: i32 = 2500;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    #[error("cannot keep a ledger at `{}`", shown(path))]
+    Place { path: PathBuf, source: io::Error },
+    #[error("`{}` is a symbolic link", shown(path))]
+    Symlink { path: PathBuf },
+    #[error("`{}` belongs to user {owner}", shown(path))]
+    NotOurs { path: PathBuf, owner: u32 },
+    #[error("`{}` can be written by others (mode {mode:04o})", shown(path))]
+    WritableByOthers { path: PathBuf, mode: u32 },
+    #[error("`{}` is not a regular file", shown(path))]
+    NotAFile { path: PathBuf },
+    #[error("there is no ledger at `{}`", shown(path))]
+    Missing { path: PathBuf },
+    #[error("`{}` is gone but its log is still there", shown(path))]
+    Gone { path: PathBuf },
+    #[error("`{}` is not a ledger", shown(path))]
+    NotALedger { path: PathBuf },
+    #[error("`{}` has ledger format {found}; this program knows up to {known}", shown(path))]
+    Newer { path: PathBuf, found: i64, known: i64 },
+    #[error("the ledger `{}` is damaged", shown(path))]
+    Damaged { path: PathBuf, source: rusqlite::Error },
+    #[error("cannot open the ledger `{}`", shown(path))]
+    Storage { path: PathBuf, source: rusqlite::Error },
+    #[error("SQLite {found} can lose committed records; 3.51.3 or newer is needed")]
+    SqliteTooOld { found: &'static str },
+    #[error("no random bytes for a new ledger: {0}")]
+    Random(getrandom::Error),
+    #[error("`{}` has ledger format 1", shown(path))]
+    Older { path: PathBuf },
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error("cannot read the ledger `{}`", shown(path))]
+    Read { path: PathBuf, source: StoreError },
+    #[error("cannot encode the beginning of a chain")]
+    Encode(#[source] serde_json::Error),
+    #[error("the ledger `{}` is broken: {problem}", shown(path))]
+    Broken { path: PathBuf, problem: Break },
+    #[error("the ledger `{}` is whole: there is nothing to acknowledge", shown(path))]
+    Whole { path: PathBuf },
+}
+
+impl OpenError {
+    /// The one thing that would change the answer.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Symlink { path } => format!("replace `{}` by what it points to", shown(path)),
+            Self::NotOurs { path, owner } => {
+                format!(
+                    "run as user {owner}, or use a state directory of your own instead of `{}`",
+                    shown(path)
+                )
+            }
+            Self::WritableByOthers { path, .. } => format!("chmod go-w '{}'", shown(path)),
+            Self::Gone { path } => format!(
+                "put `{}` back from a backup, or move `{}` away to begin a new chain",
+                shown(path),
+                shown(&place::log_of(path))
+            ),
+            Self::NotALedger { path } => format!("move `{}` away to begin a new chain", shown(path)),
+            Self::Damaged { .. } => ACKNOWLEDGE.to_owned(),
+            Self::Newer { .. } => "use the version of ringfence that wrote it, or a newer one".to_owned(),
+            Self::Place { .. } | Self::Storage { .. } => {
+                "check that the directory is writable and the disk is not full".to_owned()
+            }
+            Self::Older { .. } => {
+                "the next `ringfence run` puts it aside and begins a chain of format 2".to_owned()
+            }
+            Self::Broken { .. } => ACKNOWLEDGE.to_owned(),
+            Self::Key(error) => return error.hint(),
+            Self::NotAFile { .. }
+            | Self::Missing { .. }
+            | Self::SqliteTooOld { .. }
+            | Self::Random(_)
+            | Self::Read { .. }
+            | Self::Encode(_)
+            | Self::Whole { .. } => return None,
+        };
+        Some(hint)
+    }
+}
+
+/// What helps where a chain does not hold.
+pub(crate) const ACKNOWLEDGE: &str = "`ringfence ledger verify` shows where; `ringfence ledger acknowledge --reason WHY` puts it aside and begins a new chain";
+
+/// A connection that may append to a file that is there, and the format of the file.
+pub(crate) fn open_to_append(database: &Path) -> Result<(Connection, i64), OpenError> {
+    check_sqlite()?;
+    let connection = connect(database, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW)?;
+    let format = format_of(&connection, database)?;
+    shorten_log(&connection, database);
+    Ok((connection, format))
+}
+
+/// A connection that only reads, and the format of the file. Nothing is made, and where the file lives does not matter:
+/// reading is not trusting.
+pub(crate) fn open_to_read(path: &Path) -> Result<(Connection, i64), OpenError> {
+    check_sqlite()?;
+    let resolved = fs::canonicalize(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => OpenError::Missing { path: path.to_owned() },
+        _ => OpenError::Place { path: path.to_owned(), source },
+    })?;
+    if !resolved.is_file() {
+        return Err(OpenError::NotAFile { path: path.to_owned() });
+    }
+    let connection = connect(&resolved, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let format = format_of(&connection, path)?;
+    Ok((connection, format))
+}
+
+pub(crate) fn shown(path: &Path) -> String {
+    Bytes::from(path).display()
+}
+
+fn check_sqlite() -> Result<(), OpenError> {
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(OpenError::SqliteTooOld { found: rusqlite::version() });
+    }
+    Ok(())
+}
+
+/// The file appears under its name only when it is whole: made under another name, then renamed. Of several processes
+/// that do this at once, one wins and the others use its file.
+pub(crate) fn create(database: &Path, beginning: &Entry) -> Result<(), OpenError> {
+    check_sqlite()?;
+    if place::Identity::at(&place::log_of(database)).is_some() && place::Identity::at(database).is_none() {
+        // SQLite would take the old log for part of the new file.
+        return Err(OpenError::Gone { path: database.to_owned() });
+    }
+    let draft = draft_name(database)?;
+    let made = write_draft(&draft, database, beginning).and_then(|()| publish(&draft, database));
+    for leftover in [place::log_of(&draft), draft] {
+        // Only there if something failed, and that is the error to report.
+        let _removed = fs::remove_file(leftover);
+    }
+    made
+}
+
+fn draft_name(database: &Path) -> Result<PathBuf, OpenError> {
+    let mut random = [0_u8; 8];
+    getrandom::fill(&mut random).map_err(OpenError::Random)?;
+    Ok(database.with_added_extension(format!("{:016x}.new", u64::from_le_bytes(random))))
+}
+
+fn write_draft(draft: &Path, database: &Path, beginning: &Entry) -> Result<(), OpenError> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(draft)
+        .map_err(|source| OpenError::Place { path: database.to_owned(), source })?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let filled = Connection::open_with_flags(draft, flags).and_then(|connection| fill(connection, beginning));
+    filled.map_err(|source| OpenError::Storage { path: database.to_owned(), source })
+}
+
+/// The connection closes with a checkpoint, so that no log is left behind under the draft's name.
+fn fill(mut connection: Connection, beginning: &Entry) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(SCHEMA)?;
+    write::entry(&transaction, beginning)?;
+    transaction.commit()?;
+    connection.close().map_err(|(_connection, error)| error)
+}
+
+fn publish(draft: &Path, database: &Path) -> Result<(), OpenError> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let renamed = match renameat_with(CWD, draft, CWD, database, RenameFlags::NOREPLACE) {
+        Err(rustix::io::Errno::EXIST) => Ok(()),
+        other => other.map_err(io::Error::from),
+    };
+    let directory = database.parent().unwrap_or(database);
+    renamed
+        .and_then(|()| place::sync_directory(directory))
+        .map_err(|source| OpenError::Place { path: database.to_owned(), source })
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags);
+    let storage = |source| OpenError::Storage { path: path.to_owned(), source };
+    let connection = connection.map_err(storage)?;
+    configure(&connection).map_err(storage)?;
+    Ok(connection)
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_handler(Some(wait_a_little))?;
+    // Without a checkpoint at close the log stays, and closing costs no fsync.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Whatever somebody planted in the file stays inert.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
+    Ok(())
+}
+
+/// WHY NOT `busy_timeout`: its waits grow to 100 ms, and under load the one who slept longest starves.
+fn wait_a_little(waits: i32) -> bool {
+    thread::sleep(BUSY_STEP);
+    waits < BUSY_STEPS
+}
+
+fn format_of(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
+    let unreadable = |source: rusqlite::Error| unreadable(path, source);
+    // The first statements that read the file: what is no database shows here.
+    connection.pragma_update(None, "synchronous", "FULL").map_err(unreadable)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(unreadable)?;
+    let id: i64 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(unreadable)?;
+    if id != APPLICATION_ID {
+        return Err(OpenError::NotALedger { path: path.to_owned() });
+    }
+    let found: i64 =
+        connection.query_row("SELECT max(version) FROM schema", [], |row| row.get(0)).map_err(unreadable)?;
+    if found > SCHEMA_VERSION {
+        return Err(OpenError::Newer { path: path.to_owned(), found, known: SCHEMA_VERSION });
+    }
+    // What is whole has its tables; their absence shows here and not in the middle of the first append.
+    let sql = if found == SCHEMA_VERSION { SAMPLE } else { "SELECT max(seq) FROM record" };
+    connection.query_row(sql, [], |_row| Ok(())).map_err(unreadable)?;
+    Ok(found)
+}
+
+const SAMPLE: &str = "SELECT (SELECT max(seq) FROM record), (SELECT count(*) FROM (SELECT 1 FROM mention LIMIT 1)),
+    (SELECT count(*) FROM (SELECT 1 FROM claim LIMIT 1)), (SELECT count(*) FROM (SELECT 1 FROM open LIMIT 1))";
+
+fn unreadable(path: &Path, source: rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    match source.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => OpenError::NotALedger { path },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) | None => OpenError::Damaged { path, source },
+        Some(_) => OpenError::Storage { path, source },
+    }
+}
+
+/// Never waits: whoever is reading now keeps the log as it is, and a later start does this.
+fn shorten_log(connection: &Connection, database: &Path) {
+    let length = fs::symlink_metadata(place::log_of(database)).map_or(0, |log| log.len());
+    if length > LONGEST_LOG && connection.busy_handler(None).is_ok() {
+        let _busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let _set = connection.busy_handler(Some(wait_a_little));
+    }
+}

@@ -1,0 +1,264 @@
+//! Rows of a SQLite file, read.
+
+use std::fmt::Write as _;
+
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params, params_from_iter};
+
+use crate::store::{Each, Fault, Order, RowRef, Rows, Select, Side, StoreError};
+
+/// A limited search by time first looks at this many rows per wanted row, from the end.
+const NEAR: u64 = 8;
+
+#[derive(Debug)]
+pub(crate) struct SqliteRows {
+    pub(crate) connection: Connection,
+}
+
+impl SqliteRows {
+    pub(crate) fn new(connection: Connection) -> Self {
+        connection.set_prepared_statement_cache_capacity(48);
+        Self { connection }
+    }
+
+    fn run(&self, select: &Select<'_>, each: &mut Each<'_>) -> rusqlite::Result<Result<u64, StoreError>> {
+        let (sql, values) = statement(select);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            let row = match borrowed(row) {
+                Ok(row) => row,
+                Err(broken) => return Ok(Err(broken)),
+            };
+            count += 1;
+            if each(row).is_break() {
+                break;
+            }
+        }
+        Ok(Ok(count))
+    }
+
+    /// The numbers that rows of this time can have: what the clock said is not in order.
+    fn numbers(&self, select: &Select<'_>) -> rusqlite::Result<(u64, u64)> {
+        let (mut first, mut last) = select.numbers;
+        let one = |sql: &str, time: &str| -> rusqlite::Result<Option<i64>> {
+            self.connection.prepare_cached(sql)?.query_row([time], |row| row.get(0))
+        };
+        if let Some(since) = &select.since {
+            let sql = "SELECT min(seq) FROM record INDEXED BY record_time WHERE time >= ?1";
+            first = first.max(one(sql, since)?.map_or(u64::MAX, from_sql));
+        }
+        if let Some(until) = &select.until {
+            let sql = "SELECT max(seq) FROM record INDEXED BY record_time WHERE time < ?1";
+            last = last.min(one(sql, until)?.map_or(0, from_sql));
+        }
+        Ok((first, last))
+    }
+
+    /// Whether what is wanted is so near the end that nothing has to be searched for.
+    fn found_near(
+        &self,
+        select: &Select<'_>,
+        each: &mut Each<'_>,
+    ) -> rusqlite::Result<Result<bool, StoreError>> {
+        let (Some(most), Order::NewestFirst, None) = (select.most, select.order, select.id) else {
+            return Ok(Ok(false));
+        };
+        let end: Option<i64> =
+            self.connection.query_row("SELECT max(seq) FROM record", [], |row| row.get(0))?;
+        let near = end.map_or(0, from_sql).saturating_sub(most.saturating_mul(NEAR));
+        let mut probe = select.clone();
+        probe.numbers.0 = probe.numbers.0.max(near);
+        let mut rows = Vec::new();
+        let counted = self.run(&probe, &mut |row| {
+            rows.push(row.to_row());
+            std::ops::ControlFlow::Continue(())
+        })?;
+        match counted {
+            Ok(count) if count < most => return Ok(Ok(false)),
+            Ok(_) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+        for row in &rows {
+            if each(row.borrowed()).is_break() {
+                break;
+            }
+        }
+        Ok(Ok(true))
+    }
+
+    fn select(&self, select: &Select<'_>, each: &mut Each<'_>) -> rusqlite::Result<Result<(), StoreError>> {
+        if select.since.is_none() && select.until.is_none() {
+            return Ok(self.run(select, each)?.map(drop));
+        }
+        match self.found_near(select, each)? {
+            Ok(false) => {}
+            found => return Ok(found.map(drop)),
+        }
+        let bounded = Select { numbers: self.numbers(select)?, ..select.clone() };
+        Ok(self.run(&bounded, each)?.map(drop))
+    }
+}
+
+impl Rows for SqliteRows {
+    fn scan(&self, select: &Select<'_>, each: &mut Each<'_>) -> Result<(), StoreError> {
+        self.select(select, each).map_err(of_sqlite)?
+    }
+
+    fn count_above(&self, seq: u64) -> Result<u64, StoreError> {
+        // From the beginning the whole table counts, also what has a number below 1.
+        let after = if seq == 0 { i64::MIN } else { to_sql(seq) };
+        let sql = "SELECT count(*) FROM record INDEXED BY record_seq WHERE seq > ?1";
+        self.connection.query_row(sql, [after], |row| row.get(0)).map(from_sql).map_err(of_sqlite)
+    }
+
+    fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {
+        let mut found: Vec<String> = Vec::new();
+        let mut statement = self
+            .connection
+            .prepare_cached(
+                "SELECT id FROM mention WHERE id >= ?1 AND (?2 = '' OR id > ?2) ORDER BY id LIMIT 1",
+            )
+            .map_err(of_sqlite)?;
+        // WHY NOT `DISTINCT`: it would read every mention of an id to get to the next one.
+        while found.len() < most {
+            let last = found.last().cloned().unwrap_or_default();
+            let from = if last.is_empty() { prefix } else { &last };
+            let next: Option<String> =
+                statement.query_row(params![from, last], |row| row.get(0)).optional().map_err(of_sqlite)?;
+            match next.filter(|id| id.starts_with(prefix)) {
+                Some(id) => found.push(id),
+                None => break,
+            }
+        }
+        Ok(found)
+    }
+
+    fn claimed(&self, key: &str) -> Result<Option<u64>, StoreError> {
+        let statement = self.connection.prepare_cached("SELECT seq FROM claim WHERE key = ?1");
+        let found =
+            statement.and_then(|mut statement| statement.query_row([key], |row| row.get(0)).optional());
+        found.map(|seq: Option<i64>| seq.map(from_sql)).map_err(of_sqlite)
+    }
+
+    fn side(&self, table: Side, each: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError> {
+        let sql = match table {
+            Side::Mention => "SELECT id, seq FROM mention",
+            Side::Claim => "SELECT key, seq FROM claim",
+            Side::Open => "SELECT id, seq FROM open ORDER BY seq",
+        };
+        let mut read = || -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                each(row.get_ref(0)?.as_str()?, from_sql(row.get(1)?));
+            }
+            Ok(())
+        };
+        read().map_err(of_sqlite)
+    }
+
+    fn version(&self) -> Result<i64, StoreError> {
+        self.connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(of_sqlite)
+    }
+
+    fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), StoreError> {
+        let snapshot = self.connection.unchecked_transaction().map_err(of_sqlite)?;
+        work();
+        snapshot.finish().map_err(of_sqlite)
+    }
+}
+
+const COLUMNS: &str = "r.seq, r.time, r.kind, r.ids, r.digest, r.body, r.hash";
+
+fn statement(select: &Select<'_>) -> (String, Vec<Value>) {
+    let mut values = vec![Value::Integer(to_sql(select.numbers.0)), Value::Integer(to_sql(select.numbers.1))];
+    let mut value = |value: &str| {
+        values.push(Value::Text(value.to_owned()));
+        values.len()
+    };
+    // From the very beginning also what has a number below 1, so that whoever reads everything sees it.
+    let lower = if select.numbers.0 == 0 { "?1 = 0" } else { "r.seq >= ?1" };
+    let mut wanted = format!("{lower} AND r.seq <= ?2");
+    for (time, comparison) in [(&select.since, ">="), (&select.until, "<")] {
+        if let Some(time) = time {
+            let _written = write!(wanted, " AND r.time {comparison} ?{}", value(time));
+        }
+    }
+    let (order, limit) =
+        (direction(select.order), select.most.map(|most| format!(" LIMIT {most}")).unwrap_or_default());
+    let kinds: Vec<&str> = select.kinds.iter().map(|kind| kind.word()).collect();
+    let sql = match (select.id, kinds.as_slice()) {
+        (Some(id), kinds) => {
+            let id = value(id);
+            let kinds =
+                if kinds.is_empty() { String::new() } else { format!(" AND r.kind IN ({})", quoted(kinds)) };
+            // The order of a cross join is the order in which it is done: first what is filed under the id.
+            format!(
+                "SELECT {COLUMNS} FROM mention m CROSS JOIN record r ON r.seq = m.seq WHERE m.id = ?{id} AND {wanted}{kinds} ORDER BY m.seq {order}{limit}"
+            )
+        }
+        (None, []) => {
+            format!("SELECT {COLUMNS} FROM record r NOT INDEXED WHERE {wanted} ORDER BY r.seq {order}{limit}")
+        }
+        // Each kind by itself is in order in the index; together they would have to be sorted.
+        (None, kinds) => {
+            let each: Vec<String> = kinds
+                .iter()
+                .map(|kind| {
+                    format!("SELECT * FROM (SELECT r.seq FROM record r INDEXED BY record_kind WHERE r.kind = '{kind}' AND {wanted} ORDER BY r.seq {order}{limit})")
+                })
+                .collect();
+            format!(
+                "SELECT {COLUMNS} FROM record r WHERE r.seq IN ({}) ORDER BY r.seq {order}{limit}",
+                each.join(" UNION ALL ")
+            )
+        }
+    };
+    (sql, values)
+}
+
+fn direction(order: Order) -> &'static str {
+    match order {
+        Order::OldestFirst => "ASC",
+        Order::NewestFirst => "DESC",
+    }
+}
+
+fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(", ")
+}
+
+fn borrowed<'a>(row: &'a rusqlite::Row<'_>) -> Result<RowRef<'a>, StoreError> {
+    let seq = row.get::<_, i64>(0).unwrap_or(-1);
+    let malformed = |reason: String| StoreError::Malformed { seq: u64::try_from(seq).unwrap_or(0), reason };
+    let seq = u64::try_from(seq).map_err(|_negative| malformed(format!("{seq} is no number of a record")))?;
+    let text = |at: usize| -> Result<&'a str, StoreError> {
+        let value = row.get_ref(at).map_err(|error| malformed(error.to_string()))?;
+        value.as_str().map_err(|error| malformed(error.to_string()))
+    };
+    let body = match row.get_ref(5) {
+        Ok(ValueRef::Null) => None,
+        _ => Some(text(5)?),
+    };
+    Ok(RowRef { seq, time: text(1)?, kind: text(2)?, ids: text(3)?, digest: text(4)?, body, hash: text(6)? })
+}
+
+pub(crate) fn of_sqlite(source: rusqlite::Error) -> StoreError {
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy(Fault::new(source)),
+        Some(ErrorCode::DiskFull) => StoreError::Full(Fault::new(source)),
+        Some(_) => StoreError::Failed(Fault::new(source)),
+        None => StoreError::Malformed { seq: 0, reason: source.to_string() },
+    }
+}
+
+/// Numbers beyond what SQLite can hold mean "the last one".
+pub(crate) fn to_sql(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}
+
+fn from_sql(seq: i64) -> u64 {
+    u64::try_from(seq).unwrap_or(0)
+}
