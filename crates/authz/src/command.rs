@@ -60,16 +60,7 @@ const MAX_ARGS: usize = 4_096;
 pub(crate) fn judge_argv(scene: &Scene<'_>, argv: &[Bytes]) -> Vec<Part> {
     let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
     let mut judge = Judge::new(scene);
-    judge.command(&Frame::new(scene, Voice::Argv), &args, None);
-    judge.reopened();
-    judge.parts
-}
-
-/// Judges shell text.
-#[cfg_attr(not(test), expect(dead_code, reason = "calls carry arguments; text comes in as `sh -c`"))]
-pub(crate) fn judge_script(scene: &Scene<'_>, text: &[u8]) -> Vec<Part> {
-    let mut judge = Judge::new(scene);
-    judge.script_of_shell(&Frame::new(scene, Voice::Script), text);
+    judge.command(&Frame::new(scene), &args, None);
     judge.reopened();
     judge.parts
 }
@@ -119,9 +110,10 @@ enum Surroundings {
 }
 
 impl Frame {
-    fn new(scene: &Scene<'_>, voice: Voice) -> Self {
+    fn new(scene: &Scene<'_>) -> Self {
         let place = Place::at(scene.cwd);
-        Self { depth: 0, wraps: 0, place, voice, input: Input::Inherited, surroundings: Surroundings::Kept }
+        let (voice, input, surroundings) = (Voice::Argv, Input::Inherited, Surroundings::Kept);
+        Self { depth: 0, wraps: 0, place, voice, input, surroundings }
     }
 
     /// What a wrapper runs: the kernel finds it.

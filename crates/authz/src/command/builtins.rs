@@ -6,6 +6,7 @@ use super::arg::Arg;
 use super::opinion::Opinion;
 use super::place::Place;
 use super::plain::{dynamic, unknown_argument};
+use super::programs::could_be_option;
 use super::rules::Line;
 use super::{Frame, Judge, Surroundings, Voice};
 use crate::paths::Intent;
@@ -60,7 +61,8 @@ impl Judge<'_> {
             b"command" => self.command_builtin(frame, args),
             b"builtin" | b"time" | b"noglob" | b"nocorrect" | b"-" | b"!" => self.again(frame, args),
             b"coproc" => self.again(frame, args).and(steering("it runs in the background")),
-            b"test" | b"[" | b"[[" => self.tests(frame, args),
+            b"[[" => self.tests(frame, args),
+            b"test" | b"[" => self.tests(frame, args).and_if(wild(args)),
             b"printf" if args.first().is_some_and(|first| first.known_start().starts_with(b"-v")) => {
                 self.printf_variable(frame, args)
             }
@@ -180,18 +182,27 @@ impl Judge<'_> {
     fn exec(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
         let mut inside = frame.inside();
         let mut rest = args;
+        let mut own =
+            Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself");
         while let Some((first, after)) = rest.split_first() {
             let Some([b'-', letters @ ..]) = first.text() else { break };
+            rest = after;
+            let name = letters.iter().position(|letter| *letter == b'a');
             if letters.contains(&b'c') {
                 inside.surroundings = Surroundings::Cleared;
             }
-            rest = if letters.last() == Some(&b'a') { after.get(1..).unwrap_or_default() } else { after };
+            if let Some(at) = name {
+                // busybox is whatever it is called.
+                own = own.and(steering("an option of it calls the program by another name"));
+                let glued = at + 1 < letters.len();
+                rest = after.get(usize::from(!glued)..).unwrap_or_default();
+            }
         }
         if rest.is_empty() {
             return steering("it changes what the shell itself reads and writes");
         }
         self.command(&inside, rest, None);
-        Opinion::allow("guarded.wrapper", "it only runs what follows, which is judged for itself")
+        own
     }
 
     fn command_builtin(&mut self, frame: &Frame, args: &[Arg<'_>]) -> Opinion {
@@ -311,10 +322,23 @@ fn set_options(args: &[Arg<'_>]) -> Opinion {
                 }
                 at += usize::from(!named.is_empty());
             }
-            _ => return dynamic(args).unwrap_or_else(harmless),
+            _ => {
+                let first = args.get(at - 1..at).and_then(wild);
+                return dynamic(args).or(first).unwrap_or_else(harmless);
+            }
         }
     }
     harmless()
+}
+
+/// A wildcard that could expand to an option or an operator: `[ * ]` with a file called `-v` evaluates the next name.
+fn wild(args: &[Arg<'_>]) -> Option<Opinion> {
+    args.iter().find_map(|arg| match arg {
+        Arg::Glob { prefix, pattern } if prefix.first().is_none_or(|first| matches!(first, b'-' | b'+')) => {
+            Some(could_be_option(pattern))
+        }
+        _ => None,
+    })
 }
 
 fn shell_options(args: &[Arg<'_>]) -> Opinion {

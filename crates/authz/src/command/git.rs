@@ -131,8 +131,7 @@ impl Judge<'_> {
             .iter()
             .find_map(|dir| self.scene.facts.git_programs(dir).into_iter().next())?;
         let setting = Bytes::from(setting.as_str()).display();
-        let reason =
-            format!("the repository sets `{setting}`, which makes git run a program or work elsewhere");
+        let reason = format!("the repository may make git run a program or work elsewhere: {setting}");
         Some(
             Opinion::miss("git.config", reason, Risk::High)
                 .exact()
@@ -250,10 +249,14 @@ fn listing_only(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
     })
 }
 
-/// `%G?` makes git run gpg.
+/// `%G?`, and `%(signature)` in formats and orders of `branch`, make git run gpg.
 fn signs(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
     let formats = reading.hits.iter().filter(|hit| hit.effect == Effect::Format).filter_map(|hit| hit.value);
-    let gpg = |arg: Arg<'_>| arg.text().is_none_or(|text| text.windows(2).any(|part| part == b"%G"));
+    let says = |text: &[u8], word: &[u8]| text.windows(word.len()).any(|part| part == word);
+    let gpg = |arg: Arg<'_>| {
+        arg.text()
+            .is_none_or(|text| says(text, b"%G") || program.name == "git-branch" && says(text, b"signature"))
+    };
     formats.into_iter().find(|format| gpg(*format)).map(|_| {
         let rule = format!("option.{}", program.name);
         Opinion::miss(rule, "the format makes git run gpg", Risk::Medium).exact()

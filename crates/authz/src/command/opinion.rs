@@ -43,7 +43,7 @@ enum Form {
 }
 
 pub(super) const BY_RULE: &str =
-    "say yes to this one, or allow it in a policy file of the operator (`commands.allow`)";
+    "say yes to this one, or allow it in a policy file of the operator (`[[command]]`, `allow`)";
 const BY_EXACT_RULE: &str = "say yes to this one, or leave the option out";
 const BY_ANSWER: &str = "say yes to this one, or write it so that it is known before it runs";
 

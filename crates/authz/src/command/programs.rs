@@ -303,10 +303,13 @@ fn unknown_words(reading: &Reading<'_>) -> Option<Opinion> {
     if let Some(why) = reading.dynamic {
         return Some(unknown_argument(why));
     }
-    let pattern = reading.wild?;
+    reading.wild.map(could_be_option)
+}
+
+pub(super) fn could_be_option(pattern: &[u8]) -> Opinion {
     let reason = format!("`{}` could expand to an option", super::arg::shorten(pattern));
     let fix = "write `./*` or put `--` before it";
-    Some(Opinion::miss("guarded.wildcard", reason, Risk::Medium).never().fix(fix))
+    Opinion::miss("guarded.wildcard", reason, Risk::Medium).never().fix(fix)
 }
 
 fn option_rule(program: &Program) -> String {

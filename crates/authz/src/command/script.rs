@@ -12,14 +12,6 @@ use crate::paths::Intent;
 use crate::shell::{self, Direction, Redirection, Simple, Target};
 
 impl Judge<'_> {
-    /// Text that was asked for as such: a shell would run it.
-    pub(super) fn script_of_shell(&mut self, frame: &Frame, text: &[u8]) {
-        if let Some(opinion) = self.no_shell() {
-            self.push(frame, opinion.part(shorten(text)));
-        }
-        self.script(frame, text);
-    }
-
     /// Document 004: no shell at all.
     pub(super) fn no_shell(&self) -> Option<Opinion> {
         (self.scene.policy.profile == Profile::AirGapped).then(|| {

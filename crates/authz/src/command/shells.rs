@@ -73,7 +73,7 @@ impl Judge<'_> {
         self.deny_listed("shell", "what the script does is not known", Risk::High)
             .coverable()
             .named()
-            .fix("allow the shell with this script in a policy file of the operator (`commands.allow`)")
+            .fix("allow the shell with this script in a policy file of the operator (`[[command]]`, `allow`)")
     }
 
     fn closed_shell(&self, frame: &Frame, why: &'static str) -> Opinion {

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use ringfence_types::{Access, Bytes, Decision, Limits, NetMode, Profile, Root};
 
-use super::{judge_argv, judge_script};
+use super::judge_argv;
 use crate::decide::{Permissions, View, WorkspaceRules};
 use crate::facts::Table;
 use crate::judgement::{Aspect, Part};
@@ -48,7 +48,7 @@ impl Bench {
     }
 
     fn script(&self, text: &str) -> Vec<Part> {
-        self.with_scene(|scene| judge_script(scene, text.as_bytes()))
+        self.argv(&["sh", "-c", text])
     }
 
     fn with_scene<T>(&self, judge: impl Fn(&Scene<'_>) -> T) -> T {

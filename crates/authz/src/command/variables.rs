@@ -12,6 +12,7 @@ const STEERING: &[&str] = &[
     "EXECIGNORE",
     "GLOBIGNORE",
     "GREP_OPTIONS",
+    "MODULE_PATH",
     "NULLCMD",
     "POSIXLY_CORRECT",
     "PROMPT",

@@ -36,6 +36,8 @@ pub(super) enum Inner {
     Rest,
     /// After this many operands.
     After(usize),
+    /// After a number.
+    Number,
     /// After settings of variables.
     Environment,
     /// After the name of an architecture, if there is one.
@@ -87,6 +89,7 @@ impl Judge<'_> {
             Inner::Environment => self.environment(frame, args, &reading, wrapper),
             Inner::Rest => self.run(frame, rest),
             Inner::After(count) => self.run(frame, rest.get(count..).unwrap_or_default()),
+            Inner::Number => self.after_number(frame, rest),
             Inner::Architecture => self.architecture(frame, rest, wrapper),
             Inner::Appended => self.appended(frame, &reading, rest),
             Inner::Applet => self.run_applet(frame, &reading, rest),
@@ -121,6 +124,18 @@ impl Judge<'_> {
         }
         self.command(&frame.inside(), rest, None);
         None
+    }
+
+    /// `timeout 5 ls`, `taskset 0x3 ls`. A wildcard there could be the number and the program at once, and newer versions
+    /// of `chrt` need no number for some policies.
+    fn after_number(&mut self, frame: &Frame, rest: &[Arg<'_>]) -> Option<Opinion> {
+        let number =
+            |arg: &Arg<'_>| arg.text().is_some_and(|text| text.first().is_some_and(u8::is_ascii_digit));
+        let odd = rest.first().filter(|first| !number(first)).map(|_| {
+            Opinion::miss("guarded.wrapper", "where a number is expected there is none", Risk::Medium).never()
+        });
+        let run = self.run(frame, rest.get(1..).unwrap_or_default());
+        odd.into_iter().chain(run).reduce(Opinion::and)
     }
 
     /// `env A=1 ls`, `sudo A=1 ls`.

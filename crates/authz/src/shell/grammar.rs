@@ -1,6 +1,7 @@
 //! Lists, pipes and compound commands.
 
 use super::keyword::Keyword;
+use super::pitfall::moves;
 use super::reader::{Read, Reader, ends_word};
 use super::word::Draft;
 use super::{Assignment, Input, Simple, Word};
@@ -150,6 +151,7 @@ impl Reader<'_, '_> {
             Some(keyword) => {
                 self.skip(keyword.length());
                 self.nested(|reader| reader.compound(keyword, input, start))?;
+                self.check_rounds(keyword, first);
             }
         }
         self.tally.structures = self.tally.structures.saturating_add(1);
@@ -174,6 +176,15 @@ impl Reader<'_, '_> {
             }
             Keyword::Case => self.case(input),
             _ => Err(self.stop("a reserved word where a command is expected")),
+        }
+    }
+
+    /// The second round of a loop starts where the first one ended. What a subshell in it does is forgotten.
+    fn check_rounds(&mut self, keyword: Keyword, first: usize) {
+        let again = matches!(keyword, Keyword::While | Keyword::Until | Keyword::For | Keyword::Select);
+        let inside = self.output.script.commands.get(first..).unwrap_or_default();
+        if again && inside.iter().any(|simple| simple.depth == self.depth && moves(simple)) {
+            self.gap("a loop that changes its directory, so that every round may run elsewhere");
         }
     }
 

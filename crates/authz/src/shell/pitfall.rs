@@ -19,6 +19,11 @@ pub(super) fn changes_the_shell(simple: &Simple) -> bool {
     has(SHELL_CHANGERS, name)
 }
 
+/// Whether it changes the directory of its shell.
+pub(super) fn moves(simple: &Simple) -> bool {
+    called_builtin(&simple.words).is_some_and(|(name, _)| has("cd chdir popd pushd", name))
+}
+
 /// Whether the next word behind these is the name of a variable, or a name and a value.
 pub(super) fn takes_names(words: &[Word]) -> bool {
     called_builtin(words).is_some_and(|(name, _)| has(DECLARERS, name) || has(SETTERS, name))
@@ -38,8 +43,8 @@ const INTEGERS: &str = "ARGC BASHPID COLUMNS EGID ERRNO EUID FUNCNEST GID HISTCM
     TRY_BLOCK_INTERRUPT TTYIDLE UID ZLE_RPROMPT_INDENT ZSH_SUBSHELL status";
 
 /// Variables in which bash or zsh keeps aliases, functions, paths or the way it reads.
-const SWITCHES: &str = "BASH_ALIASES BASH_CMDS BASH_COMPAT HISTCHARS NULLCMD POSIXLY_CORRECT PROMPT4 PS4 READNULLCMD aliases argv cdpath \
-    commands dirstack dis_aliases dis_functions dis_galiases dis_saliases fpath functions galiases histchars module_path \
+const SWITCHES: &str = "BASH_ALIASES BASH_CMDS BASH_COMPAT HISTCHARS MODULE_PATH NULLCMD POSIXLY_CORRECT PROMPT4 PS4 READNULLCMD \
+    aliases argv cdpath commands dirstack dis_aliases dis_functions dis_galiases dis_saliases fpath functions galiases histchars module_path \
     nameddirs options path saliases";
 
 const CHARACTER_SETS: &str = "LANG LC_ALL LC_CTYPE";
@@ -105,7 +110,9 @@ fn called_builtin(words: &[Word]) -> Option<(&[u8], &[Word])> {
 fn printed(arguments: &[Word]) -> Option<&'static str> {
     let end = arguments.first().is_some_and(|word| literal(word) == Some(b"--"));
     let (format, values) = arguments.get(usize::from(end)..)?.split_first()?;
-    let format = literal(format)?;
+    let Some(format) = literal(format) else {
+        return Some("a format of `printf` that is known only when it runs");
+    };
     if format.starts_with(b"-") {
         return Some("an option of `printf`");
     }

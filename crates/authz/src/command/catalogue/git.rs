@@ -198,8 +198,7 @@ pub(super) static SUBCOMMANDS: &[Program] = &[
         &[
             flags("vqraih", "verbose quiet remotes all omit-empty ignore-case no-color no-column no-abbrev"),
             glued("", "color abbrev column"),
-            values("", "sort"),
-            with(Format, Value::Required, "", "format"),
+            with(Format, Value::Required, "", "format sort"),
             // These make it list whatever else is there.
             with(Pattern, Value::None, "l", "list show-current"),
             with(Pattern, Value::Required, "", "contains no-contains with without merged no-merged points-at"),

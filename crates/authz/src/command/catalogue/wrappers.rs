@@ -50,19 +50,15 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
     clear("nohup", Inner::Rest, &[HELP]),
     clear(
         "timeout",
-        Inner::After(1),
+        Inner::Number,
         &[flags("fpv", "foreground preserve-status verbose help version"), values("ks", "kill-after signal")],
     ),
     clear("stdbuf", Inner::Rest, &[values("ioe", "input output error"), HELP]),
     clear("setsid", Inner::Rest, &[flags("cfwhV", "ctty fork wait help version")]),
-    clear(
-        "taskset",
-        Inner::After(1),
-        &[flags("chV", "cpu-list help version"), unclear("ap", "all-tasks pid")],
-    ),
+    clear("taskset", Inner::Number, &[flags("chV", "cpu-list help version"), unclear("ap", "all-tasks pid")]),
     clear(
         "chrt",
-        Inner::After(1),
+        Inner::Number,
         &[
             flags("bdfiorRvhVm", "batch deadline fifo idle other rr reset-on-fork verbose max help version"),
             values("TPD", "sched-runtime sched-period sched-deadline"),
