@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
-use ringfence_runtime::authz::{Aspect, Judgement, Origin, Part};
+use ringfence_runtime::authz::{Aspect, Candidate, Judgement, Origin, Part, Scope};
 use ringfence_types::{Bytes, Decision, Layer, Refusal, Risk};
 use serde::Serialize;
 
@@ -300,6 +300,15 @@ pub(crate) struct Explanation<'a> {
     fix: Option<&'a str>,
     /// Empty where the call was refused as a whole.
     parts: Vec<Part1<'a>>,
+    /// What the answer "always here" could store, narrow first.
+    candidates: Vec<Candidate1<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Candidate1<'a> {
+    scope: &'static str,
+    permits: &'a str,
+    stored: &'a str,
 }
 
 #[derive(Debug, Serialize)]
@@ -329,11 +338,24 @@ struct Origin1 {
     column: u32,
 }
 
-pub(crate) fn json<'a>(judged: Result<&'a Judgement, &'a Refusal>) -> Explanation<'a> {
-    match judged {
+pub(crate) fn json<'a>(
+    judged: Result<&'a Judgement, &'a Refusal>,
+    candidates: &'a [Candidate],
+) -> Explanation<'a> {
+    let explanation = match judged {
         Ok(judgement) => judgement_json(judgement),
         Err(refusal) => refusal_json(refusal),
-    }
+    };
+    Explanation { candidates: candidates.iter().map(candidate_json).collect(), ..explanation }
+}
+
+fn candidate_json(candidate: &Candidate) -> Candidate1<'_> {
+    let scope = match candidate.scope {
+        Scope::Exact => "exact",
+        Scope::Here => "here",
+        Scope::Prefix => "prefix",
+    };
+    Candidate1 { scope, permits: &candidate.permits, stored: &candidate.stored }
 }
 
 fn judgement_json(judgement: &Judgement) -> Explanation<'_> {
@@ -348,6 +370,7 @@ fn judgement_json(judgement: &Judgement) -> Explanation<'_> {
         reason: decisive.map_or("", |part| &part.reason),
         fix: decisive.and_then(|part| part.fix.as_deref()),
         parts: judgement.parts().iter().map(|part| part_json(part, decisive)).collect(),
+        candidates: Vec::new(),
     }
 }
 
@@ -362,6 +385,7 @@ fn refusal_json(refusal: &Refusal) -> Explanation<'_> {
         reason: &refusal.message,
         fix: refusal.hint.as_deref(),
         parts: Vec::new(),
+        candidates: Vec::new(),
     }
 }
 
@@ -406,7 +430,7 @@ mod tests {
     fn asked(subject: &str) -> Part {
         Part::new(Aspect::Command, subject, "guarded.miss")
             .because("not on the list")
-            .ask(Risk::Medium, format!("`commands.allow = [\"{subject}\"]`"))
+            .ask(Risk::Medium, format!("`allow = [\"{subject}\"]`"))
     }
 
     fn denied(subject: &str) -> Part {
@@ -479,10 +503,7 @@ fix: write somewhere else
     #[test]
     fn every_asked_part_has_its_fix_once() {
         let text = tree(Ok(&judgement(vec![asked("a"), asked("b"), asked("a"), allowed("ls")])), PLAIN);
-        assert!(
-            text.ends_with("fix: `commands.allow = [\"a\"]`\nand: `commands.allow = [\"b\"]`\n"),
-            "{text}"
-        );
+        assert!(text.ends_with("fix: `allow = [\"a\"]`\nand: `allow = [\"b\"]`\n"), "{text}");
     }
 
     #[test]
@@ -548,7 +569,8 @@ fix: write somewhere else
 
     #[test]
     fn json_has_every_field_always() {
-        let value = serde_json::to_value(json(Ok(&judgement(vec![allowed("ls"), denied("/w/k")])))).unwrap();
+        let value =
+            serde_json::to_value(json(Ok(&judgement(vec![allowed("ls"), denied("/w/k")])), &[])).unwrap();
         let origin = serde_json::json!({"file": "/etc/ringfence/policy.toml", "line": 12, "column": 3});
         assert_eq!(
             value,
@@ -563,9 +585,10 @@ fix: write somewhere else
                      "rule": "paths.deny", "layer": "operator", "origin": origin,
                      "reason": "keys stay where they are", "fix": "write somewhere else", "argv": [], "program": null, "depth": 0},
                 ],
+                "candidates": [],
             })
         );
-        let refused = serde_json::to_value(json(Err(&refusal()))).unwrap();
+        let refused = serde_json::to_value(json(Err(&refusal()), &[])).unwrap();
         let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&refused), keys(&value), "the same fields for a refusal");
         assert_eq!(refused["rule"], "profile.review");

@@ -110,6 +110,10 @@ impl Judge<'_> {
             }
             match arg {
                 Arg::Unknown(why) => opinion = opinion.and(unknown_argument(why)),
+                // zsh evaluates an index in a name, and a file may be called `a[$(…)]`.
+                Arg::Glob { prefix, .. } if !prefix.contains(&b'=') => {
+                    opinion = opinion.and(unknown_argument("the name of a variable"));
+                }
                 Arg::Text(_) | Arg::Glob { .. } | Arg::Home(_) => self.setting(frame, *arg),
             }
         }

@@ -1,15 +1,16 @@
 //! `ringfence check`: what would be decided, without doing anything.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::Judgement;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
+use ringfence_runtime::authz::{Candidate, Judgement, Place, candidates};
 use ringfence_runtime::{Setup, Subject, consider};
-use ringfence_types::{Bytes, Decision, Refusal};
+use ringfence_types::{Bytes, Decision, Refusal, Risk};
 
 use crate::args::Check;
-use crate::asked::{self, Ungoverned};
+use crate::asked::{self, Governed, Ungoverned};
 use crate::commands::run::print_json;
 use crate::environment::Environment;
 use crate::error;
@@ -46,15 +47,16 @@ fn considered(check: &Check, detail: Detail) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
     let setup: Setup =
         host::setup(&environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;
-    let judged = judge(check, &environment, &setup)?;
+    let Considered { judged, candidates } = judge(check, &environment, &setup)?;
     if check.json {
-        print_json(&explain::json(judged.as_ref()));
+        print_json(&explain::json(judged.as_ref(), &candidates));
     } else {
         let style = Style::of(&environment.all, &std::io::stdout());
         say!("{}", explain::tree(judged.as_ref(), style).trim_end());
     }
     if let (Detail::Everything, false, Ok(judgement)) = (detail, check.json, &judged) {
         what_would_change(judgement);
+        what_could_be_stored(&candidates);
     }
     Ok(exit_code(judged.as_ref()))
 }
@@ -74,6 +76,18 @@ fn what_would_change(judgement: &Judgement) {
     }
 }
 
+fn what_could_be_stored(candidates: &[Candidate]) {
+    if !candidates.is_empty() {
+        say!("\nwhat the answer \"always here\" could store:");
+    }
+    for candidate in candidates {
+        say!("  {}", Bytes::from(candidate.permits.as_str()).display());
+        for line in candidate.stored.lines() {
+            say!("    {}", Bytes::from(line).display());
+        }
+    }
+}
+
 pub(crate) fn exit_code(judged: Result<&Judgement, &Refusal>) -> ExitCode {
     match judged.map_or(Decision::Deny, Judgement::decision) {
         Decision::Allow => ExitCode::SUCCESS,
@@ -82,19 +96,39 @@ pub(crate) fn exit_code(judged: Result<&Judgement, &Refusal>) -> ExitCode {
     }
 }
 
-fn judge(
-    check: &Check,
-    environment: &Environment,
-    setup: &Setup,
-) -> Result<Result<Judgement, Refusal>, ExitCode> {
+struct Considered {
+    judged: Result<Judgement, Refusal>,
+    candidates: Vec<Candidate>,
+}
+
+impl From<Refusal> for Considered {
+    fn from(refusal: Refusal) -> Self {
+        Self { judged: Err(refusal), candidates: Vec::new() }
+    }
+}
+
+fn judge(check: &Check, environment: &Environment, setup: &Setup) -> Result<Considered, ExitCode> {
     let flags = Flags { net: check.network.net, hosts: asked::hosts(&check.network)?, ..Flags::default() };
     let governed = match asked::governed(&check.place, environment, setup, flags) {
         Ok(governed) => governed,
         Err(Ungoverned::Failed(code)) => return Err(code),
-        Err(Ungoverned::Refused(refusal)) => return Ok(Err(refusal)),
+        Err(Ungoverned::Refused(refusal)) => return Ok(refusal.into()),
     };
     let here = std::fs::canonicalize(&governed.cwd).ok();
-    Ok(consider(setup, &governed.asked(), here, subject(check)))
+    let judged = consider(setup, &governed.asked(), here.clone(), subject(check));
+    let candidates =
+        judged.as_ref().map_or_else(|_| Vec::new(), |judgement| offered(judgement, &governed, here));
+    Ok(Considered { judged, candidates })
+}
+
+/// As at the terminal: what is risky is answered each time.
+fn offered(judgement: &Judgement, governed: &Governed, here: Option<PathBuf>) -> Vec<Candidate> {
+    if judgement.risk() >= Risk::High {
+        return Vec::new();
+    }
+    let workspace = governed.flags.workspace.as_path();
+    let cwd = here.filter(|cwd| cwd.starts_with(workspace)).unwrap_or_else(|| workspace.to_owned());
+    candidates(judgement, Place { workspace, cwd: &cwd })
 }
 
 fn subject(check: &Check) -> Subject {

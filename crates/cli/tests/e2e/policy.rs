@@ -67,6 +67,30 @@ fn check_answers_by_exit_code_and_json_and_does_nothing() {
 }
 
 #[test]
+fn explain_says_what_always_here_would_permit_and_never_for_what_is_risky() {
+    let world = World::new();
+    let explain =
+        |arguments: &[&str]| world.policy(&[&["explain", "--profile", "guarded"], arguments].concat());
+    let shown = explain(&["--", "mkdir", "made"]).expect(10);
+    shows(&shown, "exactly `mkdir made`, in any directory of this workspace");
+    shows(&shown, "allow = [[\"mkdir\", \"made\"]]");
+    let json = explain(&["--json", "--", "mkdir", "made"]).expect(10).json();
+    let scopes: Vec<&str> =
+        json["candidates"].as_array().unwrap().iter().filter_map(|c| c["scope"].as_str()).collect();
+    assert_eq!(scopes, ["exact", "prefix"]);
+    for risky in
+        [&["python3", "x.py"][..], &["npm", "test"], &["cargo", "test"], &["git", "fetch"], &["bash", "x.sh"]]
+    {
+        let json = finish(
+            world.ringfence().args(["policy", "explain", "--profile", "guarded", "--json", "--"]).args(risky),
+            b"",
+        )
+        .json();
+        assert_eq!(json["candidates"], serde_json::json!([]), "{risky:?}");
+    }
+}
+
+#[test]
 fn every_mistake_in_a_policy_file_is_shown_with_its_place_and_nothing_runs() {
     let world = World::new();
     world.config("profile = \"guraded\"\ncomands = \"listed\"\n[[command]]\nallow = []\n");
