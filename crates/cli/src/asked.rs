@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ringfence_runtime::authz::policy::{Effective, Flags, PolicyError, PolicyFile, Request, effective};
+use ringfence_runtime::authz::policy::{
+    Effective, Flags, PolicyError, PolicyFile, Problem, Request, effective,
+};
 use ringfence_runtime::policy_files::{OperatorFile, PolicyPlaces, load};
 use ringfence_runtime::{Asked, Setup};
 use ringfence_types::{Access, Bytes, HostRule, Layer, Refusal, RefusalCode};
@@ -78,6 +80,10 @@ pub(crate) fn governed(
             operator_file: place.policy.clone().unwrap_or_else(|| setup.config_dir.join("config.toml")),
             workspace,
         }),
+        // What is shown with its source is wrong by itself, whatever was asked for.
+        Err(error) if error.problems().iter().any(|problem| problem.excerpt.is_some()) => {
+            Err(Ungoverned::Failed(error::failed(&error, None)))
+        }
         Err(error) => Err(Ungoverned::Refused(beyond(&error))),
     }
 }
@@ -97,7 +103,11 @@ fn files(place: &Place, setup: &Setup, flags: &Flags) -> Result<Vec<PolicyFile>,
 
 /// Asking for more than the files give is answered with no, like any other action.
 fn beyond(error: &PolicyError) -> Refusal {
-    let messages: Vec<&str> = error.problems().iter().map(|problem| problem.message.as_str()).collect();
+    let placed = |problem: &Problem| match &problem.origin {
+        Some(origin) => format!("{origin}: {}", problem.message),
+        None => problem.message.clone(),
+    };
+    let messages: Vec<String> = error.problems().iter().map(placed).collect();
     Refusal {
         code: RefusalCode::Profile,
         layer: Layer::Operator,

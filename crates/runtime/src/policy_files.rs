@@ -8,10 +8,10 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
 use ringfence_authz::policy::{PolicyError, PolicyFile, Role};
 use ringfence_types::Bytes;
-use sha2::{Digest as _, Sha256};
 
 /// Where a workspace keeps its own policy.
 pub const IN_WORKSPACE: &str = ".ringfence/policy.toml";
@@ -24,8 +24,6 @@ const MAX_BYTES: u64 = 1 << 20;
 pub struct PolicyText {
     pub path: PathBuf,
     pub text: String,
-    /// Of the bytes that were read, in hexadecimal.
-    pub sha256: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +35,8 @@ pub enum PolicyFileError {
     NotAFile { path: PathBuf },
     #[error("policy file `{}` has more than 1 MiB", shown(path))]
     TooLarge { path: PathBuf },
-    #[error("policy file `{}` is not UTF-8", shown(path))]
-    NotText { path: PathBuf },
+    #[error("{}:{line}:{column}: the file is not UTF-8", shown(path))]
+    NotText { path: PathBuf, line: usize, column: usize },
     #[error("policy file `{}` belongs to user {owner}, not to you or root", shown(path))]
     Owner { path: PathBuf, owner: u32 },
     #[error("`{}` can be written by others, so the policy in it cannot be trusted", shown(path))]
@@ -197,10 +195,19 @@ fn read(path: &Path) -> Result<PolicyText, PolicyFileError> {
     if bytes.len() as u64 > MAX_BYTES {
         return Err(PolicyFileError::TooLarge { path: path.to_owned() });
     }
-    let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    let text =
-        String::from_utf8(bytes).ok().ok_or_else(|| PolicyFileError::NotText { path: path.to_owned() })?;
-    Ok(PolicyText { path: path.to_owned(), text, sha256 })
+    let text = String::from_utf8(bytes).map_err(|error| not_text(path, &error))?;
+    Ok(PolicyText { path: path.to_owned(), text })
+}
+
+fn not_text(path: &Path, error: &FromUtf8Error) -> PolicyFileError {
+    let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+    let good = String::from_utf8_lossy(good);
+    let last = good.rsplit('\n').next().unwrap_or_default();
+    PolicyFileError::NotText {
+        path: path.to_owned(),
+        line: good.matches('\n').count() + 1,
+        column: last.chars().count() + 1,
+    }
 }
 
 /// Whoever can write a directory above a file can replace the file.
@@ -276,7 +283,6 @@ mod tests {
         let (_directory, path) = file(0o600);
         let read = read_operator(&path, &[]).unwrap();
         assert_eq!(read.text, "profile = \"guarded\"\n");
-        assert_eq!(read.sha256.len(), 64);
     }
 
     #[test]
@@ -306,8 +312,9 @@ mod tests {
     #[test]
     fn what_is_no_text_file_is_refused_without_waiting_for_it() {
         let (directory, path) = file(0o600);
-        fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert!(matches!(read_operator(&path, &[]).unwrap_err(), PolicyFileError::NotText { .. }));
+        fs::write(&path, b"a = 1\nb = \xff").unwrap();
+        let error = read_operator(&path, &[]).unwrap_err();
+        assert!(matches!(error, PolicyFileError::NotText { line: 2, column: 5, .. }), "{error:?}");
         fs::write(&path, vec![b'#'; 1 << 21]).unwrap();
         assert!(matches!(read_operator(&path, &[]).unwrap_err(), PolicyFileError::TooLarge { .. }));
         let fifo = directory.path().join("fifo");

@@ -248,10 +248,20 @@ pub(super) fn read(problems: &mut Problems<'_>) -> Option<Top> {
     let (table, errors) = DeTable::parse_recoverable(problems.source().text());
     for error in &errors {
         let span = error.span().map_or(Span::default(), Span::from);
-        problems.note(span, format!("not TOML: {}", error.message()));
+        problems.add(span, format!("not TOML: {}", error.message()), toml_fix(error.message()));
     }
     // What was saved from a broken text would be full of problems that are none.
     errors.is_empty().then(|| read_table(table.get_ref(), Span::default(), problems))
+}
+
+fn toml_fix(message: &str) -> &'static str {
+    if message.contains("must be quoted") {
+        "put it in double quotes"
+    } else if message.contains("duplicate") {
+        "write it once"
+    } else {
+        "write `key = \"text\"`, `key = 5`, `key = [\"a\", \"b\"]` or `[table]`, one on each line"
+    }
 }
 
 fn endless(path: &Path, above: &[PathBuf], files: usize) -> Option<String> {

@@ -145,18 +145,7 @@ impl<'a> Problems<'a> {
     }
 
     pub(crate) fn add(&mut self, span: Span, message: impl Into<String>, fix: impl Into<String>) {
-        self.push(span, Problem::new(message).fix(fix));
-    }
-
-    /// Where the message says everything.
-    pub(crate) fn note(&mut self, span: Span, message: impl Into<String>) {
-        self.push(span, Problem::new(message));
-    }
-
-    fn push(&mut self, span: Span, mut problem: Problem) {
-        problem.message = cut(problem.message);
-        problem.fix = problem.fix.map(cut);
-        self.found.push((span, problem));
+        self.found.push((span, Problem::new(cut(message.into())).fix(cut(fix.into()))));
     }
 
     pub(crate) fn finish(mut self) -> Result<(), PolicyError> {

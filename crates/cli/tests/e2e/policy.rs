@@ -102,6 +102,21 @@ fn every_mistake_in_a_policy_file_is_shown_with_its_place_and_nothing_runs() {
             assert!(done.err.contains(part), "`{part}` is missing in\n{}", done.err);
         }
     }
+    let path = world.config("");
+    for (text, parts) in [
+        (&b"# \xff\n"[..], ["config.toml:1:3", "save it as UTF-8"]),
+        (
+            b"[[root]]\npath = \"~/.ssh\"\naccess = \"read\"\n",
+            ["config.toml:2:8", "no file opens a credential store"],
+        ),
+        (b"profile = guarded\n", ["config.toml:1:11", "put it in double quotes"]),
+    ] {
+        fs::write(&path, text).unwrap();
+        let done = world.run(&[], &["touch", "made"]).expect(125);
+        parts
+            .iter()
+            .for_each(|part| assert!(done.err.contains(part), "`{part}` is missing in\n{}", done.err));
+    }
     assert!(!world.workspace.join("made").exists());
 }
 
