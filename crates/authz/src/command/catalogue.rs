@@ -7,6 +7,7 @@
 mod files;
 mod git;
 mod listed;
+mod project;
 mod text;
 mod wrappers;
 
@@ -14,6 +15,7 @@ use super::options::Program;
 use super::wrappers::Wrapper;
 
 pub(super) use git::{GLOBAL as GIT, subcommand as git_subcommand};
+pub(super) use project::steered;
 pub(super) use wrappers::LOADER;
 
 pub(super) fn programs() -> impl Iterator<Item = &'static Program> {

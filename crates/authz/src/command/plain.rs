@@ -4,6 +4,7 @@
 use ringfence_types::{Decision, Risk};
 
 use super::arg::Arg;
+use super::catalogue::steered;
 use super::operands::likely_path;
 use super::opinion::Opinion;
 use super::rules::Line;
@@ -22,7 +23,8 @@ impl Judge<'_> {
         self.plain_paths(frame, line.args);
         let reason = if what.is_empty() { "it is not on the list" } else { what };
         let opinion = Opinion::miss("guarded.unlisted", reason, risk);
-        opinion.and_if(dynamic(line.args)).and_if(offline::url(self.scene.policy, line.args))
+        let opinion = opinion.and_if(dynamic(line.args)).and_if(offline::url(self.scene.policy, line.args));
+        opinion.and_if(steered(line))
     }
 
     /// Judges what looks like a path among arguments whose meaning is not known.

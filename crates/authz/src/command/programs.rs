@@ -3,6 +3,7 @@
 use ringfence_types::{Bytes, Risk};
 
 use super::arg::Arg;
+use super::catalogue::steered;
 use super::names::{Class, class_of};
 use super::opinion::Opinion;
 use super::options::{Effect, Hit, Operand, Operands, Program, Reading, Side, Standing, read};
@@ -23,7 +24,7 @@ impl Judge<'_> {
         program: &'static Program,
     ) -> Opinion {
         let reading = read(program, line.args);
-        self.judge_reading(frame, program, &reading)
+        self.judge_reading(frame, program, &reading).and_if(steered(line))
     }
 
     /// The opinion about arguments that were read; the paths among them become parts.
@@ -181,7 +182,9 @@ impl Judge<'_> {
 pub(super) fn unusual(line: &Line<'_>) -> Option<Opinion> {
     let code = || Opinion::miss("guarded.interpreter", "it runs code that is not judged", Risk::High);
     match class_of(line.identity.name) {
-        Class::Catalogued(program) => about(program, &read(program, line.args)),
+        Class::Catalogued(program) => {
+            about(program, &read(program, line.args)).into_iter().chain(steered(line)).reduce(Opinion::and)
+        }
         Class::Git => git::unusual(line.args),
         Class::Interpreter(options) => with_code(code(), &carried(Input::Inherited, line.args, options)),
         Class::Shell(_) => Some(code().named()),
@@ -197,8 +200,8 @@ pub(super) fn unusual(line: &Line<'_>) -> Option<Opinion> {
         | Class::Network
         | Class::Deletion
         | Class::Rsync
-        | Class::Test
-        | Class::Other(..) => None,
+        | Class::Test => None,
+        Class::Other(..) => steered(line),
     }
 }
 

@@ -45,6 +45,23 @@ pub(super) struct Standing {
     pub(super) pattern: Option<CommandPattern>,
 }
 
+/// Whether the words that were found are the command: an option before them could have taken one of them as its value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Certainty {
+    Sure,
+    Guess,
+}
+
+impl Standing {
+    fn at_most(self, certainty: Certainty) -> Self {
+        if certainty == Certainty::Sure || self.decision != Decision::Allow {
+            return self;
+        }
+        let reason = "an option before the command may take a part of it for its value".to_owned();
+        Self { decision: Decision::Ask, reason, pattern: None }
+    }
+}
+
 impl Manifest {
     pub(super) fn check(&self) -> Result<(), ManifestError> {
         if self.cli.is_empty() || self.cli.starts_with('-') {
@@ -65,19 +82,20 @@ impl Manifest {
 
     pub(super) fn judge(&self, args: &[Arg<'_>]) -> Standing {
         let mut path: Vec<&str> = Vec::new();
+        let mut certainty = Certainty::Sure;
         for arg in args {
-            // An option before the command could take the next word: then no command is certain.
             let word = arg.text().and_then(|text| std::str::from_utf8(text).ok());
             match word {
                 Some(word) if self.leads_on(&path, word) => path.push(word),
                 Some(word) if word.starts_with('-') && self.is_leaf(&path) => break,
                 _ if self.is_leaf(&path) => break,
-                Some(word) if word.starts_with('-') && word != "-" => {}
+                Some(word) if word.starts_with("--") && word.contains('=') => {}
+                Some(word) if word.starts_with('-') && word != "-" => certainty = Certainty::Guess,
                 _ => return denied(format!("`{}` has no command that could be `{}`", self.cli, shown(*arg))),
             }
         }
         match self.command(&path) {
-            Some(command) => self.about(command),
+            Some(command) => self.about(command).at_most(certainty),
             None if path.is_empty() => Standing {
                 decision: Decision::Ask,
                 reason: format!("no command of `{}` is named", self.cli),

@@ -339,6 +339,51 @@ fn s000_24_restrictions_of_document_000() {
 }
 
 #[test]
+fn a_listed_tool_of_the_project_runs_what_the_project_says_and_nothing_else() {
+    let exactly = bench(Profile::Guarded, vec![exact(&["make", "CC=clang"], ALLOW)]);
+    let bench = with_rules(&[
+        ("go test", ALLOW),
+        ("npm run build", ALLOW),
+        ("cargo test", ALLOW),
+        ("cargo build --config", ALLOW),
+        ("just test", ALLOW),
+        ("make", ALLOW),
+    ]);
+    bench.lines(
+        ALLOW,
+        &[
+            "go test ./...",
+            "npm run build --silent",
+            "cargo test --release",
+            "cargo build --config x",
+            "just test",
+            "make -j4 all",
+            "make V=1 DEBUG=yes",
+        ],
+    );
+    bench.lines(
+        ASK,
+        &[
+            "go test -exec rm",
+            "go test --exec=rm",
+            "npm run build --script-shell=./x",
+            "npm run build -C sub",
+            "cargo test --config build.rustc=x",
+            "cargo test -Zx",
+            "just test --justfile x",
+            "just test -fx",
+            "make SHELL=./x",
+            "make CC=x",
+            "make X!=id",
+            "make X!=1",
+            "env make SHELL=./x",
+        ],
+    );
+    exactly.lines(ALLOW, &["make CC=clang"]);
+    exactly.lines(ASK, &["make CC=gcc"]);
+}
+
+#[test]
 fn s000_22_what_a_manifest_does_not_name_is_denied() {
     let command = |path: &str, agent_allowed, interactive| ManifestCommand {
         path: path.to_owned(),
@@ -377,6 +422,9 @@ fn s000_22_what_a_manifest_does_not_name_is_denied() {
             ],
         );
         bench.lines(ASK, &["camp init", "camp", "camp --version"]);
+        // With a value for its option the first is `project delete`.
+        bench.lines(ASK, &["camp --root list project delete x", "camp -v list"]);
+        bench.lines(ALLOW, &["camp --root=x list"]);
     }
     let wrong = Manifest { version: 1, ..manifest.clone() };
     assert!(matches!(
