@@ -18,6 +18,7 @@ use crate::refuse::{Refuse as _, refuse};
 use crate::scene::Scene;
 use crate::sensitive;
 use crate::suggest::{self, Candidate, Place};
+use crate::tools::judge_tool_of_call;
 use call::{check_exec, judge_exec, judge_file, judge_patch};
 
 /// A call with the roots it may touch: what is judged, recorded and executed. The first root is the workspace.
@@ -232,7 +233,8 @@ fn judged(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<(Permis
     check_policy(policy)?;
     check_roots(policy, &action.roots)?;
     let permissions = ceiling(policy, action)?;
-    let parts = parts(policy, action, &permissions, facts)?;
+    let mut parts = parts(policy, action, &permissions, facts)?;
+    parts.extend(judge_tool_of_call(policy, &action.call));
     let refusal = nothing_judged();
     let judgement = Judgement::new(parts, Part::refused(Aspect::Call, "the call", &refusal));
     Ok(match policy.approval {

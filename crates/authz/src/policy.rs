@@ -45,6 +45,8 @@ pub struct Policy {
     pub floor: Vec<Control>,
     /// The home directory of the person who started Ringfence: where the sensitive roots are.
     pub home: Option<Bytes>,
+    /// Who asks, where rules are about one agent.
+    pub agent: Option<String>,
     pub rules: Rules,
 }
 
@@ -72,6 +74,7 @@ impl Policy {
             limits: limits(profile),
             floor: Control::ALL.to_vec(),
             home: None,
+            agent: None,
             rules: Rules::default(),
         }
     }

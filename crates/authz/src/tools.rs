@@ -8,7 +8,9 @@
 
 use std::collections::HashMap;
 
-use ringfence_types::{Access, ApprovalMode, Bytes, Decision, NetMode, Profile, Risk, UnknownWord};
+use ringfence_types::{
+    Access, ApprovalMode, Bytes, Call, Decision, FileCall, NetMode, Profile, Risk, UnknownWord,
+};
 
 use crate::judgement::{Aspect, Part, RuleSource};
 use crate::policy::{Policy, net_ceiling};
@@ -156,15 +158,33 @@ impl Level {
         self.about(tool).find(|rule| rule.decision != Decision::Deny && rule.source.has_authority())
     }
 
-    /// Whether the level says "only these".
-    fn is_a_choice(&self) -> bool {
-        self.rules().any(|rule| rule.decision == Decision::Allow && rule.source.has_authority())
+    /// A rule by which the level says "only these".
+    fn choice(&self) -> Option<&ToolRule> {
+        let choosing =
+            self.rules().filter(|rule| rule.decision == Decision::Allow && rule.source.has_authority());
+        choosing.min_by_key(|rule| rule.pattern.to_string())
     }
 }
 
-/// Judges a tool by its name, for an agent that no rule knows by name.
+/// Judges a tool by its name, for the agent that the policy is for.
 pub fn judge_tool(policy: &Policy, name: &str) -> Part {
-    judge_tool_of(policy, None, name)
+    judge_tool_of(policy, policy.agent.as_deref(), name)
+}
+
+/// What a rule says about the tool that a call is made with; `None`: nothing that would stop it. What the profile says is
+/// judged with the call itself.
+pub(crate) fn judge_tool_of_call(policy: &Policy, call: &Call) -> Option<Part> {
+    if policy.rules.tools.is_empty() {
+        return None;
+    }
+    let name = match call {
+        Call::Exec(_) => "exec",
+        Call::File(FileCall::Read { .. }) => "read_file",
+        Call::File(FileCall::List { .. }) => "list_dir",
+        Call::File(FileCall::Write { .. } | FileCall::Symlink { .. }) | Call::Apply(_) => "write_file",
+    };
+    let part = judge_tool(policy, name);
+    (part.decision > Decision::Allow && part.rule.starts_with("tools.")).then_some(part)
 }
 
 /// Judges a tool by its name for one agent.
@@ -224,14 +244,13 @@ fn for_everybody(policy: &Policy, tool: &ToolPattern) -> Part {
 fn for_agent(level: &Level, agent: &str, tool: &ToolPattern) -> Option<Part> {
     let restricting = level.restricting(tool);
     let denied = restricting.is_some_and(|rule| rule.decision == Decision::Deny);
-    if denied || !level.is_a_choice() || level.opening(tool).is_some() {
-        return restricting.map(|rule| by_rule(rule, tool));
-    }
+    let choice = level.choice().filter(|_| !denied && level.opening(tool).is_none());
+    let Some(choice) = choice else { return restricting.map(|rule| by_rule(rule, tool)) };
     let agent = Bytes::from(agent).display();
     let part = Part::new(Aspect::Tool, shown(tool), "tools.not-chosen")
         .because(format!("agent `{agent}` has only the tools that its rules name"))
         .deny(Risk::Medium, format!("name the tool in the rules for agent `{agent}`"));
-    Some(part)
+    Some(Part { layer: choice.source.layer, origin: choice.source.origin.clone(), ..part })
 }
 
 fn by_rule(rule: &ToolRule, tool: &ToolPattern) -> Part {

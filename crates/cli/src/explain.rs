@@ -141,13 +141,21 @@ fn refusal_tree(refusal: &Refusal, style: Style) -> String {
 }
 
 fn headline(decision: Decision, risk: Risk, style: Style) -> String {
-    let (word, meaning) = match decision {
-        Decision::Allow => ("allow", "no question is asked"),
-        Decision::Ask => ("ask", "a person has to decide"),
-        Decision::Deny => ("deny", "it is refused"),
+    let meaning = match decision {
+        Decision::Allow => "no question is asked",
+        Decision::Ask => "a person has to decide",
+        Decision::Deny => "it is refused",
     };
     let risk = if decision == Decision::Allow { String::new() } else { format!(" (risk: {risk})") };
-    format!("{}: {meaning}{risk}\n", style.decision(decision, word))
+    format!("{}: {meaning}{risk}\n", style.decision(decision, decision_word(decision)))
+}
+
+pub(crate) fn decision_word(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Allow => "allow",
+        Decision::Ask => "ask",
+        Decision::Deny => "deny",
+    }
 }
 
 fn push_part(out: &mut String, part: &Part, place: Place, decides: Option<&str>, style: Style) {

@@ -91,6 +91,40 @@ fn explain_says_what_always_here_would_permit_and_never_for_what_is_risky() {
 }
 
 #[test]
+fn s003_38_a_denied_tool_is_blocked_whoever_calls_it() {
+    let world = World::new();
+    world.write("README.md", "hello");
+    let file = |arguments: &[&str]| finish(world.ringfence().arg("file").args(arguments), b"new");
+    world.config("");
+    file(&["write", "made"]).expect(0);
+    fs::remove_file(world.workspace.join("made")).unwrap();
+    world.config(
+        "[[tool]]\ndeny = \"write_file\"\n\
+         [[agents.reader.tool]]\nallow = [\"read_file\", \"write_file\"]\n",
+    );
+    file(&["write", "made"]).expect(126).says("tools.write_file");
+    file(&["symlink", "made", "README.md"]).expect(126).says("tools.write_file");
+    world.run(&[], &["touch", "made"]).expect(0);
+    fs::remove_file(world.workspace.join("made")).unwrap();
+    world.run(&["--agent", "reader"], &["touch", "made"]).expect(126).says("tools.not-chosen");
+    file(&["list", "--agent", "reader", "."]).expect(126).says("tools.not-chosen");
+    file(&["write", "--agent", "reader", "made"]).expect(126).says("tools.write_file");
+    file(&["read", "--agent", "reader", "README.md"]).expect(0);
+    assert!(!world.workspace.join("made").exists());
+
+    for (tool, code) in [("read_file", 0), ("exec", 11), ("write_file", 11), ("nonesuch", 11)] {
+        world.check(&["--agent", "reader", "--tool", tool]).expect(code);
+    }
+    let shown = world.policy(&["show", "--agent", "reader", "--json"]).expect(0).json();
+    let decision = |tool: &str| {
+        let tools = shown["tools"].as_array().unwrap();
+        tools.iter().find(|row| row["tool"] == tool).map(|row| row["decision"].clone()).unwrap()
+    };
+    assert_eq!((decision("read_file"), decision("exec")), ("allow".into(), "deny".into()));
+    shows(&world.policy(&["show", "--agent", "reader"]), "tools.not-chosen (operator, ");
+}
+
+#[test]
 fn every_mistake_in_a_policy_file_is_shown_with_its_place_and_nothing_runs() {
     let world = World::new();
     world.config("profile = \"guraded\"\ncomands = \"listed\"\n[[command]]\nallow = []\n");

@@ -228,6 +228,7 @@ impl<'a> State<'a> {
             limits,
             floor,
             home: self.flags.home.clone(),
+            agent: self.flags.agent.clone(),
             rules: merged.rules,
         };
         self.report.problems.finish()?;

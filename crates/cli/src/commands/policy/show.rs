@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use ringfence_runtime::authz::Part;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::{Flags, PolicyFile, Request, Setting, Trust, trust};
-use ringfence_types::{Bytes, Layer};
+use ringfence_runtime::authz::tools::effective;
+use ringfence_types::{Bytes, Decision, Layer};
 use serde::Serialize;
 
 use super::Form;
@@ -13,6 +15,7 @@ use crate::asked::{self, Governed, Ungoverned};
 use crate::commands::run::print_json;
 use crate::environment::Environment;
 use crate::error;
+use crate::explain;
 use crate::host;
 use crate::output::say;
 
@@ -47,6 +50,7 @@ fn print(governed: &Governed) {
     for setting in settings {
         say!("{:key$}  {:value$}  {}", setting.key, shown(&setting.value), origin(setting));
     }
+    print_tools(governed);
     let requests = &governed.effective.requests;
     if requests.is_empty() {
         return;
@@ -56,6 +60,31 @@ fn print(governed: &Governed) {
         say!("  {}  {}: {}", request.origin, shown(&request.what), shown(&request.why));
     }
     say!("`ringfence policy approve` grants it, as the file is now.");
+}
+
+/// Those that are not simply there.
+fn print_tools(governed: &Governed) {
+    let mut tools = tools(governed);
+    tools.retain(|tool| tool.decision != Decision::Allow || tool.origin.is_some());
+    if tools.is_empty() {
+        return;
+    }
+    let name = tools.iter().map(|tool| tool.subject.chars().count()).max().unwrap_or_default().min(48);
+    say!("");
+    for tool in &tools {
+        say!(
+            "tool {:name$}  {:5}  {}",
+            shown(&tool.subject),
+            explain::decision_word(tool.decision),
+            explain::basis(tool)
+        );
+    }
+}
+
+/// What holds for the agent of this session (S003-14).
+fn tools(governed: &Governed) -> Vec<Part> {
+    let policy = &governed.effective.policy;
+    effective(policy, policy.agent.as_deref())
 }
 
 fn shown(text: &str) -> String {
@@ -98,6 +127,8 @@ struct Report<'a> {
     workspace: Bytes,
     files: Vec<FileReport>,
     settings: Vec<SettingReport<'a>>,
+    /// What holds for the agent of this session.
+    tools: Vec<ToolReport>,
     /// What an unapproved workspace file asks for. It has no effect.
     requests: Vec<RequestReport<'a>>,
 }
@@ -121,6 +152,15 @@ struct SettingReport<'a> {
 }
 
 #[derive(Serialize)]
+struct ToolReport {
+    tool: String,
+    decision: Decision,
+    rule: String,
+    layer: Layer,
+    origin: Option<String>,
+}
+
+#[derive(Serialize)]
 struct RequestReport<'a> {
     what: &'a str,
     why: &'a str,
@@ -133,6 +173,7 @@ fn report(governed: &Governed) -> Report<'_> {
         workspace: Bytes::from(governed.flags.workspace.as_path()),
         files: governed.files.iter().map(|file| file_report(governed, file)).collect(),
         settings: governed.effective.settings.iter().map(setting_report).collect(),
+        tools: tools(governed).into_iter().map(tool_report).collect(),
         requests: governed.effective.requests.iter().map(request_report).collect(),
     }
 }
@@ -152,6 +193,16 @@ fn setting_report(setting: &Setting) -> SettingReport<'_> {
         value: &setting.value,
         layer: setting.layer,
         origin: setting.origin.as_ref().map(ToString::to_string),
+    }
+}
+
+fn tool_report(tool: Part) -> ToolReport {
+    ToolReport {
+        tool: tool.subject,
+        decision: tool.decision,
+        rule: tool.rule.into_owned(),
+        layer: tool.layer,
+        origin: tool.origin.as_ref().map(ToString::to_string),
     }
 }
 

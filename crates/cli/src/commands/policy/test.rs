@@ -17,6 +17,7 @@ use crate::asked::{self, Ungoverned};
 use crate::commands::run::print_json;
 use crate::environment::Environment;
 use crate::error;
+use crate::explain::decision_word;
 use crate::host;
 use crate::output::say;
 
@@ -128,11 +129,7 @@ fn result(path: &Path, case: &Case, judged: Judged) -> CaseResult {
 
 fn print(results: &[CaseResult], failed: usize) {
     for result in results.iter().filter(|result| !result.passed) {
-        let decision = match result.decision {
-            Decision::Allow => "allow",
-            Decision::Ask => "ask",
-            Decision::Deny => "deny",
-        };
+        let decision = decision_word(result.decision);
         say!("{}: {}", result.at, result.subject);
         say!(
             "  expected {}, came out as {decision} by `{}`: {}",
