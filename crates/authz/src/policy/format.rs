@@ -69,8 +69,8 @@ table! {
         "profile" profile: At<Profile>,
         /// Nothing starts below this profile, whatever a flag says.
         "minimum_profile" minimum_profile: At<Profile>,
-        /// Digests (`sha256:…`) of the policy files of the workspace that an operator has read and approved. Every file
-        /// that an approved one is made of needs its own.
+        /// Digests (`sha256:…`) of the policy files of the workspace that an operator has read and approved; one over
+        /// all where a file names others.
         "approved" approved: Many<Digest>,
     }
 }

@@ -235,7 +235,8 @@ fn an_agent_has_less() {
     let files = std::slice::from_ref(&file);
     assert_eq!(ok(&agent("codex"), files).policy.limits.processes, 5);
     assert!(!ok(&agent("codex"), files).policy.rules.commands.is_empty());
-    assert_eq!(ok(&agent("other"), files).policy, ok(&flags(), files).policy);
+    let nobody = Policy { agent: Some("other".to_owned()), ..ok(&flags(), files).policy };
+    assert_eq!(ok(&agent("other"), files).policy, nobody);
     assert_eq!(
         wrong(&agent("greedy"), files),
         [
