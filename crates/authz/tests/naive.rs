@@ -20,7 +20,7 @@ mod tests {
     use crate::machine::{HOME, Machine, WORKSPACE};
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn both_evaluators_agree(stack in stacks(), action in actions()) {
@@ -115,9 +115,10 @@ mod tests {
 
     fn expected(stack: &Stack, action: &Asked) -> Decision {
         match action {
-            Asked::Run { argv, cwd } => run(stack, argv, cwd),
-            Asked::With { variable } => with(stack, variable),
-            Asked::Read(path) => read(stack, path),
+            // A call is a call of a tool as well.
+            Asked::Run { argv, cwd } => run(stack, argv, cwd).max(tool(stack, "exec")),
+            Asked::With { variable } => with(stack, variable).max(tool(stack, "exec")),
+            Asked::Read(path) => read(stack, path).max(tool(stack, "read_file")),
             Asked::Url(url) => fetch(stack, url),
             Asked::Tool(name) => tool(stack, name),
         }
@@ -284,7 +285,8 @@ mod tests {
             let tools = &stack.layer(role).tools;
             tools.iter().any(|(pattern, said)| *said == decision && glob(pattern, name))
         };
-        let otherwise = if name == "read_file" { Decision::Allow } else { Decision::Deny };
+        let built_in = ["exec", "read_file"].contains(&name);
+        let otherwise = if built_in { Decision::Allow } else { Decision::Deny };
         strictest(spoken, otherwise)
     }
 
@@ -538,7 +540,7 @@ mod tests {
         "https://c.test/",
         "https://d.test/",
     ];
-    const TOOLS: &[&str] = &["read_file", "other", "mcp__*", "mcp__x__*", "mcp__x__y", "o*"];
-    const NAMES: &[&str] = &["read_file", "other", "mcp__x__y", "mcp__z", "nobody"];
+    const TOOLS: &[&str] = &["exec", "read_file", "other", "mcp__*", "mcp__x__*", "mcp__x__y", "o*"];
+    const NAMES: &[&str] = &["exec", "read_file", "other", "mcp__x__y", "mcp__z", "nobody"];
     const VARIABLES: &[&str] = &["MY_VAR", "OTHER", "LD_PRELOAD", "GIT_PAGER", "PYTHONPATH", "A_VAR"];
 }
