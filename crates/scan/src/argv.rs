@@ -1,8 +1,11 @@
-use crate::rules::{is_reference, may_match};
-use crate::{Finding, mark, redact};
+use std::sync::Arc;
+
+use crate::finding::{Confidence, Finding, Layers, mark};
+use crate::rules::is_reference;
+use crate::{may_match, redact};
 
 /// Options whose value is a secret, by how their name ends, in lower case with `-` between words.
-const SECRET_OPTIONS: &[&str] =
+pub(crate) const SECRET_OPTIONS: &[&str] =
     &["password", "passwd", "passphrase", "token", "secret", "api-key", "apikey", "access-key", "secret-key"];
 
 /// Short options that are secret only for one program.
@@ -49,7 +52,15 @@ fn by_shape(arg: &[u8]) -> (Vec<u8>, Vec<Finding>) {
 fn by_option(arg: &[u8], start: usize) -> (Vec<u8>, Vec<Finding>) {
     let mut shown = arg.get(..start).unwrap_or_default().to_vec();
     shown.extend_from_slice(mark(OPTION).as_bytes());
-    (shown, vec![Finding { rule: OPTION, start, end: arg.len() }])
+    let finding = Finding {
+        rule: Arc::from(OPTION),
+        start,
+        end: arg.len(),
+        layers: Layers::default(),
+        confidence: Confidence::Context,
+        fingerprint: None,
+    };
+    (shown, vec![finding])
 }
 
 /// Where the secret starts in an argument that is the value of the option before it.

@@ -1,69 +1,61 @@
-//! Finds secrets by their shape and takes them out, before the bytes are written down.
+//! Finds secrets in bytes and takes them out, before the bytes are shown, sent or written down.
 //!
-//! What it covers: the arguments of calls on their way into the ledger. What it does not do yet: streams, decoded
-//! forms (base64, hex, URL encoding), and the exact values of secrets that Ringfence itself holds.
+//! Two engines share one pass: the exact values of registered secrets, in every form in which they may leave, and rules
+//! about the shapes of credentials, which are data (`rules/`). Both look into URL encoding, base64, hex, escapes, gzip, UTF-16,
+//! terminal sequences and wrapped lines, three encodings deep.
 //!
-//! A clean input costs a search for a few fixed strings. A rule's regular expression is compiled when its fixed
-//! string first turns up.
+//! A [`Scanner`] is built once. A [`Stream`] takes chunks and gives clean bytes and [`Finding`]s; the result does not depend
+//! on how the input was cut. Memory and time per byte are bounded whatever the input is.
+//!
+//! It does not decide what happens to a finding.
 
+mod allowlist;
 mod argv;
-mod rules;
+mod decode;
+mod exact;
+mod finding;
+mod layer;
+mod matcher;
+pub mod rules;
+mod scanner;
+mod stream;
+mod tail;
 
-use std::ops::Range;
-
+pub use allowlist::{Allowance, Allowlist, AllowlistError};
 pub use argv::redact_argv;
+pub use exact::{ExactError, SHORTEST_SECRET};
+pub use finding::{Confidence, Encoding, Finding, Fingerprint, Layers, Salt};
+pub use scanner::{Builder, Redacted, Scanner};
+pub use stream::{Output, Stream};
 
-/// Where a secret was, in the bytes as they came in. Never the secret itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finding {
-    pub rule: &'static str,
-    pub start: usize,
-    pub end: usize,
-}
+/// Below this an input is searched without building anything.
+const SHORT: usize = 4096;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redacted {
-    /// The input with `[redacted:RULE]` in place of each finding.
-    pub clean: Vec<u8>,
-    pub findings: Vec<Finding>,
-}
-
+/// `input` without what the built-in rules find.
+///
+/// A short input in which no keyword stands and nothing is encoded costs no more than that: command lines pass here, on
+/// their way into the ledger, before the first command of a process runs.
 pub fn redact(input: &[u8]) -> Redacted {
-    let findings = merge(rules::search(input));
-    Redacted { clean: replace(input, &findings), findings }
-}
-
-/// Sorted and without overlap: where two rules met, the earlier start names the whole.
-fn merge(mut findings: Vec<Finding>) -> Vec<Finding> {
-    findings.sort_by_key(|finding| (finding.start, std::cmp::Reverse(finding.end)));
-    let mut merged: Vec<Finding> = Vec::with_capacity(findings.len());
-    for finding in findings {
-        match merged.last_mut() {
-            Some(last) if finding.start < last.end => last.end = last.end.max(finding.end),
-            _ => merged.push(finding),
-        }
+    if !may_match(input) {
+        return Redacted { clean: input.to_vec(), findings: Vec::new() };
     }
-    merged
+    Scanner::built_in().redact(input)
 }
 
-fn replace(input: &[u8], findings: &[Finding]) -> Vec<u8> {
-    let mut clean = Vec::with_capacity(input.len());
-    let mut done = 0;
-    for finding in findings {
-        clean.extend_from_slice(part(input, done..finding.start));
-        clean.extend_from_slice(mark(finding.rule).as_bytes());
-        done = finding.end;
+/// Whether any rule has to look closer.
+pub(crate) fn may_match(input: &[u8]) -> bool {
+    if input.len() > SHORT {
+        return true;
     }
-    clean.extend_from_slice(part(input, done..input.len()));
-    clean
+    let lower = input.to_ascii_lowercase();
+    rules::KEYWORDS.iter().any(|keyword| contains(&lower, keyword.as_bytes()))
+        || decode::has_candidates(input)
 }
 
-fn mark(rule: &str) -> String {
-    format!("[redacted:{rule}]")
-}
-
-fn part(input: &[u8], range: Range<usize>) -> &[u8] {
-    input.get(range).unwrap_or_default()
+/// WHY NOT `memmem` or an automaton: command lines are short, and building a searcher costs more than the search.
+fn contains(lower: &[u8], needle: &[u8]) -> bool {
+    let Some(first) = needle.first() else { return true };
+    memchr::memchr_iter(*first, lower).any(|at| lower.get(at..).is_some_and(|rest| rest.starts_with(needle)))
 }
 
 #[cfg(test)]

@@ -130,12 +130,12 @@ pub(super) fn for_the_record(call: &Call) -> (Call, Vec<Finding>) {
     let finding =
         |place: String, rule: &str| Finding { rule: rule.to_owned(), place, fingerprint: String::new() };
     let mut findings: Vec<Finding> =
-        found.iter().map(|(at, found)| finding(format!("argv[{at}]"), found.rule)).collect();
+        found.iter().map(|(at, found)| finding(format!("argv[{at}]"), &found.rule)).collect();
     let mut env = Vec::with_capacity(exec.env.len());
     for (name, value) in &exec.env {
         let redacted = ringfence_scan::redact(value.as_slice());
         let place = format!("env {}", name.display());
-        findings.extend(redacted.findings.iter().map(|found| finding(place.clone(), found.rule)));
+        findings.extend(redacted.findings.iter().map(|found| finding(place.clone(), &found.rule)));
         env.push((name.clone(), Bytes::from(redacted.clean)));
     }
     let argv = argv.into_iter().map(Bytes::from).collect();

@@ -1,0 +1,53 @@
+//! Gzip, by its first three bytes, up to a limit: a small bomb must not become large.
+
+use std::io::Read as _;
+
+use flate2::read::MultiGzDecoder;
+
+use super::{Allowance, Piece, Places};
+use crate::finding::Encoding;
+
+const MAGIC: &[u8] = &[0x1f, 0x8b, 0x08];
+/// The magic in base64.
+pub(super) const IN_BASE64: &[u8] = b"H4sI";
+/// Most that one compressed text may become.
+pub(super) const MOST: usize = 1 << 20;
+
+pub(super) struct Inflated {
+    pub(super) bytes: Vec<u8>,
+    /// How much of the input it was.
+    consumed: usize,
+}
+
+/// Compressed data that is there as such, not encoded.
+pub(super) fn raw(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+    let mut from = 0;
+    while let Some(at) = memchr::memmem::find(bytes.get(from..).unwrap_or_default(), MAGIC) {
+        let start = from + at;
+        let inflated = inflate(bytes.get(start..).unwrap_or_default(), allowance);
+        from = start + inflated.as_ref().map_or(MAGIC.len(), |inflated| inflated.consumed.max(MAGIC.len()));
+        if let Some(inflated) = inflated {
+            let places = Places::Whole(start..from.min(bytes.len()));
+            pieces.push(Piece { bytes: inflated.bytes, places, encodings: &[Encoding::Gzip] });
+        }
+    }
+}
+
+/// What could be had: data that is cut off still gives its beginning.
+pub(super) fn inflate(compressed: &[u8], allowance: &mut Allowance) -> Option<Inflated> {
+    if allowance.left() == 0 {
+        allowance.take(1);
+        return None;
+    }
+    let most = MOST.min(allowance.left());
+    let mut decoder = MultiGzDecoder::new(compressed);
+    let mut bytes = Vec::new();
+    // An error at the end of cut data is expected; what came before it counts.
+    let _cut = decoder.by_ref().take(most as u64).read_to_end(&mut bytes);
+    if bytes.len() == MOST {
+        allowance.refused += 1;
+    }
+    allowance.take(bytes.len());
+    let consumed = compressed.len() - decoder.get_ref().len();
+    (!bytes.is_empty()).then_some(Inflated { bytes, consumed })
+}

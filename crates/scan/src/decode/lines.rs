@@ -1,0 +1,79 @@
+//! Values that a line break cuts in two: what a terminal or an encoder wrapped.
+
+use memchr::memchr_iter;
+
+use super::{Allowance, Piece, Places};
+use crate::finding::Encoding;
+
+/// Letters on both sides of a break, together: less is two words of prose.
+const FEWEST: usize = 16;
+/// How much of a line can matter.
+const REACH: usize = 512;
+/// What stands before a wrapped value.
+const CONTEXT: usize = 64;
+
+pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+    let mut joint = Joint::default();
+    for at in memchr_iter(b'\n', bytes) {
+        let Some((left, right)) = sides(bytes, at) else { continue };
+        if left > joint.end {
+            joint.flush(bytes, pieces, allowance);
+            joint.start = left.saturating_sub(CONTEXT);
+        }
+        joint.breaks.push(at);
+        joint.end = right;
+    }
+    joint.flush(bytes, pieces, allowance);
+}
+
+/// Lines that belong together.
+#[derive(Default)]
+struct Joint {
+    start: usize,
+    end: usize,
+    breaks: Vec<usize>,
+}
+
+impl Joint {
+    fn flush(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+        let breaks = std::mem::take(&mut self.breaks);
+        if breaks.is_empty() || !allowance.take(self.end - self.start) {
+            return;
+        }
+        let (mut joined, mut places) = (Vec::new(), Vec::new());
+        let mut from = self.start;
+        for at in breaks.into_iter().chain([self.end]) {
+            let line = bytes.get(from..at).unwrap_or_default();
+            let line = trimmed(line);
+            joined.extend_from_slice(line);
+            places.extend((from..from + line.len()).map(|place| (place as u32, place as u32 + 1)));
+            from = at + 1;
+        }
+        pieces.push(Piece { bytes: joined, places: Places::Each(places), encodings: &[Encoding::Lines] });
+    }
+}
+
+/// Without carriage return or the backslash that continues a line.
+fn trimmed(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    line.strip_suffix(b"\\").unwrap_or(line)
+}
+
+/// Start of the letters before the break and end of those after it.
+fn sides(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let next = *bytes.get(at + 1)?;
+    if !is_letter(next) {
+        return None;
+    }
+    let before = trimmed(bytes.get(at.saturating_sub(REACH)..at)?);
+    let left = before.iter().rev().take_while(|byte| is_letter(**byte)).count();
+    let right = bytes.get(at + 1..)?.iter().take(REACH).take_while(|byte| is_letter(**byte)).count();
+    let start = at - (at.min(REACH) - before.len()) - left;
+    (left > 0 && left + right >= FEWEST).then_some((start, at + 1 + right))
+}
+
+/// Letters of credentials.
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'_' | b'-' | b'.' | b'+' | b'/' | b'=' | b':' | b'%' | b'~')
+}

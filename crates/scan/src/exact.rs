@@ -1,0 +1,136 @@
+//! The values of registered secrets in every form in which they leave: plain, encoded at any phase, reversed.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::finding::Encoding;
+
+/// A shorter value would be found in every other word.
+pub const SHORTEST_SECRET: usize = 6;
+/// Forms shorter than this come about by chance.
+const SHORTEST_FORM: usize = 6;
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ExactError {
+    #[error("secret `{}` is shorter than {SHORTEST_SECRET} bytes", name.escape_debug())]
+    Short { name: String },
+}
+
+/// One way in which one secret may appear.
+pub(crate) struct Form {
+    pub(crate) rule: Arc<str>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) encoding: Option<Encoding>,
+    case: Case,
+    /// What the fingerprint is of.
+    pub(crate) value: Arc<[u8]>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Matters,
+    /// Hex digits.
+    Free,
+}
+
+impl Form {
+    pub(crate) fn is_at(&self, bytes: &[u8], start: usize) -> bool {
+        let Some(there) = bytes.get(start..start + self.bytes.len()) else { return false };
+        match self.case {
+            Case::Matters => there == self.bytes,
+            Case::Free => there.eq_ignore_ascii_case(&self.bytes),
+        }
+    }
+}
+
+pub(crate) fn forms(name: &str, value: &[u8]) -> Result<Vec<Form>, ExactError> {
+    if value.len() < SHORTEST_SECRET {
+        return Err(ExactError::Short { name: name.to_owned() });
+    }
+    let rule: Arc<str> = Arc::from(format!("secret/{name}"));
+    let shared: Arc<[u8]> = Arc::from(value);
+    let mut forms: Vec<Form> = Vec::new();
+    let mut add = |bytes: Vec<u8>, encoding: Option<Encoding>, case: Case| {
+        let known = forms.iter().any(|form| form.bytes == bytes);
+        if bytes.len() >= SHORTEST_FORM && !known {
+            forms.push(Form { rule: rule.clone(), bytes, encoding, case, value: shared.clone() });
+        }
+    };
+    add(value.to_vec(), None, Case::Matters);
+    add(value.iter().rev().copied().collect(), Some(Encoding::Reversed), Case::Matters);
+    add(percent(value), Some(Encoding::Url), Case::Free);
+    add(json(value), Some(Encoding::Escaped), Case::Matters);
+    add(hex(value), Some(Encoding::Hex), Case::Free);
+    for phase in 0..3 {
+        let standard = base64_at(value, phase);
+        let url_safe = standard.iter().map(|byte| match byte {
+            b'+' => b'-',
+            b'/' => b'_',
+            other => *other,
+        });
+        add(url_safe.collect(), Some(Encoding::Base64), Case::Matters);
+        add(standard, Some(Encoding::Base64), Case::Matters);
+    }
+    Ok(forms)
+}
+
+fn percent(value: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    let encoded = |byte: &u8| if is_plain(byte) { vec![*byte] } else { format!("%{byte:02X}").into_bytes() };
+    value.iter().flat_map(encoded).collect()
+}
+
+fn json(value: &[u8]) -> Vec<u8> {
+    let escaped = |byte: &u8| match byte {
+        b'"' | b'\\' => vec![b'\\', *byte],
+        b'\n' => b"\\n".to_vec(),
+        b'\r' => b"\\r".to_vec(),
+        b'\t' => b"\\t".to_vec(),
+        control @ 0..0x20 => format!("\\u{control:04x}").into_bytes(),
+        other => vec![*other],
+    };
+    value.iter().flat_map(escaped).collect()
+}
+
+fn hex(value: &[u8]) -> Vec<u8> {
+    value.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+}
+
+/// The letters that do not depend on what stands before and behind, when `phase` bytes stand before.
+fn base64_at(value: &[u8], phase: usize) -> Vec<u8> {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let padded: Vec<u8> = std::iter::repeat_n(0, phase).chain(value.iter().copied()).collect();
+    let bits = padded.len() * 8;
+    let bit = |at: usize| padded.get(at / 8).map_or(0, |byte| usize::from(byte >> (7 - at % 8) & 1));
+    let first = (phase * 8).div_ceil(6);
+    let letter = |at: usize| (0..6).fold(0, |value, offset| value << 1 | bit(at * 6 + offset));
+    (first..bits / 6).filter_map(|at| LETTERS.get(letter(at)).copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::*;
+
+    #[test]
+    fn base64_of_any_surroundings_contains_a_form() {
+        let value = b"hunter2-hunter3!";
+        for before in 0..6 {
+            for after in 0..6 {
+                let text = [vec![0xa5; before], value.to_vec(), vec![0x5a; after]].concat();
+                let encoded = STANDARD.encode(&text);
+                let form = base64_at(value, before % 3);
+                assert!(encoded.contains(std::str::from_utf8(&form).unwrap()), "{before} {after}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_values_are_refused() {
+        assert_eq!(forms("x", b"12345").err(), Some(ExactError::Short { name: "x".into() }));
+        assert!(forms("x", b"123456").is_ok());
+    }
+}

@@ -1,0 +1,189 @@
+//! What a finding says, and what it never says: the secret.
+
+use std::fmt::{self, Display, Formatter, Write as _};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+/// Where a secret was, in the bytes as they came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The id of a rule, or `secret/NAME` for the exact value of a registered secret.
+    pub rule: Arc<str>,
+    pub start: usize,
+    pub end: usize,
+    pub layers: Layers,
+    pub confidence: Confidence,
+    /// Of the decoded value, so that one secret has one fingerprint in every encoding. Only where the scanner was
+    /// given a salt.
+    pub fingerprint: Option<Fingerprint>,
+}
+
+/// How sure a finding is, weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// What stands beside it calls it a secret.
+    Context,
+    /// It has the shape of one kind of credential.
+    Shape,
+    /// The checksum inside it is right.
+    Checksum,
+    /// It is the value of a registered secret.
+    Exact,
+}
+
+impl Confidence {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Context => "context",
+            Self::Shape => "shape",
+            Self::Checksum => "checksum",
+            Self::Exact => "exact",
+        }
+    }
+}
+
+/// One step between the bytes and the secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    Url,
+    Base64,
+    Hex,
+    /// JSON, C and shell escapes: `\u0067`, `\x67`, `\/`.
+    Escaped,
+    Gzip,
+    Utf16,
+    Reversed,
+    /// Terminal control sequences in between.
+    Ansi,
+    /// Line breaks in between.
+    Lines,
+}
+
+impl Encoding {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Url => "url",
+            Self::Base64 => "base64",
+            Self::Hex => "hex",
+            Self::Escaped => "escaped",
+            Self::Gzip => "gzip",
+            Self::Utf16 => "utf16",
+            Self::Reversed => "reversed",
+            Self::Ansi => "ansi",
+            Self::Lines => "lines",
+        }
+    }
+}
+
+/// The encodings around a secret, outermost first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layers([Option<Encoding>; MOST_LAYERS]);
+
+/// Three encodings, each with a joint before it, and one form of an exact value.
+const MOST_LAYERS: usize = 8;
+
+impl Layers {
+    pub fn iter(&self) -> impl Iterator<Item = Encoding> + '_ {
+        self.0.iter().flatten().copied()
+    }
+
+    pub fn is_plain(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    pub(crate) fn inside(mut self, encoding: Encoding) -> Self {
+        if let Some(free) = self.0.iter_mut().find(|place| place.is_none()) {
+            *free = Some(encoding);
+        }
+        self
+    }
+}
+
+/// `plain`, or `base64/gzip`.
+impl Display for Layers {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.is_plain() {
+            return f.write_str("plain");
+        }
+        for (at, encoding) in self.iter().enumerate() {
+            if at > 0 {
+                f.write_char('/')?;
+            }
+            f.write_str(encoding.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes fingerprints of different places incomparable, and guessing a short secret from its fingerprint impossible for
+/// whoever does not have it.
+#[derive(Clone)]
+pub struct Salt(Vec<u8>);
+
+impl Salt {
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    pub(crate) fn fingerprint(&self, value: &[u8]) -> Fingerprint {
+        let mut hash = Sha256::new();
+        hash.update((self.0.len() as u64).to_be_bytes());
+        hash.update(&self.0);
+        hash.update(value);
+        let mut short = [0; FINGERPRINT];
+        short.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
+        Fingerprint(short)
+    }
+}
+
+impl fmt::Debug for Salt {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("Salt(…)")
+    }
+}
+
+/// Enough to tell secrets apart, too little to find one by.
+const FINGERPRINT: usize = 16;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint([u8; FINGERPRINT]);
+
+impl Display for Fingerprint {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, f)
+    }
+}
+
+/// Sorted and without overlap. Where findings meet they become one, named by the surest, then by the first.
+pub(crate) fn merge(mut findings: Vec<Finding>) -> Vec<Finding> {
+    findings.sort_by_key(|finding| (finding.start, std::cmp::Reverse(finding.end)));
+    let mut merged: Vec<Finding> = Vec::with_capacity(findings.len());
+    for finding in findings {
+        match merged.last_mut() {
+            Some(last) if finding.start < last.end => join(last, finding),
+            _ => merged.push(finding),
+        }
+    }
+    merged
+}
+
+fn join(last: &mut Finding, next: Finding) {
+    let (start, end) = (last.start, last.end.max(next.end));
+    let surer = next.confidence > last.confidence
+        || (next.confidence == last.confidence && next.layers.is_plain() && !last.layers.is_plain());
+    if surer {
+        *last = next;
+    }
+    (last.start, last.end) = (start, end);
+}
+
+pub(crate) fn mark(rule: &str) -> String {
+    format!("[redacted:{rule}]")
+}

@@ -1,0 +1,240 @@
+//! One look at one window: keywords, shapes, decoding, and the same again inside of what was decoded.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use regex_automata::{Anchored, Input};
+
+use crate::decode::{self, Allowance, Joined, Piece};
+use crate::exact::Form;
+use crate::finding::{Confidence, Encoding, Finding, Layers};
+use crate::matcher::Matcher;
+use crate::rules::{Edges, Pattern, Rule, Shape, Strength, is_reference};
+use crate::scanner::{Engine, Target};
+
+/// Encodings inside of encodings. Joints between them do not count.
+const DEEPEST: usize = 3;
+/// Decoded bytes per byte of a window, and at least so many.
+const DECODED: usize = 16;
+const DECODED_AT_LEAST: usize = 8 << 20;
+/// Bytes that shapes are compared with, per byte of a window, and at least so many.
+const COMPARED: usize = 64;
+const COMPARED_AT_LEAST: usize = 1 << 20;
+/// What a comparison costs that ends after a few bytes, and how long one is that may not.
+const NEAR: usize = 64;
+const FAR: usize = 512;
+/// What a line must begin with to go on with a secret that already was complete.
+const FEWEST_LETTERS: usize = 6;
+
+/// What was found in a window, unsorted and with overlaps.
+pub(crate) struct Looked {
+    pub(crate) findings: Vec<Finding>,
+    /// How often a limit stopped the search.
+    pub(crate) refused: u64,
+}
+
+pub(crate) fn look(engine: &Engine, window: &[u8]) -> Looked {
+    let decoded = window.len().saturating_mul(DECODED).max(DECODED_AT_LEAST);
+    let compared = window.len().saturating_mul(COMPARED).max(COMPARED_AT_LEAST);
+    let mut search = Search { engine, decoded: Allowance::new(decoded), compared: Allowance::new(compared) };
+    let findings = search.layer(Layer::outermost(window));
+    Looked { findings, refused: search.decoded.refused + search.compared.refused }
+}
+
+/// Bytes, how they were come by, and what was found in them.
+struct Layer<'b> {
+    bytes: &'b [u8],
+    layers: Layers,
+    depth: usize,
+    joined: Joined,
+    findings: Vec<Finding>,
+}
+
+impl<'b> Layer<'b> {
+    fn outermost(bytes: &'b [u8]) -> Self {
+        Self { bytes, layers: Layers::default(), depth: 0, joined: Joined::No, findings: Vec::new() }
+    }
+
+    fn inside(&self, piece: &'b Piece) -> Self {
+        let joined = if piece.is_joint() { Joined::Yes } else { Joined::No };
+        let depth = self.depth + usize::from(joined == Joined::No);
+        let layers = piece.encodings.iter().fold(self.layers, |layers, encoding| layers.inside(*encoding));
+        Self { bytes: &piece.bytes, layers, depth, joined, findings: Vec::new() }
+    }
+
+    fn found(&mut self, rule: &Arc<str>, range: Range<usize>, confidence: Confidence) -> &mut Finding {
+        self.findings.push_mut(Finding {
+            rule: rule.clone(),
+            start: range.start,
+            end: range.end,
+            layers: self.layers,
+            confidence,
+            fingerprint: None,
+        })
+    }
+}
+
+struct Search<'e> {
+    engine: &'e Engine,
+    decoded: Allowance,
+    compared: Allowance,
+}
+
+impl Search<'_> {
+    fn layer(&mut self, mut layer: Layer<'_>) -> Vec<Finding> {
+        self.announced(&mut layer);
+        if layer.depth < DEEPEST {
+            for piece in decode::pieces(layer.bytes, layer.joined, &mut self.decoded) {
+                self.piece(&piece, &mut layer);
+            }
+        }
+        layer.findings
+    }
+
+    fn announced(&mut self, layer: &mut Layer<'_>) {
+        let engine = self.engine;
+        let Some(automaton) = &engine.automaton else { return };
+        for hit in automaton.find_overlapping_iter(layer.bytes) {
+            for target in engine.targets.get(hit.pattern().as_usize()).into_iter().flatten() {
+                match *target {
+                    Target::Rule(at) => {
+                        engine.rules.get(at).map(|rule| self.by_rule(rule, hit.range(), layer))
+                    }
+                    Target::Form(at) => {
+                        engine.forms.get(at).map(|form| self.by_form(form, hit.start(), layer))
+                    }
+                };
+            }
+        }
+    }
+
+    fn by_form(&self, form: &Form, start: usize, layer: &mut Layer<'_>) {
+        if !form.is_at(layer.bytes, start) {
+            return;
+        }
+        let range = start..start + form.bytes.len();
+        let finding = layer.found(&form.rule, range, Confidence::Exact);
+        finding.layers = form.encoding.map_or(finding.layers, |encoding| finding.layers.inside(encoding));
+        finding.fingerprint = self.engine.salt.as_ref().map(|salt| salt.fingerprint(&form.value));
+    }
+
+    fn by_rule(&mut self, rule: &Rule, hit: Range<usize>, layer: &mut Layer<'_>) {
+        let known =
+            |finding: &Finding| (finding.start..finding.end).contains(&hit.start) && finding.rule == rule.id;
+        if layer.findings.last().is_some_and(known) {
+            return;
+        }
+        let Some((range, edged)) = self.matched(rule, layer.bytes, hit) else { return };
+        let Some(value) = layer.bytes.get(range.clone()) else { return };
+        let checked = rule.checksum.is_some_and(|checksum| checksum.is_right(value));
+        if !checked && (!edged || !admits(rule, value)) {
+            return;
+        }
+        let confidence = match (checked, rule.strength) {
+            (true, _) => Confidence::Checksum,
+            (false, Strength::Shape) => Confidence::Shape,
+            (false, Strength::Context) => Confidence::Context,
+        };
+        let fingerprint = self.engine.salt.as_ref().map(|salt| salt.fingerprint(value));
+        layer.found(&rule.id, range, confidence).fingerprint = fingerprint;
+    }
+
+    /// The secret, and whether it stands alone.
+    fn matched(&mut self, rule: &Rule, bytes: &[u8], hit: Range<usize>) -> Option<(Range<usize>, bool)> {
+        match &rule.shape {
+            Shape::Built(matcher) => Some((matcher.find(bytes, hit)?, true)),
+            Shape::Pattern(pattern) => self.patterned(pattern, bytes, hit),
+        }
+    }
+
+    fn patterned(
+        &mut self,
+        pattern: &Pattern,
+        bytes: &[u8],
+        hit: Range<usize>,
+    ) -> Option<(Range<usize>, bool)> {
+        let from = hit.start.saturating_sub(pattern.before);
+        let to = (hit.end + pattern.reach).min(bytes.len());
+        let anchored = if pattern.before == 0 { Anchored::Yes } else { Anchored::No };
+        // Most end after a few bytes. Those that may go far pay for all of it.
+        let price = if pattern.reach > FAR { to - from } else { NEAR };
+        if !self.compared.take(price) {
+            return None;
+        }
+        let regex = pattern.regex()?;
+        let input = Input::new(bytes).span(from..to).anchored(anchored);
+        regex.search_half(&input)?;
+        let mut captures = regex.create_captures();
+        regex.search_captures(&input, &mut captures);
+        let whole = captures.get_match()?;
+        let secret = captures.get_group(1).unwrap_or_else(|| whole.span());
+        let edged = pattern.edges == Edges::Anything || stands_alone(bytes, whole.range());
+        Some((secret.start..secret.end, edged))
+    }
+
+    fn piece(&mut self, piece: &Piece, layer: &mut Layer<'_>) {
+        let direct = layer.findings.len();
+        for mut found in self.layer(layer.inside(piece)) {
+            let within = found.start..found.end;
+            let Some(source) = piece.places.source(within.clone()) else { continue };
+            let is_new = if piece.is_joint() {
+                let known = layer.findings.get(..direct).unwrap_or_default();
+                is_really_joined(layer.bytes, &source, &found, known)
+            } else {
+                // What is not encoded itself stands in the text around it as well.
+                layer.bytes.get(source.clone()) != piece.bytes.get(within)
+            };
+            if is_new {
+                (found.start, found.end) = (source.start, source.end);
+                layer.findings.push(found);
+            }
+        }
+    }
+}
+
+fn admits(rule: &Rule, value: &[u8]) -> bool {
+    // Matchers decide by themselves.
+    let is_named = rule.strength == Strength::Context && is_reference(value);
+    matches!(rule.shape, Shape::Built(_)) || (!is_named && rule.gate.admits(value))
+}
+
+/// Neither a letter nor a digit on either side; the letter of a written-out line break (`\n`) does not count.
+fn stands_alone(bytes: &[u8], range: Range<usize>) -> bool {
+    let before = range.start.checked_sub(1).and_then(|at| bytes.get(at));
+    let escaped = || {
+        let slash = range.start.checked_sub(2).and_then(|at| bytes.get(at));
+        slash == Some(&b'\\') && matches!(before, Some(b'n' | b'r' | b't'))
+    };
+    let left = before.is_none_or(|byte| !byte.is_ascii_alphanumeric()) || escaped();
+    let right = bytes.get(range.end).is_none_or(|byte| !byte.is_ascii_alphanumeric());
+    left && right
+}
+
+/// A secret that a break cuts, as opposed to one that ends at the end of its line, and to words that happen to meet.
+fn is_really_joined(bytes: &[u8], source: &Range<usize>, found: &Finding, known: &[Finding]) -> bool {
+    if source.len() == found.end - found.start {
+        return false;
+    }
+    let last = found.layers.iter().last();
+    let decoded = !matches!(last, Some(Encoding::Lines | Encoding::Ansi));
+    if decoded || found.confidence >= Confidence::Checksum {
+        return true;
+    }
+    if found.confidence == Confidence::Context {
+        return last == Some(Encoding::Ansi);
+    }
+    let overlapping = known.iter().filter(|other| (other.start..other.end).contains(&source.start));
+    let Some(before) = overlapping.map(|other| other.end).max() else { return true };
+    // It is already known up to the break. What follows belongs to it only if it is no word.
+    let rest = bytes.get(before..source.end).unwrap_or_default();
+    let letters = rest.iter().filter(|byte| byte.is_ascii_alphanumeric()).count();
+    letters >= FEWEST_LETTERS
+        && rest.iter().any(u8::is_ascii_digit)
+        && rest.iter().any(u8::is_ascii_alphabetic)
+}
+
+/// Whether a finding that ends with its window may go on in the next one.
+pub(crate) fn is_private_key(engine: &Engine, finding: &Finding) -> bool {
+    let is_armoured = |rule: &Arc<Rule>| matches!(rule.shape, Shape::Built(Matcher::PrivateKey));
+    engine.rules.iter().any(|rule| rule.id == finding.rule && is_armoured(rule))
+}

@@ -1,0 +1,230 @@
+//! Chunks in, clean bytes and findings out.
+//!
+//! The input is looked at in windows that lie at fixed places, each with some bytes before and behind it. So the result does
+//! not depend on how the input was cut into chunks, a secret is found wherever it lies, and memory does not grow.
+
+use std::ops::Range;
+
+use crate::finding::{Finding, mark, merge};
+use crate::layer::is_private_key;
+use crate::matcher::private_key_continues;
+use crate::scanner::Scanner;
+
+/// What a window decides about.
+const WINDOW: usize = 256 << 10;
+/// What it sees behind that: the longest secret, in its longest encoding, that is found for certain.
+const AHEAD: usize = 16 << 10;
+/// What it sees before: the name of a value, the beginning of an encoding.
+const BEHIND: usize = 4 << 10;
+/// A private key that goes on from window to window ends here at the latest.
+const MOST_CONTINUED: usize = 1 << 20;
+
+/// One input on its way.
+#[derive(Debug)]
+pub struct Stream {
+    scanner: Scanner,
+    buffer: Vec<u8>,
+    /// Where in the input the buffer begins.
+    base: usize,
+    /// Where the next window begins.
+    next: usize,
+    /// Everything before this has been given out.
+    given: usize,
+    /// Known, not yet given out: something that ends behind the last window.
+    pending: Vec<Finding>,
+    /// A private key without an end, and where it was last seen.
+    open: Option<Open>,
+    refused: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    finding: Finding,
+    since: usize,
+}
+
+/// What has come out so far. Reuse it and take what is in it, or let it grow.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// The input with `[redacted:RULE]` in place of each finding.
+    pub clean: Vec<u8>,
+    pub findings: Vec<Finding>,
+    wanted: Wanted,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Wanted {
+    #[default]
+    Everything,
+    Findings,
+}
+
+impl Output {
+    /// `clean` stays empty.
+    pub fn findings_only() -> Self {
+        Self { wanted: Wanted::Findings, ..Self::default() }
+    }
+
+    fn copy(&mut self, bytes: &[u8]) {
+        if self.wanted == Wanted::Everything {
+            self.clean.extend_from_slice(bytes);
+        }
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(scanner: Scanner) -> Self {
+        Self {
+            scanner,
+            buffer: Vec::new(),
+            base: 0,
+            next: 0,
+            given: 0,
+            pending: Vec::new(),
+            open: None,
+            refused: 0,
+        }
+    }
+
+    /// Takes a chunk; gives what is decided.
+    pub fn push(&mut self, mut chunk: &[u8], output: &mut Output) {
+        while !chunk.is_empty() {
+            let room = (self.next + WINDOW + AHEAD).saturating_sub(self.end());
+            let (now, later) = chunk.split_at_checked(room).unwrap_or((chunk, &[]));
+            self.buffer.extend_from_slice(now);
+            chunk = later;
+            if self.end() >= self.next + WINDOW + AHEAD {
+                self.window(output);
+            }
+        }
+    }
+
+    /// The input is quiet: gives everything but what may be the beginning of a secret. Without a call to this, what is
+    /// given depends on the bytes alone; with it, on the pauses as well, but a secret is held back across any pause.
+    pub fn settle(&mut self, output: &mut Output) {
+        if self.open.is_some() || self.given >= self.end() {
+            return;
+        }
+        let from = self.base.max(self.given.saturating_sub(BEHIND));
+        let found = self.look(from..self.end(), self.given..self.end());
+        let limit = self.end() - self.undecided(from);
+        let held = std::mem::take(&mut self.pending);
+        self.pending = merge(held.iter().cloned().chain(found).collect());
+        self.give(limit, output);
+        // What was not given is found again, with what follows it.
+        self.pending = held.into_iter().filter(|finding| finding.end > self.given).collect();
+    }
+
+    /// The input has ended; gives the rest.
+    pub fn finish(mut self, output: &mut Output) {
+        while self.next < self.end() {
+            self.window(output);
+        }
+        self.give(self.end(), output);
+        let rest = std::mem::take(&mut self.pending);
+        debug_assert!(rest.is_empty(), "nothing ends behind the end");
+    }
+
+    /// How often a limit stopped the search (compressed bombs, shapes without end). Not 0: do not take the rest for clean.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn end(&self) -> usize {
+        self.base + self.buffer.len()
+    }
+
+    fn bytes(&self, range: Range<usize>) -> &[u8] {
+        let (start, end) = (range.start.saturating_sub(self.base), range.end.saturating_sub(self.base));
+        self.buffer.get(start..end).unwrap_or_default()
+    }
+
+    fn window(&mut self, output: &mut Output) {
+        let window = self.next..(self.next + WINDOW).min(self.end());
+        let seen = window.start.saturating_sub(BEHIND).max(self.base)..(window.end + AHEAD).min(self.end());
+        self.continue_open(&window, seen.end);
+        let found = self.look(seen.clone(), window.clone());
+        let cut =
+            found.iter().find(|finding| finding.end == seen.end && is_private_key(&self.scanner.0, finding));
+        if let Some(finding) = cut {
+            self.open = Some(Open { finding: finding.clone(), since: seen.end });
+        }
+        self.pending.extend(found);
+        self.pending = merge(std::mem::take(&mut self.pending));
+        self.next = window.end;
+        self.give(window.end, output);
+        self.forget();
+    }
+
+    /// Findings in `seen` that begin in `window`.
+    fn look(&mut self, seen: Range<usize>, window: Range<usize>) -> Vec<Finding> {
+        let looked = self.scanner.look(self.bytes(seen.clone()));
+        self.refused += looked.refused;
+        let mut findings = looked.findings;
+        for finding in &mut findings {
+            finding.start += seen.start;
+            finding.end += seen.start;
+        }
+        findings.retain(|finding| {
+            window.contains(&finding.start)
+                || finding.start < window.start
+                    && finding.end > self.given.max(window.start)
+                    && self.given > window.start
+        });
+        findings
+    }
+
+    /// A private key that filled everything seen so far goes on in this window.
+    fn continue_open(&mut self, window: &Range<usize>, seen: usize) {
+        let Some(mut open) = self.open.take() else { return };
+        let more = private_key_continues(self.bytes(open.since..seen));
+        open.finding.end = open.since + more;
+        self.pending.push(Finding { start: window.start.min(open.since), ..open.finding.clone() });
+        let whole = open.finding.end - open.finding.start;
+        if open.finding.end == seen && whole < MOST_CONTINUED {
+            self.open = Some(Open { since: seen, ..open });
+        }
+    }
+
+    /// Gives everything before `limit` but what a finding covers that ends behind it.
+    fn give(&mut self, limit: usize, output: &mut Output) {
+        let pending = std::mem::take(&mut self.pending);
+        for finding in pending {
+            if finding.end > limit {
+                self.give_plain(finding.start.min(limit), output);
+                self.pending.push(finding);
+                continue;
+            }
+            if !self.pending.is_empty() || finding.end <= self.given {
+                continue;
+            }
+            self.give_plain(finding.start, output);
+            output.copy(mark(&finding.rule).as_bytes());
+            self.given = finding.end;
+            output.findings.push(finding);
+        }
+        if self.pending.is_empty() {
+            self.give_plain(limit, output);
+        }
+    }
+
+    fn give_plain(&mut self, to: usize, output: &mut Output) {
+        if to > self.given {
+            output.copy(self.bytes(self.given..to));
+            self.given = to;
+        }
+    }
+
+    /// Keeps what the next window sees before itself, and what has not been given.
+    fn forget(&mut self) {
+        let held = self.pending.first().map_or(self.given, |_| self.next);
+        let keep = self.next.saturating_sub(BEHIND).min(held.max(self.given)).max(self.base);
+        self.buffer.drain(..(keep - self.base).min(self.buffer.len()));
+        self.base = keep;
+    }
+
+    /// How many bytes at the end may be the beginning of a secret.
+    fn undecided(&self, from: usize) -> usize {
+        crate::tail::undecided(&self.scanner.0, self.bytes(from..self.end()))
+    }
+}

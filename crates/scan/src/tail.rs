@@ -1,0 +1,56 @@
+//! What must not be given out in a pause, because the next bytes may complete a secret.
+
+use crate::scanner::Engine;
+
+/// A word at the end that is longer than this is given out: nothing is held for ever.
+const LONGEST_WORD: usize = 4096;
+/// A keyword so far before the word may belong to it.
+const CONTEXT: usize = 64;
+/// Letters of an encoding, so many in a row, may hold anything.
+const ENCODED: usize = 16;
+/// So much of a registered secret may be seen.
+const SEEN: usize = 3;
+
+/// The number of bytes at the end of `bytes` that are to be held back.
+pub(crate) fn undecided(engine: &Engine, bytes: &[u8]) -> usize {
+    let word = word_length(bytes);
+    let by_shape = if word > 0 && is_suspicious(engine, bytes, word) { word } else { 0 };
+    by_shape.max(started_form(engine, bytes)).max(started_key(bytes))
+}
+
+fn word_length(bytes: &[u8]) -> usize {
+    bytes.iter().rev().take(LONGEST_WORD).take_while(|byte| !byte.is_ascii_whitespace()).count()
+}
+
+fn is_suspicious(engine: &Engine, bytes: &[u8], word: usize) -> bool {
+    let start = bytes.len() - word;
+    let tail = bytes.get(start..).unwrap_or_default();
+    let letters = tail.iter().rev().take_while(|byte| crate::decode::is_encoded_letter(**byte)).count();
+    let before = bytes.get(start.saturating_sub(CONTEXT)..).unwrap_or_default();
+    let line = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1).min(before.len() - word);
+    let announced = before.get(line..).unwrap_or_default();
+    letters >= ENCODED || engine.automaton.as_ref().is_none_or(|automaton| automaton.is_match(announced))
+}
+
+/// The longest beginning of a form of a registered secret that `bytes` end with.
+fn started_form(engine: &Engine, bytes: &[u8]) -> usize {
+    let started = |form: &[u8]| {
+        let longest = form.len().saturating_sub(1).min(bytes.len());
+        (SEEN + 1..=longest)
+            .rev()
+            .find(|length| form.get(..*length).is_some_and(|start| bytes.ends_with(start)))
+    };
+    engine.forms.iter().filter_map(|form| started(&form.bytes)).max().unwrap_or_default()
+}
+
+/// From the first dash of a private key that has not ended.
+fn started_key(bytes: &[u8]) -> usize {
+    let begin = memchr::memmem::rfind(bytes, b"-----BEGIN ");
+    let Some(at) = begin else { return 0 };
+    let rest = bytes.get(at..).unwrap_or_default();
+    let is_private = memchr::memmem::find(rest, b"PRIVATE KEY").is_some() || rest.len() < 64;
+    let has_ended = memchr::memmem::find(rest, b"-----END ").is_some_and(|end| {
+        rest.get(end + 9..).is_some_and(|line| memchr::memmem::find(line, b"-----").is_some())
+    });
+    if is_private && !has_ended && rest.len() < LONGEST_WORD * 16 { rest.len() } else { 0 }
+}
