@@ -25,9 +25,17 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    pub(crate) fn joined(&self) -> Joined {
+        match self.encodings {
+            [Encoding::Ansi] => Joined::Codes,
+            [Encoding::Lines] => Joined::Lines,
+            _ => Joined::No,
+        }
+    }
+
     /// Not an encoding: the same letters with something in between taken out.
     pub(crate) fn is_joint(&self) -> bool {
-        matches!(self.encodings, [Encoding::Lines | Encoding::Ansi])
+        self.joined() != Joined::No
     }
 }
 
@@ -87,18 +95,17 @@ impl Allowance {
     }
 }
 
-/// Everything that `bytes` may stand for, one step further. Joints (lines, terminal codes) are not made of joints again:
-/// `joined` says that `bytes` already are.
+/// Everything that `bytes` may stand for, one step further.
 pub(crate) fn pieces(bytes: &[u8], joined: Joined, allowance: &mut Allowance) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    escape::pieces(bytes, &mut pieces, allowance);
+    escape::pieces(bytes, joined, &mut pieces, allowance);
     utf16::pieces(bytes, &mut pieces, allowance);
     gzip::raw(bytes, &mut pieces, allowance);
     for run in Runs::new(bytes) {
         hex::pieces(bytes, run.clone(), &mut pieces, allowance);
         base64::pieces(bytes, run, &mut pieces, allowance);
     }
-    if joined == Joined::No {
+    if joined < Joined::Lines {
         lines::pieces(bytes, &mut pieces, allowance);
     }
     pieces
@@ -110,10 +117,13 @@ pub(crate) fn has_candidates(bytes: &[u8]) -> bool {
     !pieces(bytes, Joined::No, &mut allowance).is_empty()
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What has been taken out of a layer since the last encoding. Terminal codes come first, line breaks second, neither twice:
+/// what is left of either would be taken out for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Joined {
     No,
-    Yes,
+    Codes,
+    Lines,
 }
 
 /// A letter of base64, and so of hex.

@@ -56,7 +56,7 @@ impl<'b> Layer<'b> {
     }
 
     fn inside(&self, piece: &'b Piece) -> Self {
-        let joined = if piece.is_joint() { Joined::Yes } else { Joined::No };
+        let joined = piece.joined();
         let depth = self.depth + usize::from(joined == Joined::No);
         let layers = piece.encodings.iter().fold(self.layers, |layers, encoding| layers.inside(*encoding));
         Self { bytes: &piece.bytes, layers, depth, joined, findings: Vec::new() }
@@ -175,16 +175,9 @@ impl Search<'_> {
     fn piece(&mut self, piece: &Piece, layer: &mut Layer<'_>) {
         let direct = layer.findings.len();
         for mut found in self.layer(layer.inside(piece)) {
-            let within = found.start..found.end;
-            let Some(source) = piece.places.source(within.clone()) else { continue };
-            let is_new = if piece.is_joint() {
-                let known = layer.findings.get(..direct).unwrap_or_default();
-                is_really_joined(layer.bytes, &source, &found, known)
-            } else {
-                // What is not encoded itself stands in the text around it as well.
-                layer.bytes.get(source.clone()) != piece.bytes.get(within)
-            };
-            if is_new {
+            let Some(source) = piece.places.source(found.start..found.end) else { continue };
+            let known = layer.findings.get(..direct).unwrap_or_default();
+            if !piece.is_joint() || is_really_joined(layer.bytes, &source, &found, known) {
                 (found.start, found.end) = (source.start, source.end);
                 layer.findings.push(found);
             }

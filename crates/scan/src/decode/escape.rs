@@ -3,21 +3,21 @@
 use memchr::memchr3_iter;
 
 use super::region::Regions;
-use super::{Allowance, Piece, Places, hex};
+use super::{Allowance, Joined, Piece, Places, hex};
 use crate::finding::Encoding;
 
 const ESCAPE: u8 = 0x1b;
 /// How much of base64 must be around an escape for it to be part of it.
 const AROUND: usize = 4;
 
-pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+pub(super) fn pieces(bytes: &[u8], joined: Joined, pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
     let [mut url, mut escaped, mut ansi] = [const { None::<Regions> }; 3];
     for at in memchr3_iter(b'%', b'\\', ESCAPE, bytes) {
         let rest = bytes.get(at..).unwrap_or_default();
         let regions = match rest.first() {
             Some(b'%') if percent(rest).is_some() => &mut url,
             Some(b'\\') if is_worth_it(bytes, at) => &mut escaped,
-            Some(&ESCAPE) => &mut ansi,
+            Some(&ESCAPE) if joined == Joined::No => &mut ansi,
             _ => continue,
         };
         regions.get_or_insert_default().mark(at);
