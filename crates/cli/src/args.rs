@@ -1,5 +1,6 @@
 //! What the user typed. Parsing reads no environment and touches no file.
 
+mod scan;
 mod variable;
 
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use clap_complete::Shell;
 use ringfence_types::units::{self, Cpus, Duration, Size};
 use ringfence_types::{Backend, Control, NetMode, Profile};
 
+pub(crate) use scan::Scan;
 pub(crate) use variable::Variable;
 
 /// Exit code when Ringfence itself failed, usage included (docs/errors.md).
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     /// Read, write, list or link files of the workspace as an agent's file tool would
     #[command(subcommand)]
     File(FileCommand),
+    /// Find credentials in files, directories, standard input and git changes
+    Scan(Box<Scan>),
     /// Show what this machine enforces, by trying each control
     Doctor(Doctor),
     /// Read and verify the record of everything that happened

@@ -6,6 +6,7 @@ mod file;
 mod ledger;
 mod policy;
 mod run;
+mod scan;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Check(check) => check::run(*check),
         Command::Policy(policy) => policy::run(policy),
         Command::File(file) => file::run(file),
+        Command::Scan(scan) => scan::run(*scan),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(&ledger),
         Command::Completions { shell } => {

@@ -115,14 +115,13 @@ impl Stream {
         self.pending = held.into_iter().filter(|finding| finding.end > self.given).collect();
     }
 
-    /// The input has ended; gives the rest.
-    pub fn finish(mut self, output: &mut Output) {
+    /// The input has ended: gives the rest, and how often a limit stopped the search, as [`Stream::refused`].
+    pub fn finish(mut self, output: &mut Output) -> u64 {
         while self.next < self.end() {
             self.window(output);
         }
         self.give(self.end(), output);
-        let rest = std::mem::take(&mut self.pending);
-        debug_assert!(rest.is_empty(), "nothing ends behind the end");
+        self.refused
     }
 
     /// How often a limit stopped the search (compressed bombs, shapes without end). Not 0: do not take the rest for clean.

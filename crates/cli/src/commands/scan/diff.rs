@@ -1,0 +1,182 @@
+//! What git changes add, line by line.
+
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use ringfence_scan::Finding;
+use ringfence_types::Bytes;
+
+use super::place::{Place, Trail};
+use super::report::Report;
+use super::{Lens, ScanError};
+
+/// Nothing of the repository's configuration runs a program or changes the format.
+const GIT: &[&str] = &[
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "core.quotePath=false",
+    "-c",
+    "diff.noprefix=false",
+    "-c",
+    "diff.mnemonicPrefix=false",
+    "diff",
+    "--no-color",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-renames",
+    "--text",
+    "--unified=0",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+];
+
+pub(super) fn range(range: &str, lens: &Lens, report: &Report) -> Result<(), ScanError> {
+    if range.is_empty() || range.starts_with('-') {
+        return Err(ScanError::Range(range.to_owned()));
+    }
+    added(&[range, "--"], lens, report)
+}
+
+pub(super) fn staged(lens: &Lens, report: &Report) -> Result<(), ScanError> {
+    added(&["--cached", "--"], lens, report)
+}
+
+fn added(arguments: &[&str], lens: &Lens, report: &Report) -> Result<(), ScanError> {
+    let mut child = Command::new("git")
+        .args(GIT)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(ScanError::Git)?;
+    // What git complains about fits a pipe: it is read when git is done.
+    let read = child.stdout.take().map(|out| changes(&mut BufReader::new(out), lens, report)).transpose();
+    let output = child.wait_with_output().map_err(ScanError::Git)?;
+    read.map_err(ScanError::Git)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = Bytes::from(output.stderr.trim_ascii()).display().to_string();
+    Err(ScanError::GitSaid(said))
+}
+
+fn changes(diff: &mut dyn std::io::BufRead, lens: &Lens, report: &Report) -> std::io::Result<()> {
+    let mut change = Change::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if diff.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if line.starts_with(b"diff --git ") {
+            std::mem::take(&mut change).tell(lens, report);
+        }
+        change.take(&line);
+    }
+    change.tell(lens, report);
+    Ok(())
+}
+
+/// What one file gains.
+#[derive(Default)]
+struct Change {
+    file: PathBuf,
+    /// Lines of the hunk that are still to come.
+    removed: u64,
+    added: u64,
+    text: Vec<u8>,
+    /// Where in `text` a hunk begins, and at which line of the file.
+    hunks: Vec<(usize, u64)>,
+}
+
+impl Change {
+    fn take(&mut self, line: &[u8]) {
+        match line.first() {
+            Some(b'-') if self.removed > 0 => self.removed -= 1,
+            Some(b'+') if self.added > 0 => {
+                self.added -= 1;
+                self.text.extend_from_slice(line.get(1..).unwrap_or_default());
+            }
+            _ => self.header(line),
+        }
+    }
+
+    fn header(&mut self, line: &[u8]) {
+        if let Some(name) = line.strip_prefix(b"+++ ") {
+            self.file = file_name(name.trim_ascii_end());
+        } else if let Some(((_, removed), (start, added))) = line.strip_prefix(b"@@ -").and_then(hunk) {
+            (self.removed, self.added) = (removed, added);
+            // Hunks are not neighbours: what ends one does not continue in the next.
+            if !self.text.is_empty() {
+                self.text.push(b'\n');
+            }
+            self.hunks.push((self.text.len(), start));
+        }
+    }
+
+    fn tell(self, lens: &Lens, report: &Report) {
+        if self.text.is_empty() {
+            return;
+        }
+        let mut trail = Trail::new();
+        trail.follow(&self.text);
+        for finding in lens.scanner.scan(&self.text) {
+            let place = self.place(&finding, &mut trail);
+            report.finding(lens, &self.file, &finding, &place);
+        }
+        report.read(self.text.len() as u64);
+        report.file_done();
+    }
+
+    fn place(&self, finding: &Finding, trail: &mut Trail) -> Place {
+        let mut place = trail.place(finding.start, finding.end);
+        let hunk = self.hunks.iter().rev().find(|(start, _)| *start <= finding.start);
+        let (start, line) = hunk.copied().unwrap_or((0, 1));
+        let within = self.text.get(start..finding.start).unwrap_or_default();
+        place.line = line + memchr::memchr_iter(b'\n', within).count() as u64;
+        place
+    }
+}
+
+/// `b/path`, quoted by git where it has control characters.
+fn file_name(name: &[u8]) -> PathBuf {
+    let name = name.strip_prefix(b"b/").unwrap_or(name);
+    let text = String::from_utf8_lossy(name);
+    PathBuf::from(text.strip_prefix("\"b/").and_then(|quoted| quoted.strip_suffix('"')).unwrap_or(&text))
+}
+
+/// `1,2 +3,4 @@ …`: start and length before, start and length after.
+fn hunk(text: &[u8]) -> Option<((u64, u64), (u64, u64))> {
+    let text = std::str::from_utf8(text.split(|byte| *byte == b'@').next()?).ok()?;
+    let (before, after) = text.trim().split_once(" +")?;
+    let pair = |part: &str| {
+        let (start, length) = part.split_once(',').unwrap_or((part, "1"));
+        Some((start.parse().ok()?, length.parse().ok()?))
+    };
+    Some((pair(before)?, pair(after)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hunks_give_lines() {
+        assert_eq!(hunk(b"1,2 +3,4 @@ fn x"), Some(((1, 2), (3, 4))));
+        assert_eq!(hunk(b"0,0 +1 @@"), Some(((0, 0), (1, 1))));
+        assert_eq!(hunk(b"x @@"), None);
+    }
+
+    #[test]
+    fn a_line_that_looks_like_a_header_is_content() {
+        let mut change = Change::default();
+        for line in ["+++ b/x\n", "@@ -0,0 +1,2 @@\n", "+++ b/evil\n", "+@@ -1 +9 @@\n"] {
+            change.take(line.as_bytes());
+        }
+        assert_eq!(change.file, PathBuf::from("x"));
+        assert_eq!(change.text, b"++ b/evil\n@@ -1 +9 @@\n");
+    }
+}
