@@ -210,6 +210,8 @@ pub enum Reading {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: u32,
+    /// In which the number means something: the inode of `/proc/self/ns/pid`.
+    pub namespace: u64,
     /// Clock ticks after boot, as in `/proc/PID/stat`.
     pub start_time: u64,
     /// As in `/proc/sys/kernel/random/boot_id`.

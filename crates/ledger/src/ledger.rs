@@ -13,7 +13,7 @@ use crate::life::OutOfOrder;
 use crate::reader::LedgerReader;
 use crate::sqlite::open::{ACKNOWLEDGE, OpenError};
 use crate::sqlite::{self, aside};
-use crate::store::{Fault, Store, StoreError};
+use crate::store::{self, Batch, Fault, Side, Store, StoreError};
 use crate::writer::{Keyring, Prepared, Request, Wanted, Writer};
 
 /// A ledger that can be appended to. Several, in several processes, may be open on one file, and several threads may use
@@ -172,9 +172,19 @@ impl Ledger {
         Self::over(Box::new(store), keyring, database, settings)
     }
 
-    /// Over a store that somebody else has opened, with the key at `key`. The chain must have begun.
-    pub fn with_store(store: Box<dyn Store>, key: PathBuf, settings: Settings) -> Result<Self, OpenError> {
+    /// Over a store that somebody else has opened, with the key at `key`. Begins a chain if there is none.
+    pub fn with_store(
+        mut store: Box<dyn Store>,
+        key: PathBuf,
+        settings: Settings,
+    ) -> Result<Self, OpenError> {
         let path = key.clone();
+        let beginning = aside::beginning(&key, None)?;
+        let begun = store.append(&mut |rows| {
+            let entries = if store::head(rows)?.is_none() { vec![beginning.clone()] } else { Vec::new() };
+            Ok(Batch { entries, forget: Vec::new() })
+        });
+        begun.map_err(|source| OpenError::Read { path: path.clone(), source })?;
         Self::over(store, Keyring::new(key), path, settings)
     }
 
@@ -205,6 +215,12 @@ impl Ledger {
     /// Another pair of eyes on the same ledger. It never stands in the way of an append.
     pub fn reader(&self) -> Result<LedgerReader, OpenError> {
         held(&self.writer).store.reader().map(LedgerReader::over)
+    }
+
+    pub(crate) fn has_open(&self) -> Result<bool, StoreError> {
+        let mut is_any = false;
+        held(&self.writer).store.side(Side::Open, &mut |_, _| is_any = true)?;
+        Ok(is_any)
     }
 
     /// Why nothing can be appended, as far as that is known.

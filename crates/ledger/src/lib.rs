@@ -49,7 +49,7 @@ pub use life::{Life, OutOfOrder, Status};
 pub use prune::{PruneError, Pruning, prunable};
 pub use reader::{Filter, LedgerReader, ReadError};
 pub use record::{Listed, PrunedRecord, Record, incomplete};
-pub use recover::{Orphan, orphans};
+pub use recover::{Left, Orphan, RecoverError, orphans};
 pub use sqlite::aside::{Acknowledged, acknowledge};
 pub use sqlite::open::OpenError;
 pub use verify::{Expected, Verification, VerifyError, verify, verify_rows, verify_with};

@@ -199,6 +199,10 @@ impl Life {
         self.asked && self.answer.is_none() && self.end.is_none()
     }
 
+    pub fn is_proposed(&self) -> bool {
+        self.proposed
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.end.is_some()
     }

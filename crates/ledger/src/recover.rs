@@ -1,39 +1,105 @@
 //! What a process left behind that ended without a word: found by anybody, at any time, from the records alone.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
 
-use ringfence_types::{Fingerprint, Principal, SessionId, TransactionId};
+use ringfence_types::{Fingerprint, Layer, Principal, Refusal, RefusalCode, SessionId, TransactionId};
 
 use crate::approval::{ApprovalAnswer, ApprovalDecision};
 use crate::event::{Event, ProcessId};
+use crate::ledger::{AppendError, Ledger};
 use crate::life::{Life, Status};
 use crate::reader::{LedgerReader, ReadError, transaction_id};
+use crate::record::Record;
+use crate::sqlite::open::OpenError;
 
 /// A transaction whose process is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orphan {
     pub transaction: TransactionId,
     pub session: SessionId,
-    /// `Some`: a question that nobody waits for any more, about this. `None`: something was begun.
-    pub question: Option<Fingerprint>,
+    pub left: Left,
+}
+
+/// How far it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Something was begun, and what came of it is not known.
+    Begun,
+    /// A question about this that nobody waits for any more.
+    Asked(Fingerprint),
+    /// An answer that nothing followed from.
+    Answered,
+    /// A proposal that somebody asked about. It stays; only the question ends.
+    ProposalAsked(Fingerprint),
 }
 
 impl Orphan {
-    /// What is to be written down. Whoever is first wins, as with every end and every answer.
-    pub fn events(&self, why: &str) -> Vec<Event> {
+    /// What is to be written down.
+    fn events(&self) -> Vec<Event> {
+        const WHY: &str = "the process that worked on it is gone";
         let transaction = self.transaction.clone();
-        match &self.question {
-            Some(fingerprint) => vec![Event::ApprovalDecided(Box::new(ApprovalDecision {
-                transaction,
+        let refused = Event::Refused {
+            transaction: Some(transaction.clone()),
+            session: Some(self.session.clone()),
+            call: None,
+            refusal: Refusal {
+                code: RefusalCode::Approval,
+                layer: Layer::Floor,
+                rule: "ledger.recovery".to_owned(),
+                message: WHY.to_owned(),
+                hint: None,
+            },
+        };
+        let expired = |fingerprint: &Fingerprint| {
+            Event::ApprovalDecided(Box::new(ApprovalDecision {
+                transaction: transaction.clone(),
                 session: self.session.clone(),
                 fingerprint: fingerprint.clone(),
                 answer: ApprovalAnswer::Expired,
                 by: Principal::System,
-                reason: Some(why.to_owned()),
+                reason: Some(WHY.to_owned()),
                 edited: None,
-            }))],
-            None => vec![Event::Interrupted { transaction, why: why.to_owned() }],
+            }))
+        };
+        match &self.left {
+            Left::Begun => vec![Event::Interrupted { transaction, why: WHY.to_owned() }],
+            Left::Asked(fingerprint) => vec![expired(fingerprint), refused],
+            Left::Answered => vec![refused],
+            Left::ProposalAsked(fingerprint) => vec![expired(fingerprint)],
         }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoverError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error("cannot find what was left open")]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Append(#[from] AppendError),
+}
+
+impl Ledger {
+    /// Closes what processes left open that are gone: what was begun is interrupted, what was asked has expired. Nothing is
+    /// done again, and no answer is changed: whoever has written an end or an answer before has won.
+    ///
+    /// Costs one look at an empty table where nothing is open.
+    pub fn recover(&self, is_alive: &dyn Fn(&ProcessId) -> bool) -> Result<Vec<Orphan>, RecoverError> {
+        if !self.has_open().map_err(AppendError::of_store)? {
+            return Ok(Vec::new());
+        }
+        let mut closed = Vec::new();
+        for orphan in orphans(&self.reader()?, is_alive)? {
+            match self.append_all(&orphan.events()) {
+                Ok(_) => closed.push(orphan),
+                Err(AppendError::OutOfOrder { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(closed)
     }
 }
 
@@ -48,37 +114,40 @@ pub fn orphans(
     let mut orphans = Vec::new();
     for id in reader.open_transactions()? {
         let records = reader.about(&id)?;
-        let (Ok(life), Some(transaction)) =
-            (Life::of(records.iter().map(|record| &record.event)), transaction_id(&id))
+        // Whoever wrote last works on it: a proposal is applied by another session than it was made in.
+        let session = records.iter().rev().find_map(|record| record.event.session().cloned());
+        let (Some(left), Some(session), Some(transaction)) = (left(&records), session, transaction_id(&id))
         else {
-            continue;
-        };
-        let question = records.iter().find_map(|record| match &record.event {
-            Event::ApprovalRequested(request) => Some(request.fingerprint.clone()),
-            _ => None,
-        });
-        let question = match life.status() {
-            Status::InProgress => None,
-            Status::AwaitingApproval => question,
-            // A proposal waits for anybody.
-            _ => continue,
-        };
-        let Some(session) = records.iter().find_map(|record| record.event.session().cloned()) else {
             continue;
         };
         let is_gone = match gone.get(&session) {
             Some(is_gone) => *is_gone,
-            None => {
-                let is_gone = process_of(reader, &session)?.is_some_and(|process| !is_alive(&process));
-                gone.insert(session.clone(), is_gone);
-                is_gone
-            }
+            None => process_of(reader, &session)?.is_some_and(|process| !is_alive(&process)),
         };
+        gone.insert(session.clone(), is_gone);
         if is_gone {
-            orphans.push(Orphan { transaction, session, question });
+            orphans.push(Orphan { transaction, session, left });
         }
     }
     Ok(orphans)
+}
+
+/// `None`: it waits for anybody, or it is not what it should be, which is for [`crate::verify()`] to say.
+fn left(records: &[Record]) -> Option<Left> {
+    let life = Life::of(records.iter().map(|record| &record.event)).ok()?;
+    let question = || {
+        records.iter().find_map(|record| match &record.event {
+            Event::ApprovalRequested(request) => Some(request.fingerprint.clone()),
+            _ => None,
+        })
+    };
+    match life.status() {
+        Status::InProgress => Some(Left::Begun),
+        Status::AwaitingApproval if life.is_proposed() => question().map(Left::ProposalAsked),
+        Status::AwaitingApproval => question().map(Left::Asked),
+        Status::Approved if !life.is_proposed() => Some(Left::Answered),
+        _ => None,
+    }
 }
 
 fn process_of(reader: &LedgerReader, session: &SessionId) -> Result<Option<ProcessId>, ReadError> {
@@ -93,17 +162,23 @@ impl ProcessId {
     /// This process, as far as the machine says.
     pub fn own() -> Option<Self> {
         let pid = std::process::id();
-        Some(Self { pid, start_time: start_time(pid)?, boot_id: boot_id()? })
+        Some(Self { pid, namespace: namespace()?, start_time: start_time(pid)?, boot_id: boot_id()? })
     }
 
     /// Whether exactly this process is there. What cannot be known counts as alive: nothing is taken from it then.
     pub fn is_alive(&self) -> bool {
-        match boot_id() {
-            Some(boot) if boot != self.boot_id => false,
-            None => true,
-            Some(_) => start_time(self.pid) == Some(self.start_time),
+        match (boot_id(), namespace()) {
+            (Some(boot), _) if boot != self.boot_id => false,
+            (Some(_), Some(namespace)) if namespace == self.namespace => {
+                start_time(self.pid) == Some(self.start_time)
+            }
+            _ => true,
         }
     }
+}
+
+fn namespace() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|found| found.ino())
 }
 
 fn boot_id() -> Option<String> {
@@ -134,6 +209,8 @@ mod tests {
         assert!(own.is_alive());
         assert!(!ProcessId { start_time: own.start_time + 1, ..own.clone() }.is_alive());
         assert!(!ProcessId { boot_id: "another".to_owned(), ..own.clone() }.is_alive());
+        let elsewhere = ProcessId { namespace: 0, start_time: 0, ..own.clone() };
+        assert!(elsewhere.is_alive(), "of what cannot be seen nothing is known");
         let mut child = std::process::Command::new("/bin/sleep").arg("100").spawn().unwrap();
         let start_time = start_time(child.id()).unwrap();
         let theirs = ProcessId { pid: child.id(), start_time, ..own };

@@ -42,7 +42,11 @@ impl Store for SqliteStore {
             return transaction.rollback().map_err(of_sqlite);
         }
         write::batch(&transaction, &batch)?;
-        transaction.commit().map_err(of_sqlite)
+        transaction.commit().map_err(of_sqlite)?;
+        if !batch.forget.is_empty() {
+            open::empty_log(&self.rows.connection);
+        }
+        Ok(())
     }
 
     fn reader(&self) -> Result<Box<dyn Rows + Send>, OpenError> {

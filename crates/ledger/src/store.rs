@@ -17,10 +17,12 @@
 use std::error::Error;
 use std::fmt;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::chain::Head;
 use crate::event::{Class, Kind};
+use crate::sqlite::aside;
 use crate::sqlite::open::OpenError;
 
 pub use crate::chain::{Row, RowRef};
@@ -218,6 +220,11 @@ pub enum StoreError {
     Malformed { seq: u64, reason: String },
     #[error("it does not work")]
     Failed(#[source] Fault),
+}
+
+/// The store of one machine: the SQLite file at `path`, made with a chain in it if there is none.
+pub fn sqlite(path: &Path) -> Result<Box<dyn Store>, OpenError> {
+    Ok(Box::new(aside::open_or_begin(path)?.0))
 }
 
 /// Everything of `select`, owned.

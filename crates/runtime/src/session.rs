@@ -4,9 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use ringfence_authz::{Policy, env::Attendance};
-use ringfence_ledger::{AppendError, Event, Ledger, OpenError};
+use ringfence_ledger::{AppendError, Event, Ledger, OpenError, ProcessId};
 use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
-use ringfence_types::{Bytes, Call, Refusal, Root, SessionId};
+use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId};
 
 use crate::approval::{Approver, Nobody, Remembered};
 use crate::pipeline::{self, Received, Settled};
@@ -71,6 +71,8 @@ impl Runtime {
     /// No ledger, no runtime: without a place to write nothing may happen.
     pub fn open(setup: Setup) -> Result<Self, OpenError> {
         let ledger = Ledger::open(&setup.state_dir.join("ledger.db"))?;
+        // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
+        let _unwritable = ledger.recover(&ProcessId::is_alive);
         Ok(Self { ledger, setup })
     }
 
@@ -119,6 +121,7 @@ impl Runtime {
                 return Ok(Err(refusal));
             }
         };
+        self.ledger.announce(&started(&id, &workspace, &asked.policy))?;
         Ok(Ok(AgentSession {
             runtime: self,
             id,
@@ -130,6 +133,28 @@ impl Runtime {
             remembered: Remembered::default(),
             sandbox: None,
         }))
+    }
+}
+
+/// Goes into the ledger with the first thing that happens in the session.
+fn started(session: &SessionId, workspace: &Workspace, policy: &Policy) -> Event {
+    Event::SessionStarted {
+        session: session.clone(),
+        name: None,
+        workspace_id: workspace.id.clone(),
+        workspace: Bytes::from(workspace.path.as_path()),
+        profile: policy.profile,
+        backend_wanted: None,
+        agent: None,
+        principal: Principal::Operator {
+            uid: rustix::process::getuid().as_raw(),
+            name: None,
+            node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            terminal: None,
+        },
+        policy: String::new(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        process: ProcessId::own(),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::key::{Key, KeyError};
 use crate::ledger::{Ledger, Settings};
 use crate::sqlite::open::{self, OpenError, SCHEMA_VERSION};
 use crate::sqlite::{SqliteStore, format1, place};
-use crate::store::StoreError;
+use crate::store::{Entry, StoreError};
 use crate::verify::{self, VerifyError};
 use crate::writer::Prepared;
 
@@ -58,8 +58,13 @@ pub(crate) fn open_or_begin(path: &Path) -> Result<(SqliteStore, PathBuf), OpenE
 
 /// A new chain. Of several processes that begin one at once, one wins and the others use its chain.
 fn begin(database: &Path, continues: Option<Continued>) -> Result<(), OpenError> {
-    let key = Key::load_or_create(&key_of(database)).map_err(|error| match error {
-        KeyError::Storage { source, .. } => OpenError::Place { path: database.to_owned(), source },
+    open::create(database, &beginning(&key_of(database), continues)?)
+}
+
+/// The first record of a chain that the key at `key` vouches for; the key is made if there is none.
+pub(crate) fn beginning(key: &Path, continues: Option<Continued>) -> Result<Entry, OpenError> {
+    let key = Key::load_or_create(key).map_err(|error| match error {
+        KeyError::Storage { path, source } => OpenError::Place { path, source },
         other => OpenError::Key(other),
     })?;
     let event = Event::ChainStarted {
@@ -70,7 +75,7 @@ fn begin(database: &Path, continues: Option<Continued>) -> Result<(), OpenError>
         continues,
     };
     let prepared = Prepared::new(&event, Timestamp::now()).map_err(OpenError::Encode)?;
-    open::create(database, &prepared.after(None))
+    Ok(prepared.after(None))
 }
 
 /// Puts a chain of format 1 aside and begins one that continues it.

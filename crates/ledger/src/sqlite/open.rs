@@ -269,6 +269,8 @@ fn format_of(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
     // The first statements that read the file: what is no database shows here.
     connection.pragma_update(None, "synchronous", "FULL").map_err(unreadable)?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(unreadable)?;
+    // What is pruned is overwritten, also where a page was split long before.
+    connection.pragma_update(None, "secure_delete", "ON").map_err(unreadable)?;
     let id: i64 =
         connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(unreadable)?;
     if id != APPLICATION_ID {
@@ -297,10 +299,16 @@ fn unreadable(path: &Path, source: rusqlite::Error) -> OpenError {
     }
 }
 
-/// Never waits: whoever is reading now keeps the log as it is, and a later start does this.
 fn shorten_log(connection: &Connection, database: &Path) {
     let length = fs::symlink_metadata(place::log_of(database)).map_or(0, |log| log.len());
-    if length > LONGEST_LOG && connection.busy_handler(None).is_ok() {
+    if length > LONGEST_LOG {
+        empty_log(connection);
+    }
+}
+
+/// Never waits: whoever is reading now keeps the log as it is, and a later start does this.
+pub(crate) fn empty_log(connection: &Connection) {
+    if connection.busy_handler(None).is_ok() {
         let _busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         let _set = connection.busy_handler(Some(wait_a_little));
     }

@@ -54,8 +54,6 @@ fn forget(connection: &Connection, numbers: &[u64]) -> rusqlite::Result<()> {
     if numbers.is_empty() {
         return Ok(());
     }
-    // What is forgotten is overwritten in the file, not only unlinked.
-    connection.pragma_update(None, "secure_delete", "ON")?;
     let mut statement = connection.prepare_cached("UPDATE record SET body = NULL WHERE seq = ?1")?;
     for seq in numbers {
         statement.execute([to_sql(*seq)])?;

@@ -1,6 +1,8 @@
 //! The public API as other crates see it, on real files and with real processes.
 
 #[cfg(test)]
+mod aside;
+#[cfg(test)]
 mod by_hand;
 #[cfg(test)]
 mod chain;
@@ -9,8 +11,16 @@ mod places;
 #[cfg(test)]
 mod processes;
 #[cfg(test)]
+mod pruning;
+#[cfg(test)]
 mod reading;
+#[cfg(test)]
+mod recovery;
+#[cfg(test)]
+mod signing;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
 mod tampering;
+#[cfg(test)]
+mod together;
