@@ -32,6 +32,9 @@ mod walk;
 mod wildcard;
 mod wrappers;
 
+use std::collections::HashMap;
+use std::path::PathBuf;
+
 use ringfence_types::{Bytes, CommandMode, Decision, Risk};
 
 use crate::judgement::{Aspect, Part};
@@ -52,7 +55,7 @@ pub use rules::{
 /// How many wrappers and shell bodies are opened. What is wrapped deeper is not looked at, and so not allowed.
 const MAX_WRAPS: u8 = 8;
 /// How many commands of one call are judged.
-const MAX_COMMANDS: u32 = 20_000;
+const MAX_COMMANDS: u32 = 4_000;
 /// How many arguments of one command are read as options and paths.
 const MAX_ARGS: usize = 4_096;
 
@@ -73,6 +76,8 @@ struct Judge<'a> {
     /// Where the command that was judged last moved its shell to.
     moved: Option<Place>,
     opens: Opens,
+    /// What a repository makes git run, by directory: a script may ask a thousand times.
+    repositories: HashMap<PathBuf, Option<String>>,
 }
 
 /// What redirections opened for reading so far.
@@ -129,7 +134,14 @@ impl Frame {
 
 impl<'a> Judge<'a> {
     fn new(scene: &'a Scene<'a>) -> Self {
-        Self { scene, parts: Vec::new(), left: MAX_COMMANDS, moved: None, opens: Opens::Nothing }
+        Self {
+            scene,
+            parts: Vec::new(),
+            left: MAX_COMMANDS,
+            moved: None,
+            opens: Opens::Nothing,
+            repositories: HashMap::new(),
+        }
     }
 
     fn is_listed(&self) -> bool {

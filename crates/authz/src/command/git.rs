@@ -114,7 +114,7 @@ impl Judge<'_> {
     }
 
     /// Settings of the repository that make git run a program (B-C25).
-    fn git_settings(&self, frame: &Frame) -> Option<Opinion> {
+    fn git_settings(&mut self, frame: &Frame) -> Option<Opinion> {
         if !self.is_listed() {
             return None;
         }
@@ -125,11 +125,11 @@ impl Judge<'_> {
         if frame.place.candidates().is_empty() {
             return Some(unknown_argument("the directory that git works in"));
         }
-        let setting = frame
-            .place
-            .candidates()
-            .iter()
-            .find_map(|dir| self.scene.facts.git_programs(dir).into_iter().next())?;
+        let facts = self.scene.facts;
+        let setting = frame.place.candidates().iter().find_map(|dir| {
+            let known = self.repositories.entry(dir.clone());
+            known.or_insert_with(|| facts.git_programs(dir).into_iter().next()).clone()
+        })?;
         let setting = Bytes::from(setting.as_str()).display();
         let reason = format!("the repository may make git run a program or work elsewhere: {setting}");
         Some(

@@ -5,8 +5,8 @@ use super::{Gap, Input, Script, Simple};
 
 /// Constructs in constructs. Also the bound of this parser's own recursion.
 const MAX_NESTING: u8 = 64;
-const MAX_COMMANDS: usize = 10_000;
-const MAX_WORDS: usize = 200_000;
+const MAX_COMMANDS: usize = 4_000;
+const MAX_WORDS: usize = 100_000;
 /// The most that is kept of the text of one command, and of all commands together.
 const MAX_TEXT: usize = 4 * 1024;
 const MAX_TEXTS: usize = 1024 * 1024;
@@ -279,7 +279,7 @@ impl<'t, 'o> Reader<'t, 'o> {
     pub(super) fn reserve(&mut self) -> Read<usize> {
         let commands = &mut self.output.script.commands;
         if commands.len() >= MAX_COMMANDS {
-            return Err(self.stop("more than 10000 commands"));
+            return Err(self.stop("more than 4000 commands"));
         }
         commands.push(Simple::default());
         Ok(commands.len().saturating_sub(1))
@@ -287,7 +287,7 @@ impl<'t, 'o> Reader<'t, 'o> {
 
     pub(super) fn count_word(&mut self) -> Read<()> {
         self.output.words = self.output.words.saturating_add(1);
-        if self.output.words > MAX_WORDS { Err(self.stop("more than 200000 words")) } else { Ok(()) }
+        if self.output.words > MAX_WORDS { Err(self.stop("more than 100000 words")) } else { Ok(()) }
     }
 
     /// The text from `start` to here, for people.
