@@ -93,15 +93,7 @@ pub fn check_additions(additions: &[(Bytes, Bytes)], rules: &EnvRules) -> Result
 }
 
 pub fn check_addition(name: &Bytes, value: &Bytes, rules: &EnvRules) -> Result<(), Refusal> {
-    if !is_name(name.as_slice()) {
-        let message = format!("`{}` is not a variable name", name.display());
-        return Err(
-            environment("env.name", message).hint("use letters, digits and `_`, not starting with a digit")
-        );
-    }
-    if starts_with(name.as_slice(), RESERVED_PREFIX) {
-        return Err(environment("env.reserved", format!("`{}` is reserved for Ringfence", name.display())));
-    }
+    check_name(name)?;
     if let Some(rule) = rules.denying(name.as_slice()) {
         return Err(rule.refusal(name));
     }
@@ -111,6 +103,31 @@ pub fn check_addition(name: &Bytes, value: &Bytes, rules: &EnvRules) -> Result<(
         return Err(steering(name, family));
     }
     check_value(name, value)
+}
+
+fn check_name(name: &Bytes) -> Result<(), Refusal> {
+    if !is_name(name.as_slice()) {
+        let message = format!("`{}` is not a variable name", name.display());
+        return Err(
+            environment("env.name", message).hint("use letters, digits and `_`, not starting with a digit")
+        );
+    }
+    if starts_with(name.as_slice(), RESERVED_PREFIX) {
+        return Err(environment("env.reserved", format!("`{}` is reserved for Ringfence", name.display())));
+    }
+    Ok(())
+}
+
+/// Judges the name of a variable through which the operator releases a secret. Naming the secret opens a name as an
+/// `allow` of the operator would; what nothing opens stays closed.
+pub fn check_released(name: &Bytes, rules: &EnvRules) -> Result<(), Refusal> {
+    if let Some(rule) = rules.denying(name.as_slice()) {
+        return Err(rule.refusal(name));
+    }
+    match family_of(name) {
+        Some(family) if matches!(family.opening, Opening::Never) => Err(steering(name, family)),
+        _ => check_name(name),
+    }
 }
 
 fn steering(name: &Bytes, family: &Family) -> Refusal {

@@ -103,7 +103,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "interpreter",
-        reason: "it makes a language runtime load code before the program",
+        reason: "it makes a language runtime or a library load code of others",
         opening: Opening::ByName,
         names: &[
             Is("NODE_OPTIONS"),
@@ -163,6 +163,13 @@ pub const FAMILIES: &[Family] = &[
             Is("VIMINIT"),
             Is("GVIMINIT"),
             Is("EXINIT"),
+            Is("PYTEST_ADDOPTS"),
+            Is("PYTEST_PLUGINS"),
+            Is("COVERAGE_PROCESS_START"),
+            Is("GTK_MODULES"),
+            Is("GIO_EXTRA_MODULES"),
+            Is("QT_PLUGIN_PATH"),
+            Is("GST_PLUGIN_PATH"),
         ],
     },
     Family {
@@ -247,6 +254,7 @@ pub const FAMILIES: &[Family] = &[
             Is("SSLKEYLOGFILE"),
             Is("WGETRC"),
             Is("CURL_HOME"),
+            Is("KRB5_CONFIG"),
         ],
     },
     Family {
@@ -395,6 +403,8 @@ pub const FAMILIES: &[Family] = &[
             Is("REDISCLI_AUTH"),
             Is("PGPASSFILE"),
             Is("NETRC"),
+            Is("KRB5CCNAME"),
+            Is("KRB5_KTNAME"),
         ],
     },
 ];
