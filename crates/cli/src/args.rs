@@ -1,6 +1,7 @@
 //! What the user typed. Parsing reads no environment and touches no file.
 
 mod scan;
+mod secret;
 mod variable;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use ringfence_types::units::{self, Cpus, Duration, Size};
 use ringfence_types::{Backend, Control, NetMode, Profile};
 
 pub(crate) use scan::Scan;
+pub(crate) use secret::{Kind, ScopeArgs, SecretCommand};
 pub(crate) use variable::Variable;
 
 /// Exit code when Ringfence itself failed, usage included (docs/errors.md).
@@ -51,6 +53,9 @@ pub(crate) enum Command {
     /// Read and verify the record of everything that happened
     #[command(subcommand)]
     Ledger(LedgerCommand),
+    /// Keep secrets for tools and providers, encrypted, and say who may have them
+    #[command(subcommand)]
+    Secret(SecretCommand),
     /// Print a shell completion script
     Completions {
         /// The shell to complete for
@@ -109,6 +114,9 @@ pub(crate) struct Run {
     /// Variable for the command (names that steer loaders, shells, git … are refused)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::try_from))]
     pub(crate) env: Vec<Variable>,
+    /// Secret of `ringfence secret` that the command gets; a variable says where it is
+    #[arg(long = "secret", value_name = "NAME")]
+    pub(crate) secrets: Vec<String>,
     /// Directory that is readable besides the workspace
     #[arg(long = "read", value_name = "DIR")]
     pub(crate) read: Vec<PathBuf>,

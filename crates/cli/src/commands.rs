@@ -7,6 +7,7 @@ mod ledger;
 mod policy;
 mod run;
 mod scan;
+mod secret;
 
 use std::process::ExitCode;
 
@@ -22,6 +23,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Scan(scan) => scan::run(*scan),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(&ledger),
+        Command::Secret(secret) => secret::run(secret),
         Command::Completions { shell } => {
             say!("{}", args::completions(shell).trim_end());
             ExitCode::SUCCESS

@@ -9,6 +9,7 @@ mod error;
 mod explain;
 mod host;
 mod output;
+mod secret_input;
 mod terminal;
 
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         return ExitCode::from(ringfence_runtime::attack::attempt_main(rest, &mut std::io::stdout()));
     }
     terminal::survive_file_size_limit();
+    terminal::leave_no_core();
     match args::parse(&arguments) {
         Ok(command) => output::settle(commands::dispatch(command)),
         Err(error) => args::explain(&error),

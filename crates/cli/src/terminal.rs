@@ -46,6 +46,16 @@ pub(crate) fn survive_file_size_limit() {
     let _registered = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unread);
 }
 
+/// What is in our memory when we crash is nobody's business: secrets are in it.
+pub(crate) fn leave_no_core() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Core).maximum;
+    // One byte, not none: a crash handler that is a pipe is started for a limit of zero, and not for one.
+    let current = Some(maximum.map_or(1, |most| most.min(1)));
+    // A limit that cannot be lowered is what the caller wanted it to be.
+    let _kept = setrlimit(Resource::Core, Rlimit { current, maximum });
+}
+
 /// Signals to this process, each as a byte on a socket.
 pub(crate) struct Signals {
     streams: Vec<(i32, UnixStream)>,

@@ -404,10 +404,18 @@ mod encode {
 
     impl Encoder {
         pub fn push(&mut self, op: &Op<'_>) {
-            let mut payload = Writer::default();
-            write_payload(&mut payload, op);
             self.writer.short(op.tag());
-            self.writer.blob(&payload.bytes);
+            self.writer.short(0);
+            let start = self.writer.bytes.len();
+            write_payload(&mut self.writer, op);
+            let length = u32::try_from(self.writer.bytes.len() - start).unwrap_or(u32::MAX).to_le_bytes();
+            for (slot, byte) in self.writer.bytes.iter_mut().skip(start - length.len()).zip(length) {
+                *slot = byte;
+            }
+        }
+
+        pub fn reserve(&mut self, bytes: usize) {
+            self.writer.bytes.reserve(bytes);
         }
 
         pub fn finish(self) -> Vec<u8> {

@@ -1,7 +1,8 @@
 use jiff::Timestamp;
 use ringfence_types::{
-    Backend, Bytes, Call, ChainId, Decision, Fingerprint, GrantId, Layer, LimitName, Limits, Outcome, Patch,
-    Posture, Principal, Profile, Refusal, Root, SessionId, TransactionId, WorkspaceId,
+    Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, Layer, LimitName, Limits,
+    Outcome, Patch, Posture, Principal, Profile, Refusal, Root, SecretClass, SessionId, TransactionId,
+    WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +102,16 @@ pub enum Event {
         roots: Vec<Root>,
         limits: Limits,
         findings: Vec<Finding>,
+    },
+    /// A secret is about to be given to what runs. On disk before it happens; never the value.
+    SecretReleased {
+        transaction: TransactionId,
+        session: SessionId,
+        name: String,
+        class: SecretClass,
+        how: Delivery,
+        /// Keyed digest of the value: tells whether two releases were of the same value, and nothing else.
+        fingerprint: String,
     },
     /// A sandbox stands, and this is what it enforces.
     Launched {
@@ -313,6 +324,7 @@ kinds! {
     Conflicted "conflicted" Activity,
     Discarded "discarded" Activity,
     Intent "intent" Activity,
+    SecretReleased "secret-released" Consent,
     Launched "launched" Activity,
     LimitHit "limit-hit" Activity,
     LoopFound "loop-found" Activity,
@@ -344,6 +356,7 @@ impl Event {
             Self::Conflicted { .. } => Kind::Conflicted,
             Self::Discarded { .. } => Kind::Discarded,
             Self::Intent { .. } => Kind::Intent,
+            Self::SecretReleased { .. } => Kind::SecretReleased,
             Self::Launched { .. } => Kind::Launched,
             Self::LimitHit { .. } => Kind::LimitHit,
             Self::LoopFound { .. } => Kind::LoopFound,
@@ -370,6 +383,7 @@ impl Event {
             | Self::Conflicted { transaction, .. }
             | Self::Discarded { transaction, .. }
             | Self::Intent { transaction, .. }
+            | Self::SecretReleased { transaction, .. }
             | Self::Launched { transaction, .. }
             | Self::LimitHit { transaction, .. }
             | Self::Settled { transaction, .. }
@@ -388,6 +402,7 @@ impl Event {
             | Self::SessionEnded { session }
             | Self::Proposed { session, .. }
             | Self::Intent { session, .. }
+            | Self::SecretReleased { session, .. }
             | Self::Launched { session, .. }
             | Self::LimitHit { session, .. }
             | Self::LoopFound { session, .. }

@@ -12,6 +12,7 @@ mod facts;
 pub mod pipeline;
 pub mod policy_files;
 mod rules;
+pub mod secrets;
 mod session;
 pub mod standing;
 mod workspace;

@@ -10,6 +10,7 @@ use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId};
 
 use crate::approval::{Approver, Nobody, Remembered};
 use crate::pipeline::{self, Received, Settled};
+use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
 use crate::workspace::{Workspace, judge_extra_root};
 
@@ -54,6 +55,18 @@ pub enum OpenSessionError {
     Id(#[source] io::Error),
     #[error("cannot write to the ledger")]
     Ledger(#[from] AppendError),
+    /// What is not known cannot be kept out of the ledger.
+    #[error("the secrets of the operator cannot be read, so nothing is done")]
+    Secrets(#[from] StoreError),
+}
+
+impl OpenSessionError {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Secrets(error) => error.hint(),
+            _ => None,
+        }
+    }
 }
 
 /// What a session was asked to be.
@@ -132,6 +145,7 @@ impl Runtime {
             approver: Box::new(Nobody),
             remembered: Remembered::default(),
             sandbox: None,
+            secrets: SessionSecrets::new(SecretStore::new(&self.setup.state_dir).read()?),
         }))
     }
 }
@@ -180,6 +194,7 @@ pub struct AgentSession<'r> {
     pub(crate) approver: Box<dyn Approver + 'r>,
     pub(crate) remembered: Remembered,
     pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) secrets: SessionSecrets,
 }
 
 impl<'r> AgentSession<'r> {

@@ -133,6 +133,7 @@ impl World {
             net: NetMode::None,
             limits: Limits::default(),
             files: Vec::new(),
+            secrets: Vec::new(),
             registry: path("registry"),
         };
         Ok(Session::start(&spec, &BenchRules)?)

@@ -18,7 +18,7 @@ use rustix::process::Resource;
 use crate::cgroup::Cgroups;
 use crate::landlock::{self, Rights};
 use crate::seccomp;
-use crate::spec::{HOME_INSIDE, SkeletonFile, Spec, View};
+use crate::spec::{HOME_INSIDE, SECRETS_INSIDE, SkeletonFile, Spec, View};
 use crate::survey::SurveyedRoot;
 use crate::system::{self, Entry};
 
@@ -61,7 +61,7 @@ pub(crate) fn native(
     surveyed: &[SurveyedRoot],
     ground: &Ground<'_>,
 ) -> Result<Vec<u8>, CompileError> {
-    let mut plan = Draft::default();
+    let mut plan = Draft::with_room_for(spec);
     plan.push(&Op::Hostname { name: c"ringfence" });
     if spec.net == NetMode::None {
         plan.push(&Op::Loopback);
@@ -119,7 +119,11 @@ pub(crate) fn seal_only(
     surveyed: &[SurveyedRoot],
     ground: &Ground<'_>,
 ) -> Result<Vec<u8>, CompileError> {
-    let mut plan = Draft::default();
+    let mut plan = Draft::with_room_for(spec);
+    // Into the tmpfs that the program around us has mounted there.
+    for secret in &spec.secrets {
+        plan.push(&Op::File { path: &c_string(&secret.path())?, mode: 0o400, content: &secret.content });
+    }
     limits(&mut plan, &spec.limits, ground);
     if let Some(abi) = ground.landlock_abi {
         landlock_rules(&mut plan, spec, surveyed, landlock::rights(abi))?;
@@ -159,6 +163,17 @@ struct Draft {
 }
 
 impl Draft {
+    /// A buffer that grows leaves copies of its content behind, so one that will hold secrets starts large.
+    fn with_room_for(spec: &Spec) -> Self {
+        const REST: usize = 256 * 1024;
+        let secrets: usize = spec.secrets.iter().map(|secret| secret.content.len()).sum();
+        let mut draft = Self::default();
+        if secrets > 0 {
+            draft.encoder.reserve(secrets + REST);
+        }
+        draft
+    }
+
     fn push(&mut self, op: &Op<'_>) {
         self.encoder.push(op);
     }
@@ -246,6 +261,7 @@ fn skeleton(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<
     }
     system_entries(plan, spec)?;
     own_files(plan, spec)?;
+    secret_files(plan, spec)?;
     mount_points(plan, spec, surveyed)?;
     replaced_files(plan, surveyed)
 }
@@ -281,6 +297,16 @@ fn bind(plan: &mut Draft, relative: &Path) -> Result<(), CompileError> {
 fn own_files(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
     for file in own_etc(spec) {
         plan.file(relative(&file.path), 0o644, &file.content)?;
+    }
+    Ok(())
+}
+
+fn secret_files(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
+    if !spec.secrets.is_empty() {
+        plan.directory(relative(Path::new(SECRETS_INSIDE)), 0o700)?;
+    }
+    for secret in &spec.secrets {
+        plan.file(relative(&secret.path()), 0o400, &secret.content)?;
     }
     Ok(())
 }

@@ -28,5 +28,5 @@ pub use compile::CompileError;
 pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
 pub use relay::{Finished, Interrupt, Io, Source, Target};
 pub use session::{Job, JobId, RunError, Session, StartError};
-pub use spec::{Command, HOME_INSIDE, SkeletonFile, Spec, View};
+pub use spec::{Command, HOME_INSIDE, SECRETS_INSIDE, SecretFile, SkeletonFile, Spec, View};
 pub use system::is_system;

@@ -146,6 +146,10 @@ impl Session {
             let reason = format!("the root `{root}` is to be closed, but lies inside one that is open");
             return Err(StartError::Unavailable { backend: spec.backend, reason });
         }
+        if let Some(secret) = spec.homeless_secret() {
+            let reason = format!("it has no place of its own for the secret file `{}`", secret.name);
+            return Err(StartError::Unavailable { backend: spec.backend, reason });
+        }
         match spec.backend {
             Backend::Native => backend::native::start(spec, rules),
             Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),

@@ -1,9 +1,14 @@
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, Root};
+use zeroize::Zeroizing;
 
 /// Where the synthetic home is inside a sandbox.
 pub const HOME_INSIDE: &str = "/home/ringfence";
+
+/// Where secret files are inside: in memory, gone with the sandbox.
+pub const SECRETS_INSIDE: &str = "/.ringfence/secrets";
 
 /// Everything a sandbox is made from.
 #[derive(Clone, Debug)]
@@ -20,6 +25,8 @@ pub struct Spec {
     pub limits: Limits,
     /// Files laid into the read-only system, for example a `gitconfig` with the operator's name.
     pub files: Vec<SkeletonFile>,
+    /// Files that nobody outside sees. Only a constructed root has a place for them.
+    pub secrets: Vec<SecretFile>,
     /// Where placeholders of protected paths are registered; outside every root.
     pub registry: PathBuf,
 }
@@ -41,6 +48,26 @@ pub struct SkeletonFile {
     pub content: Vec<u8>,
 }
 
+/// A file below `SECRETS_INSIDE` that the user inside can read and nobody can write.
+#[derive(Clone)]
+pub struct SecretFile {
+    /// One component.
+    pub name: String,
+    pub content: Zeroizing<Vec<u8>>,
+}
+
+impl SecretFile {
+    pub fn path(&self) -> PathBuf {
+        Path::new(SECRETS_INSIDE).join(&self.name)
+    }
+}
+
+impl fmt::Debug for SecretFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecretFile").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// One command for a running sandbox.
 #[derive(Clone, Debug)]
 pub struct Command {
@@ -51,6 +78,13 @@ pub struct Command {
 }
 
 impl Spec {
+    /// Secret files that this backend has no place of its own for: on the host's tree others could read them.
+    pub(crate) fn homeless_secret(&self) -> Option<&SecretFile> {
+        let constructed =
+            matches!((self.backend, &self.view), (Backend::Native | Backend::Bubblewrap, View::Constructed));
+        self.secrets.first().filter(|_| !constructed)
+    }
+
     pub fn workspace(&self) -> Option<&Path> {
         self.roots.first().map(|root| root.path.as_path())
     }

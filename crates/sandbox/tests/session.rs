@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_sandbox::survey::Rules;
 use ringfence_sandbox::{
-    Command, Finished, Io, JobId, RunError, Session, SkeletonFile, Source, Spec, StartError, Target, View,
+    Command, Finished, Io, JobId, RunError, SecretFile, Session, SkeletonFile, Source, Spec, StartError,
+    Target, View,
 };
 use ringfence_types::{Access, Backend, Bytes, Exit, Limits, NetMode, PathVerdict, Root};
 
@@ -26,6 +27,27 @@ fn many_commands_share_one_sandbox() {
     drop(session);
     let (_, fresh) = run(&mut world.start(), &world.sh("ls /tmp")).unwrap();
     assert!(!fresh.contains("f\n"), "/tmp outlived its session: {fresh}");
+}
+
+#[test]
+fn secret_files_are_only_where_there_is_a_place_for_them() {
+    let world = World::new();
+    let secrets = vec![SecretFile { name: "key".to_owned(), content: b"hunter2".to_vec().into() }];
+    for backend in [Backend::Native, Backend::Bubblewrap] {
+        let mut session =
+            Session::start(&Spec { backend, secrets: secrets.clone(), ..world.spec() }, &NoRules).unwrap();
+        let script = "cat /.ringfence/secrets/key; stat -c ' %a' /.ringfence/secrets/key";
+        let (_, output) = run(&mut session, &world.sh(script)).unwrap();
+        assert_eq!(output, "hunter2 400\n", "{backend}");
+    }
+    let whole = View::WholeMachine { hidden: Vec::new() };
+    let elsewhere = [Backend::Landlock, Backend::External, Backend::None];
+    let elsewhere = elsewhere.map(|backend| Spec { backend, ..world.spec() });
+    for spec in elsewhere.into_iter().chain([Spec { view: whole, ..world.spec() }]) {
+        let refused = Session::start(&Spec { secrets: secrets.clone(), ..spec.clone() }, &NoRules);
+        assert!(matches!(refused, Err(StartError::Unavailable { .. })), "{:?}", spec.backend);
+    }
+    assert!(!format!("{secrets:?}").contains("hunter2"));
 }
 
 #[test]
@@ -193,6 +215,7 @@ impl World {
             net: NetMode::None,
             limits: Limits::default(),
             files: Vec::new(),
+            secrets: Vec::new(),
             registry: self.path("registry"),
         }
     }

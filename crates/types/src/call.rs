@@ -198,6 +198,8 @@ pub enum RefusalCode {
     Approval,
     /// A rule about tools denies it.
     Tool,
+    /// A secret may not go where it was asked for.
+    Secret,
     /// The call itself makes no sense (empty command, NUL byte, …).
     Malformed,
 }

@@ -16,13 +16,15 @@ pub struct UnknownWord {
 
 impl UnknownWord {
     pub fn new(what: &'static str, word: &str, known: &[&'static str]) -> Self {
-        let nearest = known
-            .iter()
-            .copied()
-            .min_by_key(|k| distance(k, word))
-            .filter(|k| distance(k, word) <= 2 + k.len() / 4);
+        let nearest = nearest(word, known.iter().copied());
         Self { what, word: Bytes::from(word).display(), nearest, known: known.join(", ") }
     }
+}
+
+/// The known word that `word` may be a misspelling of.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let nearest = known.into_iter().min_by_key(|known| distance(known, word));
+    nearest.filter(|known| distance(known, word) <= 2 + known.len() / 4)
 }
 
 /// Levenshtein distance over bytes: good enough to guess a misspelt keyword.

@@ -58,7 +58,7 @@ fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
     let mut session = match runtime.session(governed.asked()) {
         Ok(Ok(session)) => session,
         Ok(Err(refusal)) => return error::refused(&refusal),
-        Err(error) => return error::failed(&error, None),
+        Err(error) => return error::failed(&error, error.hint().as_deref()),
     };
     session.set_approver(Terminal::new(&environment));
     let io = Io {

@@ -99,6 +99,9 @@ fn summary(event: &Event) -> String {
             format!("{}: {}", file.display(), Bytes::from(change.as_str()).display())
         }
         Event::Intent { call, rule, .. } => format!("{} [{rule}]", of_call(call)),
+        Event::SecretReleased { name, class, how, .. } => {
+            format!("{} ({class}) as {how}", Bytes::from(name.as_str()).display())
+        }
         Event::Refused { call, refusal, .. } => {
             let call = call.as_ref().map(of_call).unwrap_or_default();
             format!("{call} [{}] {}", refusal.rule, Bytes::from(refusal.message.as_str()).display())

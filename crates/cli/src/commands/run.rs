@@ -76,11 +76,15 @@ fn call(
 ) -> Result<ExitCode, ExitCode> {
     let asked = asked(run, &governed);
     let net = asked.policy.net;
-    let opened = runtime.session(asked).map_err(|error| error::failed(&error, None))?;
+    let opened = runtime.session(asked).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let mut session = match opened {
         Ok(session) => session,
         Err(refusal) => return Ok(refused(run, &refusal)),
     };
+    let released = session.release(&run.secrets, run.place.agent.as_deref());
+    if let Err(refusal) = released.map_err(|error| error::failed(&error, error.hint()))? {
+        return Ok(refused(run, &refusal));
+    }
     if !run.json {
         session.set_approver(Terminal::new(environment));
     }

@@ -39,6 +39,8 @@ const BACKENDS: [&[&str]; 4] = [
     &["--backend", "none", "--danger", "--allow-sensitive-roots", "--danger-floor", "limits,env"],
 ];
 
+const EXTERNAL: &[&str] = &["--backend", "external", "--danger", "--danger-floor", "limits,env"];
+
 fn with_secrets(mut command: Command) -> Command {
     command.envs(SECRETS.iter().map(|name| (*name, VALUE)));
     command
@@ -70,6 +72,42 @@ fn own_environ_has_no_secret() {
     for flags in &BACKENDS[..2] {
         let done = run(&world, flags, script).expect(0);
         assert!(!done.text().contains(VALUE), "{flags:?}: {}", done.text());
+    }
+}
+
+/// C-14, S000-32, S004-16, S16: two hundred variables of every kind, and none of them arrives anywhere.
+#[test]
+fn c14_nothing_of_two_hundred_variables_arrives_in_any_backend() {
+    const KINDS: [&str; 10] = [
+        "AWS_{}",
+        "{}_TOKEN",
+        "{}_API_KEY",
+        "APIKEY_{}",
+        "{}_SECRET",
+        "{}_PASSWORD",
+        "GCP_{}",
+        "LD_{}",
+        "GIT_{}",
+        "V{}",
+    ];
+    let world = World::new();
+    let variables: Vec<String> =
+        (0..200).map(|number| KINDS[number % 10].replace("{}", &format!("N{number}"))).collect();
+    let dressed = |mut command: Command| {
+        command.envs(variables.iter().map(|name| (name, VALUE)));
+        command
+    };
+    let script = "env; cat /proc/self/environ";
+    let control = finish(dressed(world.host("sh")).args(["-c", script]), b"").expect(0);
+    assert_eq!(control.text().matches(VALUE).count(), 400, "without ringfence all are inherited, seen twice");
+    for flags in BACKENDS.into_iter().chain([EXTERNAL]) {
+        let mut command = dressed(world.ringfence());
+        let done = finish(command.arg("run").args(flags).args(["--", "sh", "-c", script]), b"").expect(0);
+        let text = done.text();
+        assert!(!text.contains(VALUE), "{flags:?}: {text}");
+        let arrived = variables.iter().filter(|name| text.contains(&format!("{name}="))).count();
+        assert_eq!(arrived, 0, "{flags:?}: {text}");
+        assert!(text.contains("RINGFENCE_SESSION_ID="), "{flags:?}: {text}");
     }
 }
 
@@ -155,6 +193,8 @@ fn variables_can_be_added_and_dangerous_ones_are_refused_by_name() {
         "BASH_FUNC_ls%%=() { :; }",
         "PYTHONPATH=/x",
         "NODE_OPTIONS=-r /x",
+        "PYTEST_ADDOPTS=-p /x",
+        "KRB5CCNAME=/x",
         "GIT_DIR=/x",
         "GIT_CONFIG_COUNT=1",
         "EDITOR=/x",

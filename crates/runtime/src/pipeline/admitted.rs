@@ -9,6 +9,7 @@ use super::decided::chain;
 use super::running::Running;
 use super::settled::{Settled, Settling};
 use crate::rules::WorkspaceRules;
+use crate::secrets::SecretStore;
 use crate::session::AgentSession;
 
 /// Allowed and written down: the only state that can launch.
@@ -28,9 +29,11 @@ impl Admitted {
     pub(super) fn launch(self, session: &mut AgentSession<'_>) -> Result<Running, Settled> {
         debug_assert!(self.receipt.seq() > 0);
         let settling = Settling { transaction: self.transaction };
-        if let Call::Exec(_) = self.grant.action().call()
-            && session.sandbox.is_none()
-        {
+        let executes = matches!(self.grant.action().call(), Call::Exec(_));
+        if executes && let Err(refusal) = session.record_releases(&settling.transaction) {
+            return Err(settling.refused(session, refusal));
+        }
+        if executes && session.sandbox.is_none() {
             match start(session, self.grant.permissions()) {
                 Ok(sandbox) => session.sandbox = Some(sandbox),
                 Err(NotStarted::Refused(refusal)) => return Err(settling.refused(session, refusal)),
@@ -105,7 +108,9 @@ fn floor_refusal(tried: &[String]) -> Refusal {
 /// What even a command that sees the whole machine must not touch: the record, and what others hold.
 fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
     let files = ["ledger.db", "ledger.db-wal", "ledger.db-shm", "placeholders"];
-    files.iter().map(|name| state_dir.join(name)).chain([config_dir.to_owned()]).collect()
+    let secrets = SecretStore::new(state_dir);
+    let own = secrets.places().map(Path::to_owned).into_iter().chain([config_dir.to_owned()]);
+    files.iter().map(|name| state_dir.join(name)).chain(own).collect()
 }
 
 fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend) -> Spec {
@@ -127,6 +132,7 @@ fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend)
         net: permissions.net,
         limits: permissions.limits.clone(),
         files: setup.files.clone(),
+        secrets: session.secrets.files(),
         registry: setup.state_dir.join("placeholders"),
     }
 }

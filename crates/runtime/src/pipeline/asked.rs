@@ -72,11 +72,13 @@ impl Asked {
     }
 
     fn requested(&self, session: &AgentSession<'_>) -> Event {
-        let (call, _findings) = for_the_record(self.question.action().call());
+        let (call, _findings) = for_the_record(self.question.action().call(), &session.secrets.all);
         let judgement = self.question.judgement();
         let part = judgement.decisive();
-        let redacted =
-            |text: &str| String::from_utf8_lossy(&ringfence_scan::redact(text.as_bytes()).clean).into_owned();
+        let redacted = |text: &str| {
+            let text = session.secrets.all.text(text);
+            String::from_utf8_lossy(&ringfence_scan::redact(text.as_bytes()).clean).into_owned()
+        };
         let fingerprint = self.question.action().fingerprint().clone();
         Event::ApprovalRequested(Box::new(ApprovalRequest {
             transaction: self.transaction.clone(),

@@ -33,7 +33,7 @@ impl Decided {
 
     fn intent(&self, session: &AgentSession<'_>) -> Event {
         let action = self.grant.action();
-        let (call, findings) = for_the_record(action.call());
+        let (call, findings) = for_the_record(action.call(), &session.secrets.all);
         Event::Intent {
             transaction: self.transaction.clone(),
             session: session.id.clone(),

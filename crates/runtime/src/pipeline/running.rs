@@ -50,6 +50,7 @@ fn execute(
     let setup = &session.runtime.setup;
     let mut env = environment::of_command(setup, &session.policy, &session.workspace, &session.id, ground);
     env = ringfence_authz::env::merge(env, &exec.env);
+    env = ringfence_authz::env::merge(env, &session.secrets.variables());
     env = environment::without_surprises(env, &session.policy, grant);
     let command = Command { argv: exec.argv.clone(), env, cwd: exec.cwd.as_path().to_owned() };
     let answer = sandbox.run(&command, io);

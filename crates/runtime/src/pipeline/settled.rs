@@ -3,6 +3,7 @@ use ringfence_types::{Bytes, Call, Exec, Outcome, Posture, Refusal, TransactionI
 
 use super::decided::{chain, describe};
 use super::file::Touched;
+use crate::secrets::{self, Meta, Secrets};
 use crate::session::AgentSession;
 
 /// What became of a call, and that it is written down.
@@ -43,12 +44,12 @@ impl Refused {
     }
 
     pub(super) fn settle(self, session: &AgentSession<'_>) -> Settled {
-        let (call, _) = for_the_record(&self.call);
+        let (call, _) = for_the_record(&self.call, &session.secrets.all);
         let event = Event::Refused {
             transaction: self.transaction.clone(),
             session: Some(session.id.clone()),
             call: Some(call),
-            refusal: self.refusal.clone(),
+            refusal: session.secrets.all.refusal(&self.refusal),
         };
         let written = session.runtime.ledger.append(&event);
         Settled {
@@ -111,26 +112,32 @@ impl Settling {
                     transaction: Some(transaction),
                     session: Some(session.id.clone()),
                     call: None,
-                    refusal: refusal.clone(),
+                    refusal: session.secrets.all.refusal(refusal),
                 };
             }
             Ended::Executed(outcome) => (Some(outcome.clone()), None),
             Ended::Touched(_) => (None, None),
-            Ended::Failed { what, .. } => (None, Some(what.clone())),
+            Ended::Failed { what, .. } => (None, Some(session.secrets.all.text(what))),
         };
         Event::Settled { transaction, session: session.id.clone(), outcome, failure }
     }
 }
 
 /// The call as it may be written down: without secrets, and which rules found some.
-pub(super) fn for_the_record(call: &Call) -> (Call, Vec<Finding>) {
-    let Call::Exec(exec) = call else { return (call.clone(), Vec::new()) };
+pub(super) fn for_the_record(call: &Call, secrets: &Secrets) -> (Call, Vec<Finding>) {
+    let (call, known) = secrets.call(call);
+    let exact = |(place, meta): (String, &Meta)| Finding {
+        rule: secrets::rule(meta),
+        place,
+        fingerprint: meta.fingerprint.clone(),
+    };
+    let mut findings: Vec<Finding> = known.into_iter().map(exact).collect();
+    let Call::Exec(exec) = &call else { return (call, findings) };
     let arguments: Vec<&[u8]> = exec.argv.iter().map(Bytes::as_slice).collect();
     let (argv, found) = ringfence_scan::redact_argv(&arguments);
     let finding =
         |place: String, rule: &str| Finding { rule: rule.to_owned(), place, fingerprint: String::new() };
-    let mut findings: Vec<Finding> =
-        found.iter().map(|(at, found)| finding(format!("argv[{at}]"), &found.rule)).collect();
+    findings.extend(found.iter().map(|(at, found)| finding(format!("argv[{at}]"), &found.rule)));
     let mut env = Vec::with_capacity(exec.env.len());
     for (name, value) in &exec.env {
         let redacted = ringfence_scan::redact(value.as_slice());

@@ -4,3 +4,5 @@
 mod approvals;
 #[cfg(test)]
 mod parity;
+#[cfg(test)]
+mod secrets;

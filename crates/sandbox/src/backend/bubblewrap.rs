@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use ringfence_launch::plan::Access as PlanAccess;
 use ringfence_types::{Backend, Bytes, NetMode};
 use tempfile::TempDir;
+use zeroize::Zeroizing;
 
 use super::native::Surroundings;
 use crate::cgroup::Cgroups;
@@ -24,7 +25,7 @@ use crate::launcher;
 use crate::launching::Launching;
 use crate::posture::{Evidence, posture};
 use crate::session::{Session, StartError};
-use crate::spec::{HOME_INSIDE, Spec, View};
+use crate::spec::{HOME_INSIDE, SECRETS_INSIDE, Spec, View};
 use crate::survey::{Rules, SurveyedRoot};
 use crate::system::{self, Entry};
 
@@ -57,7 +58,7 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
     })?;
     let landlock_abi = landlock::abi();
     let ground = Ground::here(landlock_abi, launching.cgroups());
-    let plan = compile::seal_only(spec, &surroundings.survey.roots, &ground)?;
+    let plan = Zeroizing::new(compile::seal_only(spec, &surroundings.survey.roots, &ground)?);
     let sealed = launching.finish(&plan)?;
     let posture =
         posture(&Evidence { spec, achieved: sealed.achieved, landlock_abi, cgroups: &sealed.cgroups });
@@ -242,6 +243,12 @@ fn system_mounts(out: &mut Arguments, spec: &Spec, scratch: &Scratch) -> Result<
     if var_tmp.is_none() {
         out.mount("--symlink", "/tmp", "/var/tmp");
     }
+    if !spec.secrets.is_empty() {
+        // Our launcher fills it from the plan: what is an argument of bubblewrap, everybody can read.
+        out.option_with("--perms", "0700");
+        out.option_with("--size", (16_u64 << 20).to_string());
+        out.option_with("--tmpfs", SECRETS_INSIDE);
+    }
     Ok(())
 }
 
@@ -294,6 +301,7 @@ mod tests {
             net: NetMode::None,
             limits: Limits::default(),
             files: Vec::new(),
+            secrets: Vec::new(),
             registry: world.path().join("registry"),
         };
         let surveyed = SurveyedRoot {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_types::{Access, NetMode};
+use zeroize::Zeroizing;
 
 use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
@@ -23,7 +24,7 @@ fn start_at(spec: &Spec, rules: &dyn Rules, landlock_abi: Option<u32>) -> Result
     let launching = Launching::begin(spec.backend, namespaces(spec.net), Cgroups::create(&spec.limits))?;
     let surroundings = Surroundings::look(spec, rules)?;
     let ground = Ground::here(landlock_abi, launching.cgroups());
-    let plan = compile::native(spec, &surroundings.survey.roots, &ground)?;
+    let plan = Zeroizing::new(compile::native(spec, &surroundings.survey.roots, &ground)?);
     let sealed = launching.finish(&plan)?;
     let posture =
         posture(&Evidence { spec, achieved: sealed.achieved, landlock_abi, cgroups: &sealed.cgroups });
@@ -127,6 +128,7 @@ mod tests {
             net: NetMode::None,
             limits: Limits::default(),
             files: Vec::new(),
+            secrets: Vec::new(),
             registry: world.join("registry"),
         }
     }

@@ -1,0 +1,263 @@
+//! Which secrets a session was given, and how they reach its commands.
+//!
+//! Only the operator names a secret: a flag at startup. Neither an agent nor a file of the workspace can. A release is
+//! written to the ledger before the launch that makes it true.
+
+use ringfence_authz::env;
+use ringfence_ledger::{AppendError, Event};
+use ringfence_sandbox::{SECRETS_INSIDE, SecretFile};
+use ringfence_types::{
+    Backend, Bytes, Delivery, Layer, NetMode, Profile, Refusal, RefusalCode, SecretClass, TransactionId,
+};
+
+use super::entry::{Meta, SecretName};
+use super::input::Value;
+use super::placeholder::{Placeholder, Placeholders};
+use super::store::Secrets;
+use crate::pipeline::chain;
+use crate::session::AgentSession;
+
+/// The most secrets that one session gets.
+const MAX_RELEASED: usize = 64;
+
+/// What a session knows of secrets: all, so that none is written down, and those it was given.
+#[derive(Debug, Default)]
+pub(crate) struct SessionSecrets {
+    pub(crate) all: Secrets,
+    released: Vec<Release>,
+    placeholders: Placeholders,
+}
+
+#[derive(Debug)]
+struct Release {
+    meta: Meta,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    File(Value),
+    Variable(Value),
+    Placeholder(Placeholder),
+}
+
+impl SessionSecrets {
+    pub(crate) fn new(all: Secrets) -> Self {
+        Self { all, ..Self::default() }
+    }
+
+    /// The files that the sandbox of the session starts with.
+    pub(crate) fn files(&self) -> Vec<SecretFile> {
+        let file = |release: &Release| match &release.content {
+            Content::File(value) => {
+                Some(SecretFile { name: release.meta.name.to_string(), content: value.copy() })
+            }
+            Content::Variable(_) | Content::Placeholder(_) => None,
+        };
+        self.released.iter().filter_map(file).collect()
+    }
+
+    /// What tells a command where its secrets are, or what they are.
+    pub(crate) fn variables(&self) -> Vec<(Bytes, Bytes)> {
+        let value = |release: &Release| match &release.content {
+            Content::File(_) => Bytes::from(format!("{SECRETS_INSIDE}/{}", release.meta.name).as_str()),
+            Content::Variable(value) => Bytes::from(value.as_slice()),
+            Content::Placeholder(placeholder) => Bytes::from(placeholder.as_str()),
+        };
+        let name = |release: &Release| Bytes::from(release.meta.variable.as_str());
+        self.released.iter().map(|release| (name(release), value(release))).collect()
+    }
+}
+
+impl AgentSession<'_> {
+    /// Gives the session these secrets of the operator, all or none. A no is in the ledger.
+    pub fn release(
+        &mut self,
+        names: &[String],
+        agent: Option<&str>,
+    ) -> Result<Result<(), Refusal>, AppendError> {
+        match self.released(names, agent) {
+            Ok(()) => Ok(Ok(())),
+            Err(refusal) => {
+                self.secrets.released.clear();
+                let event = Event::Refused {
+                    transaction: None,
+                    session: Some(self.id.clone()),
+                    call: None,
+                    refusal: refusal.clone(),
+                };
+                self.runtime.ledger.append(&event).map(|_receipt| Err(refusal))
+            }
+        }
+    }
+
+    /// What the placeholders of this session stand for.
+    pub fn placeholders(&self) -> &Placeholders {
+        &self.secrets.placeholders
+    }
+
+    fn released(&mut self, names: &[String], agent: Option<&str>) -> Result<(), Refusal> {
+        for name in names {
+            let (meta, value) = self.chosen(name, agent)?;
+            if self.secrets.released.iter().any(|release| release.meta.name == meta.name) {
+                continue;
+            }
+            self.judge(&meta)?;
+            if self.secrets.released.len() >= MAX_RELEASED {
+                let message = format!("more than {MAX_RELEASED} secrets for one session");
+                return Err(refuse("secret.too-many", message, None));
+            }
+            let content = match (meta.class, meta.deliver) {
+                (SecretClass::Tool, Delivery::File) => Content::File(value),
+                (SecretClass::Tool, Delivery::Env) => Content::Variable(value),
+                (SecretClass::Provider, _) | (_, Delivery::ProxyOnly) => self.stand_in(&meta, value)?,
+            };
+            self.secrets.released.push(Release { meta, content });
+        }
+        Ok(())
+    }
+
+    /// The narrowest secret of this name that may be used here.
+    fn chosen(&self, name: &str, agent: Option<&str>) -> Result<(Meta, Value), Refusal> {
+        let all = &self.secrets.all;
+        let named = || all.values().filter(|(meta, _)| meta.name.as_str() == name);
+        let here = named().filter(|(meta, _)| meta.scope.covers(&self.workspace.path, agent));
+        match here.max_by_key(|(meta, _)| meta.scope.rank()) {
+            Some((meta, value)) => Ok((meta.clone(), value.clone())),
+            None if named().next().is_some() => Err(elsewhere(name, named().map(|(meta, _)| meta))),
+            None => Err(unknown(name, all)),
+        }
+    }
+
+    fn judge(&self, meta: &Meta) -> Result<(), Refusal> {
+        let variable = Bytes::from(meta.variable.as_str());
+        env::check_released(&variable, &self.policy.rules.env)?;
+        if let Some(other) = self.secrets.released.iter().find(|other| other.meta.variable == meta.variable) {
+            let message =
+                format!("the secrets `{}` and `{}` go into the same variable", other.meta.name, meta.name);
+            let hint = "set one of them again with another --env-name";
+            return Err(refuse("secret.variable", message, Some(hint)));
+        }
+        match meta.deliver {
+            Delivery::ProxyOnly if self.policy.net != NetMode::Filtered => Err(no_proxy(meta)),
+            Delivery::ProxyOnly => Ok(()),
+            Delivery::File | Delivery::Env => self.judge_ground(meta),
+        }
+    }
+
+    /// Where nothing is kept apart, a secret would be given to the machine and not to the session.
+    fn judge_ground(&self, meta: &Meta) -> Result<(), Refusal> {
+        let no = |why: String, hint| Err(refuse("secret.backend", why, Some(hint)));
+        let name = &meta.name;
+        match (self.policy.profile, self.policy.backend) {
+            (Profile::Danger, _) => no(
+                format!("profile `danger` has no place of its own for the secret `{name}`"),
+                "use another profile",
+            ),
+            (_, Some(backend @ (Backend::None | Backend::External))) => no(
+                format!("backend `{backend}` does not keep the secret `{name}` from the rest of the machine"),
+                "leave out --backend: `native` and `bubblewrap` do",
+            ),
+            (_, Some(Backend::Landlock)) if meta.deliver == Delivery::File => no(
+                format!("backend `landlock` has no place of its own for the secret file `{name}`"),
+                "leave out --backend, or keep the secret with `--deliver env`",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn stand_in(&mut self, meta: &Meta, value: Value) -> Result<Content, Refusal> {
+        let placeholder = Placeholder::mint(meta).map_err(|error| {
+            refuse("secret.placeholder", format!("no placeholder could be made: {error}"), None)
+        })?;
+        self.secrets.placeholders.add(placeholder.clone(), meta.clone(), value);
+        Ok(Content::Placeholder(placeholder))
+    }
+
+    /// Writes down what the command of `transaction` is about to be given. No record, no release.
+    pub(crate) fn record_releases(&self, transaction: &TransactionId) -> Result<(), Refusal> {
+        if self.secrets.released.is_empty() {
+            return Ok(());
+        }
+        let event = |release: &Release| Event::SecretReleased {
+            transaction: transaction.clone(),
+            session: self.id.clone(),
+            name: release.meta.name.to_string(),
+            class: release.meta.class,
+            how: release.meta.deliver,
+            fingerprint: release.meta.fingerprint.clone(),
+        };
+        let events: Vec<Event> = self.secrets.released.iter().map(event).collect();
+        self.runtime.ledger.append_all(&events).map(drop).map_err(|error| Refusal {
+            code: RefusalCode::Ledger,
+            layer: Layer::Floor,
+            rule: "ledger.written-before-done".to_owned(),
+            message: format!("the release of a secret could not be written to the ledger: {}", chain(&error)),
+            hint: error.hint().map(str::to_owned),
+        })
+    }
+}
+
+fn no_proxy(meta: &Meta) -> Refusal {
+    let (rule, what) = match meta.class {
+        SecretClass::Provider => ("secret.provider", "of class `provider` and never enters a sandbox"),
+        SecretClass::Tool => ("secret.proxy-only", "kept as `proxy-only`"),
+    };
+    let message = format!(
+        "the secret `{}` is {what}: only the proxy of `--net filtered` could use it, and that is not available yet",
+        meta.name
+    );
+    refuse(rule, message, Some("a secret that a tool inside may hold is kept with `--class tool`"))
+}
+
+fn elsewhere<'m>(name: &str, metas: impl Iterator<Item = &'m Meta>) -> Refusal {
+    let scopes: Vec<String> = metas.map(|meta| meta.scope.to_string()).collect();
+    let message =
+        format!("the secret `{name}` is not for this workspace and agent, only for: {}", scopes.join("; "));
+    refuse("secret.scope", message, Some("set one for this place with `ringfence secret set --workspace`"))
+}
+
+fn unknown(name: &str, all: &Secrets) -> Refusal {
+    let hint = match all.nearest(name) {
+        Some(nearest) => format!("did you mean `{nearest}`? `ringfence secret list` shows all"),
+        None => "`ringfence secret list` shows all; `ringfence secret set` adds one".to_owned(),
+    };
+    // What is no name may be a value.
+    let shown = match name.parse::<SecretName>() {
+        Ok(name) => format!("there is no secret `{name}`"),
+        Err(error) => error.to_string(),
+    };
+    refuse("secret.unknown", shown, Some(&hint))
+}
+
+fn refuse(rule: &str, message: String, hint: Option<&str>) -> Refusal {
+    Refusal {
+        code: RefusalCode::Secret,
+        layer: Layer::Flags,
+        rule: rule.to_owned(),
+        message,
+        hint: hint.map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_ledger::{Life, OutOfOrder};
+    use ringfence_types::SessionId;
+
+    use super::*;
+
+    /// The ledger itself takes no release that nothing was intended for.
+    #[test]
+    fn a_release_without_an_intent_is_out_of_order() {
+        let released = Event::SecretReleased {
+            transaction: TransactionId::random().unwrap(),
+            session: SessionId::random().unwrap(),
+            name: "KEY".to_owned(),
+            class: SecretClass::Tool,
+            how: Delivery::File,
+            fingerprint: String::new(),
+        };
+        assert_eq!(Life::of([&released]), Err(OutOfOrder::NotIntended));
+    }
+}

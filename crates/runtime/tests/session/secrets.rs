@@ -1,0 +1,149 @@
+//! Which secrets a session may have.
+
+use std::fs;
+use std::path::PathBuf;
+
+use ringfence_runtime::authz::Policy;
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::secrets::{NewSecret, Scope, SecretStore, Value};
+use ringfence_runtime::{Asked, Runtime, Setup};
+use ringfence_types::{Backend, Bytes, Delivery, NetMode, Profile, SecretClass};
+use tempfile::TempDir;
+
+struct World {
+    #[expect(dead_code, reason = "held for its drop")]
+    root: TempDir,
+    path: PathBuf,
+    runtime: Runtime,
+}
+
+impl World {
+    fn new(secrets: Vec<NewSecret>) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().canonicalize().unwrap();
+        for directory in ["w", "v", "home", "config"] {
+            fs::create_dir(path.join(directory)).unwrap();
+        }
+        let runtime = Runtime::open(Setup {
+            state_dir: path.join("state"),
+            config_dir: path.join("config"),
+            home: Some(path.join("home")),
+            host_env: Vec::new(),
+            attendance: Attendance::Unattended,
+            toolchains: Vec::new(),
+            files: Vec::new(),
+        })
+        .unwrap();
+        SecretStore::new(&path.join("state")).add(secrets).unwrap();
+        Self { root, path, runtime }
+    }
+
+    fn asked(&self, workspace: &str, change: impl FnOnce(&mut Policy)) -> Asked {
+        let mut policy = Policy::new(Profile::Workspace);
+        change(&mut policy);
+        Asked { workspace: self.path.join(workspace), policy, roots: Vec::new(), operator_file: None }
+    }
+
+    /// The rule that refused, or `given`.
+    fn release(&self, asked: Asked, name: &str, agent: Option<&str>) -> String {
+        let mut session = self.runtime.session(asked).unwrap().unwrap();
+        match session.release(&[name.to_owned()], agent).unwrap() {
+            Ok(()) => "given".to_owned(),
+            Err(refusal) => refusal.rule,
+        }
+    }
+}
+
+fn secret(name: &str, class: SecretClass, deliver: Option<Delivery>) -> NewSecret {
+    NewSecret {
+        name: name.parse().unwrap(),
+        class,
+        scope: Scope::default(),
+        deliver,
+        variable: None,
+        hosts: Vec::new(),
+        value: Value::new(format!("value-of-{name}").into_bytes().into()).unwrap(),
+    }
+}
+
+fn tool(name: &str) -> NewSecret {
+    secret(name, SecretClass::Tool, None)
+}
+
+#[test]
+fn a_secret_is_given_only_where_its_scope_says() {
+    let world = World::new(vec![tool("ANY"), NewSecret { scope: agent("claude"), ..tool("AGENT") }]);
+    let here = Scope { workspace: Some(Bytes::from(world.path.join("w"))), agent: None };
+    SecretStore::new(&world.path.join("state")).add(vec![NewSecret { scope: here, ..tool("HERE") }]).unwrap();
+    for (workspace, name, agent, expected) in [
+        ("w", "ANY", None, "given"),
+        ("w", "HERE", None, "given"),
+        ("v", "HERE", None, "secret.scope"),
+        ("w", "AGENT", Some("claude"), "given"),
+        ("w", "AGENT", Some("codex"), "secret.scope"),
+        ("w", "AGENT", None, "secret.scope"),
+        ("w", "ANYY", None, "secret.unknown"),
+        ("w", "../x", None, "secret.unknown"),
+        ("w", "", None, "secret.unknown"),
+    ] {
+        let asked = world.asked(workspace, |_| {});
+        assert_eq!(world.release(asked, name, agent), expected, "{name} in {workspace} for {agent:?}");
+    }
+}
+
+fn agent(name: &str) -> Scope {
+    Scope { workspace: None, agent: Some(name.to_owned()) }
+}
+
+/// C-2: nothing of class `provider` is given, and where there will be a proxy only a placeholder is.
+#[test]
+fn c2_a_provider_secret_becomes_a_placeholder_or_nothing() {
+    let provider = secret("KEY", SecretClass::Provider, None);
+    let world = World::new(vec![provider, secret("PROXY", SecretClass::Tool, Some(Delivery::ProxyOnly))]);
+    assert_eq!(world.release(world.asked("w", |_| {}), "KEY", None), "secret.provider");
+    assert_eq!(world.release(world.asked("w", |_| {}), "PROXY", None), "secret.proxy-only");
+    let filtered = || world.asked("w", |policy| policy.net = NetMode::Filtered);
+    let mint = || {
+        let mut session = world.runtime.session(filtered()).unwrap().unwrap();
+        session.release(&["KEY".to_owned()], None).unwrap().unwrap();
+        let text = session.placeholders().minted().map(ToString::to_string).collect::<Vec<_>>();
+        let [text] = text.as_slice() else { panic!("{text:?}") };
+        let (meta, value) = session.placeholders().resolve(text.as_bytes()).unwrap();
+        assert_eq!((meta.name.as_str(), value.as_slice()), ("KEY", &b"value-of-KEY"[..]));
+        assert!(session.placeholders().resolve(b"rf_placeholder_0_0").is_none());
+        text.clone()
+    };
+    let (one, two) = (mint(), mint());
+    assert!(one.starts_with("rf_placeholder_") && one != two, "{one} {two}");
+}
+
+#[test]
+fn where_nothing_is_kept_apart_no_secret_is_given() {
+    let world = World::new(vec![tool("FILE"), secret("VARIABLE", SecretClass::Tool, Some(Delivery::Env))]);
+    for (backend, file, env) in [
+        (None, "given", "given"),
+        (Some(Backend::Native), "given", "given"),
+        (Some(Backend::Bubblewrap), "given", "given"),
+        (Some(Backend::Landlock), "secret.backend", "given"),
+        (Some(Backend::External), "secret.backend", "secret.backend"),
+        (Some(Backend::None), "secret.backend", "secret.backend"),
+    ] {
+        for (name, expected) in [("FILE", file), ("VARIABLE", env)] {
+            let asked = world.asked("w", |policy| policy.backend = backend);
+            assert_eq!(world.release(asked, name, None), expected, "{name} with {backend:?}");
+        }
+    }
+    let danger = world.asked("w", |policy| policy.profile = Profile::Danger);
+    assert_eq!(world.release(danger, "VARIABLE", None), "secret.backend");
+}
+
+#[test]
+fn two_secrets_do_not_share_a_variable() {
+    let world =
+        World::new(vec![tool("ONE"), NewSecret { variable: Some("ONE_FILE".to_owned()), ..tool("TWO") }]);
+    let mut session = world.runtime.session(world.asked("w", |_| {})).unwrap().unwrap();
+    let names = ["ONE", "TWO"].map(str::to_owned);
+    assert_eq!(session.release(&names, None).unwrap().unwrap_err().rule, "secret.variable");
+    let twice = ["ONE", "ONE"].map(str::to_owned);
+    assert!(session.release(&twice, None).unwrap().is_ok(), "the same twice is one");
+}
