@@ -1,5 +1,6 @@
 //! What the user typed. Parsing reads no environment and touches no file.
 
+mod ledger;
 mod scan;
 mod secret;
 mod variable;
@@ -14,6 +15,7 @@ use clap_complete::Shell;
 use ringfence_types::units::{self, Cpus, Duration, Size};
 use ringfence_types::{Backend, Control, NetMode, Profile};
 
+pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
 pub(crate) use secret::{Kind, ScopeArgs, SecretCommand};
 pub(crate) use variable::Variable;
@@ -300,39 +302,6 @@ pub(crate) struct Doctor {
     /// Only attempts whose id begins with this
     #[arg(long, value_name = "PREFIX", requires = "attack")]
     pub(crate) only: Option<String>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum LedgerCommand {
-    /// The newest records
-    Tail {
-        /// How many
-        #[arg(short = 'n', long, default_value_t = 20)]
-        count: u32,
-        /// One JSON object per line
-        #[arg(long)]
-        json: bool,
-    },
-    /// Everything about one record, transaction, call or session
-    Show {
-        /// A sequence number or an id; a unique beginning is enough
-        id: String,
-        /// One JSON object per line
-        #[arg(long)]
-        json: bool,
-    },
-    /// Check the whole chain
-    Verify {
-        /// A head that was noted earlier (SEQ:HASH): shows whether records were cut off since
-        #[arg(long, value_name = "SEQ:HASH")]
-        head: Option<String>,
-        /// Another ledger file
-        #[arg(long, value_name = "PATH")]
-        file: Option<PathBuf>,
-        /// One JSON object
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Command, clap::Error> {

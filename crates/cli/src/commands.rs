@@ -22,7 +22,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::File(file) => file::run(file),
         Command::Scan(scan) => scan::run(*scan),
         Command::Doctor(doctor) => doctor::run(&doctor),
-        Command::Ledger(ledger) => ledger::run(&ledger),
+        Command::Ledger(ledger) => ledger::run(ledger),
         Command::Secret(secret) => secret::run(secret),
         Command::Completions { shell } => {
             say!("{}", args::completions(shell).trim_end());

@@ -1,13 +1,18 @@
 //! Writing to the terminal without dying of it: a closed pipe ends the output, a full disk is a failure.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::args::FAILED;
 
 static LOST: AtomicBool = AtomicBool::new(false);
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// What takes less than this needs no word.
+const BETWEEN: Duration = Duration::from_millis(500);
 
 /// One line on standard output.
 macro_rules! say {
@@ -25,8 +30,42 @@ pub(crate) fn line(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         // Whoever read has had enough.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => LOST.store(true, Ordering::Relaxed),
-        _ => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => CLOSED.store(true, Ordering::Relaxed),
+        Err(_) => LOST.store(true, Ordering::Relaxed),
+        Ok(()) => {}
+    }
+}
+
+/// Whether nobody reads standard output any more.
+pub(crate) fn is_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}
+
+/// How far something long is, on standard error, if a person looks there.
+pub(crate) struct Progress {
+    verb: &'static str,
+    shown: Option<Instant>,
+    begun: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new(verb: &'static str) -> Self {
+        Self { verb, shown: None, begun: Instant::now() }
+    }
+
+    pub(crate) fn at(&mut self, count: u64) {
+        let last = self.shown.unwrap_or(self.begun);
+        if last.elapsed() < BETWEEN || !std::io::stderr().is_terminal() {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        aside(format_args!("\r{} {count} records", self.verb));
+    }
+
+    pub(crate) fn end(self) {
+        if self.shown.is_some() {
+            aside(format_args!("\r\x1b[K"));
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::key::KeyError;
 use crate::life::OutOfOrder;
 use crate::reader::LedgerReader;
+use crate::settings::Settings;
 use crate::sqlite::open::{ACKNOWLEDGE, OpenError};
 use crate::sqlite::{self, aside};
 use crate::store::{self, Batch, Fault, Side, Store, StoreError};
@@ -27,13 +28,6 @@ pub struct Ledger {
     settings: Settings,
     unanchored: Mutex<Option<AnchorError>>,
     anchoring: Mutex<Vec<std::thread::JoinHandle<Result<(), AnchorError>>>>,
-}
-
-/// What is not in the chain itself.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// Where checkpoints are kept besides; `None`: only in the chain.
-    pub anchor: Option<Anchor>,
 }
 
 /// Proof that a record is on disk.

@@ -200,6 +200,11 @@ impl LedgerReader {
         Ok(open)
     }
 
+    /// How many records there are of each kind, in the order of their names.
+    pub fn counts(&self) -> Result<Vec<(String, u64)>, ReadError> {
+        self.rows.kinds().map_err(ReadError::of_store)
+    }
+
     /// The newest checkpoint with the number of its record.
     pub fn newest_checkpoint(&self) -> Result<Option<Anchored>, ReadError> {
         let newest = self.of_kinds(&[Kind::Checkpoint], 1)?.pop();

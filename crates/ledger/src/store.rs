@@ -35,6 +35,9 @@ pub trait Rows {
     /// How many rows have a number above this, counted without reading them.
     fn count_above(&self, seq: u64) -> Result<u64, StoreError>;
 
+    /// How many rows there are of each kind, in the order of their names.
+    fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError>;
+
     /// At most `most` different ids that begin with `prefix`, in order.
     fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError>;
 

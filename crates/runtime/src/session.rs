@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ringfence_authz::{Policy, env::Attendance};
-use ringfence_ledger::{AppendError, Event, Ledger, OpenError, ProcessId};
+use ringfence_ledger::{AppendError, Event, Ledger, OpenError, ProcessId, Settings};
 use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId};
 
@@ -83,7 +83,8 @@ pub struct Asked {
 impl Runtime {
     /// No ledger, no runtime: without a place to write nothing may happen.
     pub fn open(setup: Setup) -> Result<Self, OpenError> {
-        let ledger = Ledger::open(&setup.state_dir.join("ledger.db"))?;
+        let settings = Settings::load(&setup.config_dir.join("ledger.toml"))?;
+        let ledger = Ledger::open_with(&setup.state_dir.join("ledger.db"), settings)?;
         // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
         Ok(Self { ledger, setup })

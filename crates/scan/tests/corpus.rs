@@ -126,7 +126,13 @@ fn s002_11_encoded_secrets_of_every_kind_are_found() {
     for (name, encode) in ENCODINGS {
         let recall = recall(*encode);
         println!("{name}: {} of {}", recall.found, recall.of);
-        assert!(recall.found * 100 >= recall.of * 90, "{name}: {} of {}\n{}", recall.found, recall.of, recall.missed.join("\n"));
+        assert!(
+            recall.found * 100 >= recall.of * 90,
+            "{name}: {} of {}\n{}",
+            recall.found,
+            recall.of,
+            recall.missed.join("\n")
+        );
         found += recall.found;
         of += recall.of;
     }
@@ -147,7 +153,10 @@ fn negatives() -> Vec<(String, Vec<u8>)> {
         for line in text.lines().filter(|line| !line.is_empty()) {
             let variants = if line.contains('{') { 6 } else { 1 };
             for variant in 0..variants {
-                lines.push((name.to_owned(), expand(line, variant).unwrap_or_else(|error| panic!("{line}: {error}"))));
+                lines.push((
+                    name.to_owned(),
+                    expand(line, variant).unwrap_or_else(|error| panic!("{line}: {error}")),
+                ));
             }
         }
     }

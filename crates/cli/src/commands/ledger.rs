@@ -1,222 +1,165 @@
-//! `ringfence ledger`: reading and verifying the record.
+//! `ringfence ledger`: reading, verifying and keeping the record.
 
-use std::path::{Path, PathBuf};
+mod export;
+mod keep;
+mod noted;
+mod prove;
+mod show;
+mod stats;
+mod tail;
+mod verify;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ringfence_runtime::ledger::{
-    ApprovalAnswer, Event, Head, Ledger, LedgerReader, Record, VerifyError, verify,
+    Ledger, LedgerReader, Listed, OpenError, ReadError, Settings, SettingsError, summary,
 };
-use ringfence_types::{Bytes, Call, Exit, FileCall};
-use serde::Serialize;
+use ringfence_types::Bytes;
 
 use crate::args::LedgerCommand;
-use crate::commands::run::print_json;
 use crate::environment::Environment;
 use crate::error;
-use crate::host;
-use crate::output::{note, say};
+use crate::host::{self, NoStateDir};
 
-/// `verify` found the chain broken.
-const BROKEN: u8 = 1;
-
-pub(crate) fn run(command: &LedgerCommand) -> ExitCode {
-    let path = match ledger_path() {
-        Ok(path) => path,
-        Err(error) => return error::failed(&error, None),
+pub(crate) fn run(command: LedgerCommand) -> ExitCode {
+    let place = match Place::find() {
+        Ok(place) => place,
+        Err(error) => return error::failed(&error, error.hint().as_deref()),
     };
-    match command {
-        LedgerCommand::Tail { count, json } => {
-            read(&path, if *json { Form::Json } else { Form::Short }, |reader| {
-                reader.tail(*count).map_err(|error| error::failed(&error, None))
-            })
+    let done = match command {
+        LedgerCommand::Tail { follow, count, wanted, since, json } => {
+            let asked = tail::Asked { count, wanted, since: since.map(|moment| moment.0) };
+            tail::run(&place, &asked, json.into(), if follow { tail::Then::Follow } else { tail::Then::Stop })
         }
-        LedgerCommand::Show { id, json } => {
-            let form = if *json { Form::Json } else { Form::Long };
-            read(&path, form, |reader| reader.show(id).map_err(|error| error::failed(&error, None)))
+        LedgerCommand::Show { id, json } => show::run(&place, &id, json.into()),
+        LedgerCommand::Verify(asked) => verify::run(&place, &asked),
+        LedgerCommand::Prove { id } => prove::run(&place, &id),
+        LedgerCommand::Export { format, wanted, since, until } => {
+            export::run(&place, format, &export::Asked { wanted, since, until })
         }
-        LedgerCommand::Verify { head, file, json } => check(
-            file.as_deref().unwrap_or(&path),
-            head.as_deref(),
-            if *json { Form::Json } else { Form::Short },
-        ),
+        LedgerCommand::Stats { json } => stats::run(&place, json.into()),
+        LedgerCommand::Prune { older_than, classes, dry_run, json } => {
+            let effect = if dry_run { keep::Effect::Tell } else { keep::Effect::Do };
+            keep::prune(&place, older_than, (classes, effect), json.into())
+        }
+        LedgerCommand::Checkpoint { out, json } => keep::checkpoint(&place, out.as_deref(), json.into()),
+        LedgerCommand::RotateKey { json } => keep::rotate_key(&place, json.into()),
+        LedgerCommand::Acknowledge { reason, json } => keep::acknowledge(&place, &reason, json.into()),
+    };
+    done.unwrap_or_else(|error| error::failed(&error, error.hint().as_deref()))
+}
+
+/// Where the ledger is and how it is kept.
+struct Place {
+    path: PathBuf,
+    settings: Settings,
+}
+
+impl Place {
+    fn find() -> Result<Self, LedgerError> {
+        let environment = Environment::read();
+        let state = host::state_dir(&environment)?;
+        let config = environment.config_dir.clone().map(|config| config.join("ringfence"));
+        let settings = Settings::load(&config.unwrap_or_else(|| state.clone()).join("ledger.toml"))?;
+        Ok(Self { path: state.join("ledger.db"), settings })
+    }
+
+    fn reader(&self) -> Result<LedgerReader, OpenError> {
+        Ledger::open_read(&self.path)
+    }
+
+    /// Only where there is one: nothing that reads makes a ledger.
+    fn ledger(&self) -> Result<Ledger, OpenError> {
+        if !self.path.exists() {
+            return Err(OpenError::Missing { path: self.path.clone() });
+        }
+        Ledger::open_with(&self.path, self.settings.clone())
     }
 }
 
-fn ledger_path() -> Result<PathBuf, host::NoStateDir> {
-    Ok(host::state_dir(&Environment::read())?.join("ledger.db"))
-}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    Short,
-    Long,
+    Text,
     Json,
 }
 
-fn read(
-    path: &Path,
-    form: Form,
-    get: impl FnOnce(&LedgerReader) -> Result<Vec<Record>, ExitCode>,
-) -> ExitCode {
-    let reader = match Ledger::open_read(path) {
-        Ok(reader) => reader,
-        Err(error) => return error::failed(&error, error.hint().as_deref()),
-    };
-    let records = match get(&reader) {
-        Ok(records) => records,
-        Err(code) => return code,
-    };
-    for record in &records {
-        match form {
-            Form::Json => print_json(record),
-            Form::Short => say!("{}", line(record)),
-            Form::Long => print_long(record),
+impl From<bool> for Form {
+    /// By the flag `--json`.
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+/// Why a command could not do its work.
+#[derive(Debug, thiserror::Error)]
+enum LedgerError {
+    #[error(transparent)]
+    NoStateDir(#[from] NoStateDir),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Append(#[from] ringfence_runtime::ledger::AppendError),
+    #[error(transparent)]
+    Prune(#[from] ringfence_runtime::ledger::PruneError),
+    #[error(transparent)]
+    Head(#[from] ringfence_runtime::ledger::HeadSyntax),
+    #[error("cannot read `{}`", Bytes::from(path.as_path()).display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("cannot write `{}`", Bytes::from(path.as_path()).display())]
+    Write { path: PathBuf, source: std::io::Error },
+    #[error("`{}` holds no {what}", Bytes::from(path.as_path()).display())]
+    Content { path: PathBuf, what: &'static str, source: serde_json::Error },
+    #[error("a reason is needed")]
+    NoReason,
+}
+
+impl LedgerError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Open(OpenError::Missing { .. }) => {
+                Some("nothing was recorded yet; `ringfence run -- CMD` makes the first records".to_owned())
+            }
+            Self::Open(error) => error.hint(),
+            Self::Settings(error) => Some(error.hint()),
+            Self::Read(error) => error.hint().map(str::to_owned),
+            Self::Append(error) => error.hint().map(str::to_owned),
+            Self::Content { what: "checkpoint", .. } => {
+                Some("`ringfence ledger checkpoint --out FILE` writes one".to_owned())
+            }
+            Self::Content { .. } => Some("`ringfence ledger prove ID >FILE` writes one".to_owned()),
+            Self::NoReason => Some("say what happened and why it may go on".to_owned()),
+            _ => None,
         }
     }
-    ExitCode::SUCCESS
 }
 
-fn print_long(record: &Record) {
-    say!("{}", line(record));
-    match serde_json::to_string_pretty(&record.event) {
-        Ok(text) => say!("{text}\nhash {}\n", record.hash),
-        Err(error) => note!("ringfence: cannot show record {}: {error}", record.seq),
-    }
-}
-
-fn line(record: &Record) -> String {
-    format!("{:>6}  {}  {}", record.seq, record.time, summary(&record.event))
-}
-
-fn summary(event: &Event) -> String {
-    let kind = event.kind().word();
-    let about = match event {
-        Event::ApprovalRequested(request) => {
-            format!("{} [{}] risk {}", of_call(&request.call), request.rule, request.risk)
+/// A record in one line. Everything in it that an agent wrote is escaped.
+fn line(listed: &Listed) -> String {
+    match listed {
+        Listed::Whole(record) => {
+            let kind = record.event.kind().word();
+            let ids: Vec<&str> = record.event.ids().collect();
+            let id = ids.first().copied().unwrap_or_default();
+            format!("{:>6}  {}  {kind:<18} {} {}", record.seq, record.time, shown(id), summary(&record.event))
         }
-        Event::ApprovalDecided(decision) => of_answer(decision.answer).to_owned(),
-        Event::PolicyChanged { file, change, .. } => {
-            format!("{}: {}", file.display(), Bytes::from(change.as_str()).display())
+        Listed::Pruned(pruned) => {
+            let id = pruned.ids.first().map(String::as_str).unwrap_or_default();
+            format!(
+                "{:>6}  {}  {:<18} {} (pruned)",
+                pruned.seq,
+                shown(&pruned.time),
+                shown(&pruned.kind),
+                shown(id)
+            )
         }
-        Event::Intent { call, rule, .. } => format!("{} [{rule}]", of_call(call)),
-        Event::SecretReleased { name, class, how, .. } => {
-            format!("{} ({class}) as {how}", Bytes::from(name.as_str()).display())
-        }
-        Event::Refused { call, refusal, .. } => {
-            let call = call.as_ref().map(of_call).unwrap_or_default();
-            format!("{call} [{}] {}", refusal.rule, Bytes::from(refusal.message.as_str()).display())
-        }
-        Event::Settled { outcome, failure, .. } => match (outcome, failure) {
-            (Some(outcome), _) => format!("{} in {} ms", of_exit(outcome.exit), outcome.duration_ms),
-            (None, Some(failure)) => format!("failed: {}", Bytes::from(failure.as_str()).display()),
-            (None, None) => "done".to_owned(),
-        },
-        Event::Battery { passed, total, backend, .. } => format!("{backend}: {passed} of {total} held"),
-        _ => String::new(),
-    };
-    let id = event.transaction().map(ToString::to_string).unwrap_or_default();
-    format!("{kind:<18} {id} {about}")
-}
-
-fn of_answer(answer: ApprovalAnswer) -> &'static str {
-    match answer {
-        ApprovalAnswer::Once => "yes, once",
-        ApprovalAnswer::Session => "yes, for the session",
-        ApprovalAnswer::AlwaysHere => "yes, always here",
-        ApprovalAnswer::Denied => "no",
-        ApprovalAnswer::Expired => "no, nobody answered in time",
-        ApprovalAnswer::Unreachable => "no, nobody could be asked",
-        ApprovalAnswer::Superseded => "no, it changed while the question waited",
     }
 }
 
-fn of_call(call: &Call) -> String {
-    match call {
-        Call::Exec(exec) => exec.argv.iter().map(Bytes::display).collect::<Vec<_>>().join(" "),
-        Call::File(file) => {
-            let verb = match file {
-                FileCall::Read { .. } => "read",
-                FileCall::Write { .. } => "write",
-                FileCall::List { .. } => "list",
-                FileCall::Symlink { .. } => "symlink",
-            };
-            format!("{verb} {}", file.path().display())
-        }
-        Call::Apply(patch) => format!("apply {} files", patch.files.len()),
-    }
-}
-
-fn of_exit(exit: Exit) -> String {
-    match exit {
-        Exit::Code { code } => format!("exit {code}"),
-        Exit::Signal { signal } => format!("signal {signal}"),
-        Exit::TimedOut => "timed out".to_owned(),
-        Exit::NotExecuted { errno } => format!("not executed: {}", std::io::Error::from_raw_os_error(errno)),
-    }
-}
-
-#[derive(Serialize)]
-struct Checked {
-    schema: u32,
-    valid: bool,
-    records: u64,
-    head: Option<String>,
-    incomplete: Vec<String>,
-    problem: Option<String>,
-}
-
-fn check(path: &Path, head: Option<&str>, form: Form) -> ExitCode {
-    let expected = match head.map(str::parse::<Head>).transpose() {
-        Ok(expected) => expected,
-        Err(error) => {
-            return error::failed(&error, Some("a head is SEQ:HASH, as an earlier verify printed it"));
-        }
-    };
-    match verify(path, expected.as_ref()) {
-        Ok(found) => {
-            let checked = Checked {
-                schema: 1,
-                valid: true,
-                records: found.records,
-                head: found.head.as_ref().map(ToString::to_string),
-                incomplete: found.incomplete.iter().map(ToString::to_string).collect(),
-                problem: None,
-            };
-            show_check(&checked, form);
-            ExitCode::SUCCESS
-        }
-        Err(error) => broken(&error, form),
-    }
-}
-
-fn broken(error: &VerifyError, form: Form) -> ExitCode {
-    let problem = error::chain(error);
-    match form {
-        Form::Json => print_json(&Checked {
-            schema: 1,
-            valid: false,
-            records: 0,
-            head: None,
-            incomplete: Vec::new(),
-            problem: Some(problem),
-        }),
-        Form::Short | Form::Long => note!("ringfence: the ledger does not verify: {problem}"),
-    }
-    ExitCode::from(BROKEN)
-}
-
-fn show_check(checked: &Checked, form: Form) {
-    if let Form::Json = form {
-        return print_json(checked);
-    }
-    say!("the chain is whole: {} records", checked.records);
-    if let Some(head) = &checked.head {
-        say!("head {head}");
-        say!(
-            "  keep it elsewhere; `ringfence ledger verify --head {head}` then shows whether records were cut off"
-        );
-    }
-    for transaction in &checked.incomplete {
-        say!("incomplete {transaction}: written before it happened, and no outcome was recorded");
-    }
+fn shown(text: &str) -> String {
+    Bytes::from(text).display()
 }

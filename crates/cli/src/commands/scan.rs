@@ -83,7 +83,9 @@ fn scanned(scan: &Scan) -> Result<ExitCode, ScanError> {
 fn lens(scan: &Scan) -> Result<Lens, ScanError> {
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let allowlist = scan.allowlist.as_deref().map(allowlist).transpose()?;
-    if let Some(expired) = allowlist.as_ref().map(|list| list.expired(today).count()).filter(|count| *count > 0) {
+    if let Some(expired) =
+        allowlist.as_ref().map(|list| list.expired(today).count()).filter(|count| *count > 0)
+    {
         note!("ringfence: {expired} entries of the allowlist have expired and do not count");
     }
     let salt = match &allowlist {
@@ -106,7 +108,8 @@ fn allowlist(path: &Path) -> Result<Allowlist, ScanError> {
 }
 
 fn more_rules(path: &Path) -> Result<Vec<Arc<rules::Rule>>, ScanError> {
-    let parsed = rules::parse(&text(path)?).map_err(|source| ScanError::Rules { path: path.to_owned(), source })?;
+    let parsed =
+        rules::parse(&text(path)?).map_err(|source| ScanError::Rules { path: path.to_owned(), source })?;
     let parsed: Vec<_> = parsed.into_iter().map(Arc::new).collect();
     rules::check(&parsed).map_err(|source| ScanError::Examples { path: path.to_owned(), source })?;
     Ok(parsed)

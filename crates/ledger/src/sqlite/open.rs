@@ -13,6 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::chain::Break;
 use crate::key::KeyError;
+use crate::settings::SettingsError;
 use crate::sqlite::{place, write};
 use crate::store::{Entry, StoreError};
 
@@ -88,6 +89,8 @@ pub enum OpenError {
     Older { path: PathBuf },
     #[error(transparent)]
     Key(#[from] KeyError),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     #[error("cannot read the ledger `{}`", shown(path))]
     Read { path: PathBuf, source: StoreError },
     #[error("cannot encode the beginning of a chain")]
@@ -126,6 +129,7 @@ impl OpenError {
             }
             Self::Broken { .. } => ACKNOWLEDGE.to_owned(),
             Self::Key(error) => return error.hint(),
+            Self::Settings(error) => error.hint(),
             Self::NotAFile { .. }
             | Self::Missing { .. }
             | Self::SqliteTooOld { .. }

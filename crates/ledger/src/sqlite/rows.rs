@@ -113,6 +113,13 @@ impl Rows for SqliteRows {
         self.connection.query_row(sql, [after], |row| row.get(0)).map(from_sql).map_err(of_sqlite)
     }
 
+    fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        let sql = "SELECT kind, count(*) FROM record INDEXED BY record_kind GROUP BY kind ORDER BY kind";
+        let mut statement = self.connection.prepare_cached(sql).map_err(of_sqlite)?;
+        let counted = statement.query_map([], |row| Ok((row.get(0)?, from_sql(row.get(1)?))));
+        counted.and_then(Iterator::collect).map_err(of_sqlite)
+    }
+
     fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {
         let mut found: Vec<String> = Vec::new();
         let mut statement = self

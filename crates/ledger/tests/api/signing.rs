@@ -225,6 +225,8 @@ fn without_its_key_a_chain_does_not_go_on() {
     verify(&home.path, None).unwrap();
 }
 
+type Lie = (fn(&mut Proof), BadProof);
+
 #[test]
 fn a_proof_needs_nothing_but_the_key() {
     let home = Home::new();
@@ -245,7 +247,7 @@ fn a_proof_needs_nothing_but_the_key() {
         assert_eq!(proof.check(None), Ok(()));
         let other = verify(&Home::with_records(1).path, None).unwrap().keys.remove(0);
         assert_eq!(proof.check(Some(&other)), Err(BadProof::OtherKey));
-        let lies: [(fn(&mut Proof), BadProof); 7] = [
+        let lies: [Lie; 7] = [
             (|proof| proof.body = Some("{}".to_owned()), BadProof::Body),
             (|proof| proof.kind = "battery".to_owned(), BadProof::Record),
             (|proof| proof.time = "2020-01-01T00:00:00.000000Z".to_owned(), BadProof::Record),

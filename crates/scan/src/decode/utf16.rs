@@ -17,7 +17,8 @@ pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allo
         let zero = from + zero;
         // The zero is the second byte of a unit or its first. Where a letter stands before the text or behind it both can
         // be read, and only one of them is whole.
-        let little = zero.checked_sub(1).filter(|start| *start >= from).map_or(0..0, |start| stretch(bytes, start, 0));
+        let little =
+            zero.checked_sub(1).filter(|start| *start >= from).map_or(0..0, |start| stretch(bytes, start, 0));
         let big = stretch(bytes, zero, 1);
         from = (zero + 1).max(little.end).max(big.end);
         for (range, letter) in [(little, 0), (big, 1)] {

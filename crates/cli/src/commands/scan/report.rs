@@ -93,7 +93,10 @@ impl Report {
     /// Some of a file was not looked at because a limit was reached.
     pub(super) fn incomplete(&self, file: &Path) {
         self.clear_progress();
-        note!("ringfence: {}: too much is compressed or encoded in it; not all of that was read", shown(file));
+        note!(
+            "ringfence: {}: too much is compressed or encoded in it; not all of that was read",
+            shown(file)
+        );
     }
 
     pub(super) fn read(&self, bytes: u64) {
@@ -123,7 +126,8 @@ impl Report {
 
     fn human(&self, name: &str, finding: &Finding, place: &Place) {
         self.clear_progress();
-        let encoding = if finding.layers.is_plain() { String::new() } else { format!(" in {}", finding.layers) };
+        let encoding =
+            if finding.layers.is_plain() { String::new() } else { format!(" in {}", finding.layers) };
         let fingerprint = finding.fingerprint.map(|print| format!("  {print}")).unwrap_or_default();
         let before = Bytes::from(place.before.as_slice());
         say!(
@@ -219,7 +223,8 @@ fn result(name: &str, finding: &Finding, place: &Place) -> Value {
         "startLine": place.line, "startColumn": place.column,
         "byteOffset": finding.start, "byteLength": finding.end - finding.start,
     });
-    let location = json!({ "physicalLocation": { "artifactLocation": { "uri": uri(name) }, "region": region } });
+    let location =
+        json!({ "physicalLocation": { "artifactLocation": { "uri": uri(name) }, "region": region } });
     let fingerprint = finding.fingerprint.map(|print| json!({ "secret/v1": print.to_string() }));
     json!({
         "ruleId": &*finding.rule,
@@ -233,5 +238,7 @@ fn result(name: &str, finding: &Finding, place: &Place) -> Value {
 /// A relative reference: what is no plain character of a path is percent-encoded.
 fn uri(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'-' | b'_' | b'~');
-    name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }

@@ -1,0 +1,178 @@
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ringfence_runtime::ledger::{
+    Anchored, Checkpoint, Expected, Head, Proof, Verification, VerifyError, verify_with,
+};
+use serde::Serialize;
+
+use super::{Form, LedgerError, Place, shown};
+use crate::args::Verify;
+use crate::commands::run::print_json;
+use crate::error;
+use crate::output::{Progress, note, say};
+
+/// `verify` found a flaw.
+const BROKEN: u8 = 1;
+
+#[derive(Default, Serialize)]
+struct Checked {
+    schema: u32,
+    valid: bool,
+    records: u64,
+    head: Option<String>,
+    format: i64,
+    chain: Option<String>,
+    keys: Vec<String>,
+    checkpoints: u64,
+    signed: u64,
+    pruned: u64,
+    incomplete: Vec<String>,
+    problem: Option<String>,
+}
+
+pub(super) fn run(place: &Place, asked: &Verify) -> Result<ExitCode, LedgerError> {
+    let form = Form::from(asked.json);
+    if let Some(proof) = &asked.proof {
+        return proofs(proof, asked.key.as_deref(), form);
+    }
+    let head = asked.head.as_deref().map(str::parse::<Head>).transpose()?;
+    let checkpoint = asked.checkpoint.as_deref().map(read_checkpoint).transpose()?;
+    let expected =
+        Expected { head: head.as_ref(), checkpoint: checkpoint.as_ref(), key: asked.key.as_deref() };
+    let path = asked.file.as_deref().unwrap_or(&place.path);
+    let mut progress = Progress::new("checked");
+    let checked = verify_with(path, expected, &mut |records| progress.at(records));
+    progress.end();
+    match checked {
+        Ok(found) => {
+            let anchored = if asked.file.is_none() { check_anchor(place)? } else { None };
+            Ok(report(&found, anchored, form))
+        }
+        Err(VerifyError::Open(error)) if !is_flaw(&error) => Err(error.into()),
+        Err(error) => Ok(broken(error::chain(&error), form)),
+    }
+}
+
+/// A file that is no ledger any more is a flaw; one that cannot be reached is not.
+fn is_flaw(error: &ringfence_runtime::ledger::OpenError) -> bool {
+    use ringfence_runtime::ledger::OpenError;
+    matches!(error, OpenError::NotALedger { .. } | OpenError::Damaged { .. })
+}
+
+/// What was kept elsewhere, if the settings say where.
+fn check_anchor(place: &Place) -> Result<Option<String>, LedgerError> {
+    if place.settings.anchor.is_none() {
+        return Ok(None);
+    }
+    Ok(place.ledger()?.broken().map(|broken| broken.to_string()))
+}
+
+fn report(found: &Verification, anchored: Option<String>, form: Form) -> ExitCode {
+    if let Some(problem) = anchored {
+        return broken(format!("the ledger is broken: {problem}"), form);
+    }
+    let checked = Checked {
+        schema: 1,
+        valid: true,
+        records: found.records,
+        head: found.head.as_ref().map(ToString::to_string),
+        format: found.format,
+        chain: found.chain.as_ref().map(ToString::to_string),
+        keys: found.keys.clone(),
+        checkpoints: found.checkpoints,
+        signed: found.signed,
+        pruned: found.pruned,
+        incomplete: found.incomplete.iter().map(ToString::to_string).collect(),
+        problem: None,
+    };
+    match form {
+        Form::Json => print_json(&checked),
+        Form::Text => print(&checked),
+    }
+    ExitCode::SUCCESS
+}
+
+fn broken(problem: String, form: Form) -> ExitCode {
+    match form {
+        Form::Json => print_json(&Checked { schema: 1, problem: Some(problem), ..Checked::default() }),
+        Form::Text => note!("ringfence: the ledger does not verify: {}", shown(&problem)),
+    }
+    ExitCode::from(BROKEN)
+}
+
+fn print(checked: &Checked) {
+    say!("the chain is whole: {} records", checked.records);
+    if checked.pruned > 0 {
+        say!("of {} of them what they said was pruned; their digests are in the chain", checked.pruned);
+    }
+    if checked.checkpoints > 0 {
+        say!("{} checkpoints; signed up to record {}", checked.checkpoints, checked.signed);
+    }
+    if let Some(key) = checked.keys.last() {
+        say!("key {}", shown(key));
+    }
+    if let Some(head) = &checked.head {
+        say!("head {head}");
+        say!(
+            "  keep it elsewhere; `ringfence ledger verify --head {head}` then shows whether records were cut off"
+        );
+    }
+    for transaction in &checked.incomplete {
+        say!("incomplete {}: written before it happened, and no outcome was recorded", shown(transaction));
+    }
+}
+
+/// A checkpoint by itself, or the last line of an anchor file.
+fn read_checkpoint(path: &Path) -> Result<Checkpoint, LedgerError> {
+    let text = read(path)?;
+    let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    let parsed = serde_json::from_str::<Anchored>(last).map(|anchored| anchored.checkpoint);
+    parsed.or_else(|_bare| serde_json::from_str(&text)).map_err(|source| LedgerError::Content {
+        path: path.to_owned(),
+        what: "checkpoint",
+        source,
+    })
+}
+
+fn proofs(path: &Path, key: Option<&str>, form: Form) -> Result<ExitCode, LedgerError> {
+    let mut code = ExitCode::SUCCESS;
+    let text = read(path)?;
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let proof: Proof = serde_json::from_str(line).map_err(|source| LedgerError::Content {
+            path: path.to_owned(),
+            what: "proof",
+            source,
+        })?;
+        let problem = proof.check(key).err().map(|problem| problem.to_string());
+        if problem.is_some() {
+            code = ExitCode::from(BROKEN);
+        }
+        show_proof(&proof, problem, (key, form));
+    }
+    Ok(code)
+}
+
+fn show_proof(proof: &Proof, problem: Option<String>, (key, form): (Option<&str>, Form)) {
+    match (form, problem) {
+        (Form::Json, problem) => print_json(&serde_json::json!({
+            "schema": 1, "valid": problem.is_none(), "seq": proof.seq, "hash": proof.hash,
+            "key": proof.checkpoint.key, "problem": problem,
+        })),
+        (Form::Text, Some(problem)) => note!("ringfence: record {} is not proved: {problem}", proof.seq),
+        (Form::Text, None) => {
+            say!("record {} of {} is proved: {}", proof.seq, shown(&proof.time), shown(&proof.kind));
+            if key.is_none() {
+                say!(
+                    "  by the key {}; `--key` checks that it is the one you know",
+                    shown(&proof.checkpoint.key)
+                );
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, LedgerError> {
+    fs::read_to_string(path).map_err(|source| LedgerError::File { path: path.to_owned(), source })
+}

@@ -1,0 +1,159 @@
+//! Events in words: one line that is safe on any terminal, whatever an agent has put into it.
+
+use ringfence_types::{Bytes, Call, Exit, FileCall};
+
+use crate::approval::{ApprovalAnswer, Covers};
+use crate::event::{Event, Reading};
+
+/// What happened, in one line. Without kind, time and id.
+pub fn summary(event: &Event) -> String {
+    match event {
+        Event::SessionStarted { workspace, profile, agent, .. } => {
+            let agent = agent.as_deref().map(|agent| format!(" by {}", shown(agent))).unwrap_or_default();
+            format!("{} with profile {profile}{agent}", workspace.display())
+        }
+        Event::ApprovalRequested(request) => {
+            format!("{} [{}] risk {}", of_call(&request.call), shown(&request.rule), request.risk)
+        }
+        Event::ApprovalVoted(vote) => format!("{} by {}", word(vote.vote), vote.by),
+        Event::ApprovalDecided(decision) => format!("{} by {}", of_answer(decision.answer), decision.by),
+        Event::GrantMade(made) => {
+            format!("{} by {}{}", shown(&made.permits), made.by, of_covers(&made.covers))
+        }
+        Event::GrantRevoked { by, reason, .. } => format!("by {by}{}", because(reason.as_deref())),
+        Event::PolicyChanged { file, change, .. } => format!("{}: {}", file.display(), shown(change)),
+        Event::Authenticated { principal, purpose, refusal } => {
+            let answer = refusal
+                .as_ref()
+                .map_or("may".to_owned(), |refusal| format!("may not ({})", shown(&refusal.message)));
+            format!("{principal} {answer} {}", shown(purpose))
+        }
+        Event::Proposed { patch, title, .. } => {
+            let title = title.as_deref().map(|title| format!(": {}", shown(title))).unwrap_or_default();
+            format!("{} files{title}", patch.files.len())
+        }
+        Event::Conflicted { files, .. } => format!("{} files are not what they were", files.len()),
+        Event::Discarded { by, reason, .. } => format!("by {by}{}", because(reason.as_deref())),
+        other => of_effect(other),
+    }
+}
+
+fn of_effect(event: &Event) -> String {
+    match event {
+        Event::Intent { call, rule, .. } => format!("{} [{}]", of_call(call), shown(rule)),
+        Event::SecretReleased { name, class, how, .. } => format!("{} ({class}) as {how}", shown(name)),
+        Event::Launched { posture, .. } => {
+            format!("{} with {} controls", posture.backend, posture.controls.len())
+        }
+        Event::LimitHit { limit, .. } => limit.to_string(),
+        Event::LoopFound { repeats, stopped, .. } => {
+            format!("{repeats} times the same{}", if *stopped { ", stopped" } else { "" })
+        }
+        Event::Refused { call, refusal, .. } => {
+            let call = call.as_ref().map(|call| format!("{} ", of_call(call))).unwrap_or_default();
+            format!("{call}[{}] {}", shown(&refusal.rule), shown(&refusal.message))
+        }
+        Event::Settled { outcome, failure, .. } => match (outcome, failure) {
+            (Some(outcome), _) => format!("{} in {} ms", of_exit(outcome.exit), outcome.duration_ms),
+            (None, Some(failure)) => format!("failed: {}", shown(failure)),
+            (None, None) => "done".to_owned(),
+        },
+        Event::Interrupted { why, .. } => shown(why),
+        Event::Battery { passed, total, backend, .. } => format!("{backend}: {passed} of {total} held"),
+        other => of_the_ledger(other),
+    }
+}
+
+fn of_the_ledger(event: &Event) -> String {
+    match event {
+        Event::LedgerRead { by, how, records } => {
+            format!("{} of {records} records by {by}", of_reading(*how))
+        }
+        Event::Pruned { by, before, records, .. } => {
+            format!("{records} bodies before record {before} by {by}")
+        }
+        Event::ChainStarted { chain, node, continues, .. } => {
+            let before = continues.as_ref().map(|before| match &before.problem {
+                None => format!(", continues {}", before.file.display()),
+                Some(problem) => format!(", after {}, in which {}", before.file.display(), shown(problem)),
+            });
+            format!("{chain} on {}{}", shown(node), before.unwrap_or_default())
+        }
+        Event::Checkpoint(checkpoint) => {
+            format!("records {} to {} signed", checkpoint.first, checkpoint.last)
+        }
+        Event::KeyRotated { new, .. } => format!("to {}", shown(new)),
+        Event::Witnessed { chain, head } => format!("{chain} at {}", shown(&head.to_string())),
+        _ => String::new(),
+    }
+}
+
+/// A call as a person would type it.
+pub fn of_call(call: &Call) -> String {
+    match call {
+        Call::Exec(exec) => exec.argv.iter().map(Bytes::quoted).collect::<Vec<_>>().join(" "),
+        Call::File(file) => format!("{} {}", verb(file), file.path().display()),
+        Call::Apply(patch) => format!("apply {} files", patch.files.len()),
+    }
+}
+
+fn verb(file: &FileCall) -> &'static str {
+    match file {
+        FileCall::Read { .. } => "read",
+        FileCall::Write { .. } => "write",
+        FileCall::List { .. } => "list",
+        FileCall::Symlink { .. } => "symlink",
+    }
+}
+
+fn of_exit(exit: Exit) -> String {
+    match exit {
+        Exit::Code { code } => format!("exit {code}"),
+        Exit::Signal { signal } => format!("signal {signal}"),
+        Exit::TimedOut => "timed out".to_owned(),
+        Exit::NotExecuted { errno } => format!("not executed: {}", std::io::Error::from_raw_os_error(errno)),
+    }
+}
+
+fn of_answer(answer: ApprovalAnswer) -> &'static str {
+    match answer {
+        ApprovalAnswer::Once => "yes, once",
+        ApprovalAnswer::Session => "yes, for the session",
+        ApprovalAnswer::AlwaysHere => "yes, always here",
+        ApprovalAnswer::Denied => "no",
+        ApprovalAnswer::Expired => "no, nobody answered in time",
+        ApprovalAnswer::Unreachable => "no, nobody could be asked",
+        ApprovalAnswer::Superseded => "no, it changed while the question waited",
+    }
+}
+
+fn of_covers(covers: &Covers) -> String {
+    match covers {
+        Covers::Session { .. } => " for the session".to_owned(),
+        Covers::Here { directory, .. } => format!(" in {}", directory.display()),
+    }
+}
+
+fn of_reading(how: Reading) -> &'static str {
+    match how {
+        Reading::Tail => "tail",
+        Reading::Show => "show",
+        Reading::Prove => "proof",
+        Reading::Export => "export",
+    }
+}
+
+fn word(vote: crate::Vote) -> &'static str {
+    match vote {
+        crate::Vote::Approve => "yes",
+        crate::Vote::Deny => "no",
+    }
+}
+
+fn because(reason: Option<&str>) -> String {
+    reason.map(|reason| format!(": {}", shown(reason))).unwrap_or_default()
+}
+
+pub(crate) fn shown(text: &str) -> String {
+    Bytes::from(text).display()
+}

@@ -1,0 +1,117 @@
+//! ArcSight Common Event Format, one line per record.
+
+use ringfence_types::{Call, Principal};
+
+use super::{Answer, Severity, answer, principal, rule, severity, went_well};
+use crate::describe::{of_call, summary};
+use crate::event::Event;
+use crate::record::{Listed, Record};
+
+/// The record as one line of CEF.
+pub fn cef(listed: &Listed) -> String {
+    match listed {
+        Listed::Whole(record) => of_record(record),
+        Listed::Pruned(pruned) => {
+            let fields = [
+                ("rt", millis(&pruned.time)),
+                ("externalId", pruned.seq.to_string()),
+                ("cs4Label", "hash".to_owned()),
+                ("cs4", pruned.hash.clone()),
+                ("reason", "pruned".to_owned()),
+            ];
+            line(&pruned.kind, 0, &fields)
+        }
+    }
+}
+
+fn of_record(record: &Record) -> String {
+    let event = &record.event;
+    let mut fields = vec![("rt", millis(&record.time)), ("externalId", record.seq.to_string())];
+    match answer(event) {
+        Answer::Allowed => fields.push(("act", "allow".to_owned())),
+        Answer::Denied => fields.push(("act", "deny".to_owned())),
+        Answer::None => {}
+    }
+    if let Some(well) = went_well(event) {
+        fields.push(("outcome", if well { "success" } else { "failure" }.to_owned()));
+    }
+    if let Some(Principal::Operator { uid, name, .. }) = principal(event) {
+        fields.push(("suid", uid.to_string()));
+        fields.extend(name.clone().map(|name| ("suser", name)));
+    }
+    let labelled = [
+        ("cs1Label", "cs1", "rule", rule(event).map(str::to_owned)),
+        ("cs2Label", "cs2", "transaction", event.transaction().map(ToString::to_string)),
+        ("cs3Label", "cs3", "session", event.session().map(ToString::to_string)),
+        ("cs4Label", "cs4", "hash", Some(record.hash.clone())),
+    ];
+    for (label, key, name, value) in labelled {
+        if let Some(value) = value {
+            fields.extend([(label, name.to_owned()), (key, value)]);
+        }
+    }
+    match call(event) {
+        Some(Call::File(file)) => fields.push(("filePath", file.path().display())),
+        Some(call) => fields.push(("sproc", of_call(call))),
+        None => {}
+    }
+    fields.push(("msg", summary(event)));
+    line(event.kind().word(), number(severity(event)), &fields)
+}
+
+fn call(event: &Event) -> Option<&Call> {
+    match event {
+        Event::Intent { call, .. } => Some(call),
+        Event::ApprovalRequested(request) => Some(&request.call),
+        Event::Refused { call, .. } => call.as_ref(),
+        _ => None,
+    }
+}
+
+fn line(kind: &str, severity: u8, fields: &[(&str, String)]) -> String {
+    let fields: Vec<String> =
+        fields.iter().map(|(key, value)| format!("{key}={}", in_field(value))).collect();
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "CEF:0|Ringfence|ringfence|{version}|{}|{}|{severity}|{}",
+        in_header(kind),
+        in_header(&kind.replace('-', " ")),
+        fields.join(" ")
+    )
+}
+
+fn number(severity: Severity) -> u8 {
+    match severity {
+        Severity::Informational => 1,
+        Severity::Low => 3,
+        Severity::Medium => 5,
+        Severity::High => 8,
+        Severity::Critical => 10,
+    }
+}
+
+fn in_header(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('|', "\\|").replace(['\r', '\n'], " ")
+}
+
+fn in_field(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('=', "\\=").replace('\r', "\\r").replace('\n', "\\n")
+}
+
+fn millis(time: &str) -> String {
+    time.parse::<jiff::Timestamp>().map(|time| time.as_millisecond().to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_separates_is_escaped() {
+        assert_eq!(in_header("a|b\\c\nd"), "a\\|b\\\\c d");
+        assert_eq!(in_field("a=b\\c\nd|e\r"), "a\\=b\\\\c\\nd|e\\r");
+        let made = line("x|y", 3, &[("msg", "act=deny cs1=forged\nCEF:0|evil".to_owned())]);
+        assert_eq!(made.lines().count(), 1);
+        assert!(made.ends_with("|x\\|y|x\\|y|3|msg=act\\=deny cs1\\=forged\\nCEF:0|evil"), "{made}");
+    }
+}

@@ -1,0 +1,277 @@
+//! Open Cybersecurity Schema Framework, one JSON object per event.
+
+use jiff::Timestamp;
+use ringfence_types::{Bytes, Call, ChainId, FileCall, Principal};
+use serde_json::{Map, Value, json};
+
+use super::{Answer, Severity, answer, principal, rule, severity, went_well};
+use crate::describe::{of_call, shown, summary};
+use crate::event::{Event, Finding};
+use crate::record::{Listed, PrunedRecord, Record};
+
+/// The version whose classes are used; `attestation_list` is that of the profile `record_integrity`, which is newer.
+const VERSION: &str = "1.8.0";
+
+/// A class, and what happened in terms of it.
+struct Place {
+    class: u32,
+    name: &'static str,
+    activity: u32,
+    activity_name: &'static str,
+}
+
+const fn place(class: u32, name: &'static str, activity: u32, activity_name: &'static str) -> Place {
+    Place { class, name, activity, activity_name }
+}
+
+/// Turns records of one chain into OCSF, in their order.
+#[derive(Debug)]
+pub struct Ocsf {
+    chain: ChainId,
+    previous: Option<(u64, String)>,
+}
+
+impl Ocsf {
+    pub fn new(chain: ChainId) -> Self {
+        Self { chain, previous: None }
+    }
+
+    /// One object, and another one if a scanner found something in it.
+    pub fn events(&mut self, listed: &Listed) -> Vec<Value> {
+        let events = match listed {
+            Listed::Whole(record) => self.record(record),
+            Listed::Pruned(pruned) => vec![self.pruned(pruned)],
+        };
+        let (seq, hash) = match listed {
+            Listed::Whole(record) => (record.seq, &record.hash),
+            Listed::Pruned(pruned) => (pruned.seq, &pruned.hash),
+        };
+        self.previous = Some((seq, hash.clone()));
+        events
+    }
+
+    fn record(&self, record: &Record) -> Vec<Value> {
+        let event = &record.event;
+        let mut object = self.common(&place_of(event), record.seq, &record.time, &record.hash);
+        let severity = severity(event);
+        object.insert("severity_id".to_owned(), severity_id(severity).into());
+        object.insert("severity".to_owned(), format!("{severity:?}").into());
+        object.insert("message".to_owned(), summary(event).into());
+        if let Some(well) = went_well(event) {
+            object.insert("status_id".to_owned(), if well { 1 } else { 2 }.into());
+            object.insert("status".to_owned(), if well { "Success" } else { "Failure" }.into());
+        }
+        add_answer(&mut object, event);
+        add_actor(&mut object, event);
+        add_target(&mut object, event);
+        object.insert("unmapped".to_owned(), serde_json::to_value(event).unwrap_or_default());
+        let mut events = vec![Value::Object(object)];
+        events.extend(self.findings(record));
+        events
+    }
+
+    fn findings(&self, record: &Record) -> Option<Value> {
+        let findings: &[Finding] = match &record.event {
+            Event::Intent { findings, .. } | Event::Proposed { findings, .. } => findings,
+            _ => return None,
+        };
+        let first = findings.first()?;
+        let place = place(2006, "Data Security Finding", 1, "Create");
+        let mut object = self.common(&place, record.seq, &record.time, &record.hash);
+        object.insert("severity_id".to_owned(), severity_id(Severity::High).into());
+        object.insert("severity".to_owned(), "High".into());
+        object.insert(
+            "finding_info".to_owned(),
+            json!({
+                "uid": format!("{}:{}:finding", self.chain, record.seq),
+                "title": format!("{} in {}", shown(&first.rule), shown(&first.place)),
+                "types": findings.iter().map(|finding| shown(&finding.rule)).collect::<Vec<_>>(),
+            }),
+        );
+        object.insert("unmapped".to_owned(), json!({ "findings": findings }));
+        Some(Value::Object(object))
+    }
+
+    fn pruned(&self, pruned: &PrunedRecord) -> Value {
+        let place = place(0, "Base Event", 0, "Unknown");
+        let mut object = self.common(&place, pruned.seq, &pruned.time, &pruned.hash);
+        object.insert("severity_id".to_owned(), 1.into());
+        object.insert("message".to_owned(), format!("{}: pruned", shown(&pruned.kind)).into());
+        object.insert("unmapped".to_owned(), serde_json::to_value(pruned).unwrap_or_default());
+        Value::Object(object)
+    }
+
+    fn common(&self, place: &Place, seq: u64, time: &str, hash: &str) -> Map<String, Value> {
+        let millis = time.parse::<Timestamp>().map_or(0, Timestamp::as_millisecond);
+        let fingerprint = |value: &str| json!({ "algorithm": "SHA-256", "algorithm_id": 3, "value": value });
+        let uid = |seq: u64| format!("{}:{seq}", self.chain);
+        let mut attestation = json!({
+            "uid": uid(seq), "chain_uid": self.chain.as_str(), "fingerprint": fingerprint(hash),
+        });
+        if let Some((before, hash)) = self.previous.as_ref().filter(|(before, _)| *before + 1 == seq) {
+            put(
+                &mut attestation,
+                "prev_event",
+                json!({ "uid": uid(*before), "fingerprint": fingerprint(hash) }),
+            );
+        }
+        let object = json!({
+            "class_uid": place.class,
+            "class_name": place.name,
+            "category_uid": place.class / 1000,
+            "activity_id": place.activity,
+            "activity_name": place.activity_name,
+            "type_uid": u64::from(place.class) * 100 + u64::from(place.activity),
+            "time": millis,
+            "metadata": {
+                "version": VERSION,
+                "uid": uid(seq),
+                "sequence": seq,
+                "original_time": time,
+                "log_name": "ledger",
+                "product": { "name": "Ringfence", "vendor_name": "Ringfence", "version": env!("CARGO_PKG_VERSION") },
+                "profiles": ["security_control", "record_integrity"],
+            },
+            "attestation_list": [attestation],
+        });
+        match object {
+            Value::Object(object) => object,
+            _ => Map::new(),
+        }
+    }
+}
+
+fn place_of(event: &Event) -> Place {
+    match event {
+        Event::Intent { call, .. } => of_call_place(Some(call)),
+        Event::Refused { call, .. } => of_call_place(call.as_ref()),
+        Event::Settled { outcome: Some(_), .. } | Event::Interrupted { .. } => {
+            place(1007, "Process Activity", 2, "Terminate")
+        }
+        Event::Launched { .. } => place(1007, "Process Activity", 99, "Contain"),
+        Event::Settled { .. }
+        | Event::Proposed { .. }
+        | Event::Conflicted { .. }
+        | Event::Discarded { .. } => place(1001, "File System Activity", 99, "Settle"),
+        Event::ApprovalRequested(_) => place(3003, "Authorize Session", 99, "Request"),
+        Event::ApprovalVoted(_) => place(3003, "Authorize Session", 99, "Vote"),
+        Event::ApprovalDecided(_) => place(3003, "Authorize Session", 1, "Assign Privileges"),
+        Event::GrantMade(_) => place(3004, "Entity Management", 1, "Create"),
+        Event::GrantRevoked { .. } => place(3004, "Entity Management", 4, "Delete"),
+        Event::SecretReleased { .. } => place(3003, "Authorize Session", 1, "Assign Privileges"),
+        Event::PolicyChanged { .. } => place(3004, "Entity Management", 3, "Update"),
+        Event::Authenticated { .. } => place(3002, "Authentication", 1, "Logon"),
+        Event::LimitHit { .. } | Event::LoopFound { .. } => place(2004, "Detection Finding", 1, "Create"),
+        Event::Battery { .. } => place(2003, "Compliance Finding", 1, "Create"),
+        Event::SessionStarted { .. } => place(6002, "Application Lifecycle", 3, "Start"),
+        Event::SessionEnded { .. } => place(6002, "Application Lifecycle", 4, "Stop"),
+        Event::LedgerRead { .. } => place(6005, "Datastore Activity", 1, "Read"),
+        Event::Pruned { .. } => place(6005, "Datastore Activity", 7, "Delete"),
+        Event::ChainStarted { .. } => place(6005, "Datastore Activity", 6, "Create"),
+        Event::Checkpoint(_) | Event::KeyRotated { .. } | Event::Witnessed { .. } => {
+            place(6005, "Datastore Activity", 2, "Update")
+        }
+    }
+}
+
+fn of_call_place(call: Option<&Call>) -> Place {
+    const FILE: &str = "File System Activity";
+    match call {
+        Some(Call::Exec(_)) => place(1007, "Process Activity", 1, "Launch"),
+        Some(Call::File(FileCall::Read { .. } | FileCall::List { .. })) => place(1001, FILE, 2, "Read"),
+        Some(Call::File(FileCall::Symlink { .. })) => place(1001, FILE, 1, "Create"),
+        Some(Call::File(FileCall::Write { .. }) | Call::Apply(_)) => place(1001, FILE, 3, "Update"),
+        None => place(3003, "Authorize Session", 99, "Refuse"),
+    }
+}
+
+fn add_answer(object: &mut Map<String, Value>, event: &Event) {
+    let (id, action, disposition) = match answer(event) {
+        Answer::Allowed => (1, "Allowed", "Allowed"),
+        Answer::Denied => (2, "Denied", "Blocked"),
+        Answer::None => return,
+    };
+    object.insert("action_id".to_owned(), id.into());
+    object.insert("action".to_owned(), action.into());
+    object.insert("disposition_id".to_owned(), id.into());
+    object.insert("disposition".to_owned(), disposition.into());
+    if let Some(rule) = rule(event) {
+        object.insert("policy".to_owned(), json!({ "name": shown(rule) }));
+    }
+}
+
+fn add_actor(object: &mut Map<String, Value>, event: &Event) {
+    let mut actor = Map::new();
+    match principal(event) {
+        Some(Principal::Operator { uid, name, .. }) => {
+            let name = name.as_deref().map(shown);
+            actor.insert("user".to_owned(), json!({ "uid": uid.to_string(), "name": name }));
+        }
+        Some(Principal::Agent { session, name }) => {
+            let name = name.as_deref().map(shown);
+            object.insert("ai_agent".to_owned(), json!({ "instance_uid": session.as_str(), "name": name }));
+        }
+        Some(Principal::System) => {
+            actor.insert("app_name".to_owned(), "ringfence".into());
+        }
+        None => {}
+    }
+    if let Some(session) = event.session() {
+        actor.insert("session".to_owned(), json!({ "uid": session.as_str() }));
+    }
+    if let Some(transaction) = event.transaction() {
+        object.insert("transaction_uid".to_owned(), transaction.as_str().into());
+    }
+    if !actor.is_empty() {
+        object.insert("actor".to_owned(), Value::Object(actor));
+    }
+}
+
+fn add_target(object: &mut Map<String, Value>, event: &Event) {
+    let call = match event {
+        Event::Intent { call, .. } => Some(call),
+        Event::ApprovalRequested(request) => Some(&request.call),
+        Event::Refused { call, .. } => call.as_ref(),
+        _ => None,
+    };
+    match call {
+        Some(Call::Exec(exec)) => {
+            let program = exec.argv.first().map(Bytes::display).unwrap_or_default();
+            let process = json!({
+                "cmd_line": call.map(of_call),
+                "name": program,
+                "working_directory": exec.cwd.display(),
+            });
+            object.insert("process".to_owned(), process);
+        }
+        Some(Call::File(file)) => {
+            let mut target = json!({ "path": file.path().display(), "type_id": 1 });
+            if let FileCall::Write { sha256, .. } = file {
+                let hash = json!({ "algorithm": "SHA-256", "algorithm_id": 3, "value": sha256 });
+                put(&mut target, "hashes", json!([hash]));
+            }
+            object.insert("file".to_owned(), target);
+        }
+        Some(Call::Apply(_)) | None => {}
+    }
+    if let Event::Settled { outcome: Some(outcome), .. } = event {
+        object.insert("exit_code".to_owned(), outcome.exit.code().into());
+        object.insert("duration".to_owned(), outcome.duration_ms.into());
+    }
+}
+
+fn put(object: &mut Value, key: &str, value: Value) {
+    if let Value::Object(object) = object {
+        object.insert(key.to_owned(), value);
+    }
+}
+
+fn severity_id(severity: Severity) -> u8 {
+    match severity {
+        Severity::Informational => 1,
+        Severity::Low => 2,
+        Severity::Medium => 3,
+        Severity::High => 4,
+        Severity::Critical => 5,
+    }
+}
