@@ -30,8 +30,22 @@ fn help_of_each_command_has_the_essentials() {
         (&["file", "--help"], &["read", "write", "list", "symlink"]),
         (&["file", "write", "--help"], &["standard input", "--workspace"]),
         (&["doctor", "--help"], &["--attack", "--json"]),
-        (&["ledger", "--help"], &["tail", "show", "verify"]),
-        (&["ledger", "verify", "--help"], &["--head"]),
+        (
+            &["ledger", "--help"],
+            &[
+                "tail",
+                "show",
+                "verify",
+                "prove",
+                "export",
+                "stats",
+                "prune",
+                "checkpoint",
+                "rotate-key",
+                "acknowledge",
+            ],
+        ),
+        (&["ledger", "verify", "--help"], &["--head", "--checkpoint", "--key", "--proof", "Exit code"]),
         (&["completions", "--help"], &["bash", "zsh", "fish"]),
     ];
     for (arguments, essentials) in cases {

@@ -101,8 +101,15 @@ impl World {
         finish(self.ringfence().arg("ledger").args(arguments), b"")
     }
 
-    /// Every record so far, oldest first.
+    /// Every record so far, oldest first, without those that the ledger keeps about itself and about sessions.
     pub(crate) fn records(&self) -> Vec<Value> {
+        const BESIDE: [&str; 4] = ["chain-started", "session-started", "ledger-read", "checkpoint"];
+        let mut records = self.all_records();
+        records.retain(|record| !BESIDE.iter().any(|kind| record["event"]["kind"] == *kind));
+        records
+    }
+
+    pub(crate) fn all_records(&self) -> Vec<Value> {
         let done = self.ledger_tool(&["tail", "-n", "1000", "--json"]).expect(0);
         done.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

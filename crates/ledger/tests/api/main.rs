@@ -7,6 +7,10 @@ mod by_hand;
 #[cfg(test)]
 mod chain;
 #[cfg(test)]
+mod crashes;
+#[cfg(test)]
+mod long;
+#[cfg(test)]
 mod places;
 #[cfg(test)]
 mod processes;

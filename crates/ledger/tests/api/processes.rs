@@ -11,26 +11,26 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::support::{Home, append_many, battery, ids, intent};
 
-const CHILD: &str = "RINGFENCE_LEDGER_TEST_CHILD";
+pub(crate) const CHILD: &str = "RINGFENCE_LEDGER_TEST_CHILD";
 
 #[expect(clippy::disallowed_methods, reason = "the test tells its own child what to do")]
-fn told() -> Option<PathBuf> {
+pub(crate) fn told() -> Option<PathBuf> {
     std::env::var_os(CHILD).map(PathBuf::from)
 }
 
 /// This test binary, to run only `test`, as a child.
-fn child(test: &str, path: &Path) -> Command {
+pub(crate) fn child(test: &str, path: &Path) -> Command {
     command(std::env::current_exe().unwrap().as_path(), test, path)
 }
 
 fn command(program: &Path, test: &str, path: &Path) -> Command {
     let mut command = Command::new(program);
-    command.args(["--exact", "--nocapture", "--test-threads=1", &format!("processes::{test}")]);
+    command.args(["--exact", "--nocapture", "--test-threads=1", test]);
     command.env(CHILD, path).stdin(Stdio::null());
     command
 }
 
-fn assert_success(output: &Output) {
+pub(crate) fn assert_success(output: &Output) {
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
@@ -46,37 +46,13 @@ fn what_is_receipted_survives_kill_9() {
     }
     let home = Home::with_records(2);
     for killed in 1..=20_u64 {
-        let output = child("what_is_receipted_survives_kill_9", &home.path).output().unwrap();
+        let output = child("processes::what_is_receipted_survives_kill_9", &home.path).output().unwrap();
         assert_eq!(output.status.signal(), Some(9), "{output:?}");
         let receipt = fs::read_to_string(home.path.with_file_name("receipt")).unwrap();
         let verification = verify(&home.path, None).unwrap();
         assert_eq!(verification.head.unwrap().to_string(), receipt);
         assert_eq!(verification.records, 2 + killed);
         assert_eq!(verification.incomplete.len() as u64, killed);
-    }
-}
-
-/// Killed wherever it happens to be, mostly in the middle of an append.
-#[test]
-fn a_chain_cut_at_any_moment_still_verifies() {
-    if let Some(path) = told() {
-        let ledger = Ledger::open(&path).unwrap();
-        loop {
-            append_many(&ledger, 100);
-        }
-    }
-    let home = Home::with_records(1);
-    let mut before = 1;
-    for round in 0..10 {
-        let mut process = child("a_chain_cut_at_any_moment_still_verifies", &home.path);
-        let mut process = process.stdout(Stdio::null()).spawn().unwrap();
-        while verify(&home.path, None).unwrap().records < before + 5 + round {
-            thread::yield_now();
-        }
-        process.kill().unwrap();
-        process.wait().unwrap();
-        before = verify(&home.path, None).unwrap().records;
-        append_many(&home.open(), 1);
     }
 }
 
@@ -88,7 +64,7 @@ fn eight_processes_make_one_chain() {
     }
     let home = Home::new();
     let spawn = |_| {
-        let mut command = child("eight_processes_make_one_chain", &home.path);
+        let mut command = child("processes::eight_processes_make_one_chain", &home.path);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let children: Vec<_> = (0..8).map(spawn).collect();
@@ -141,7 +117,7 @@ fn no_room_is_an_error_and_no_record() {
         return;
     }
     let home = Home::with_records(3);
-    let inner = child("no_room_is_an_error_and_no_record", &home.path);
+    let inner = child("processes::no_room_is_an_error_and_no_record", &home.path);
     let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\"";
     let mut command = Command::new("/bin/sh");
     command.args(["-c", limited]).arg(inner.get_program()).args(inner.get_args()).env(CHILD, &home.path);
@@ -170,7 +146,7 @@ fn a_directory_without_permission_is_an_error() {
     let locked = home.directory.path().join("locked");
     fs::create_dir(&locked).unwrap();
     let mut command =
-        command(&program, "a_directory_without_permission_is_an_error", &locked.join("ledger.db"));
+        command(&program, "processes::a_directory_without_permission_is_an_error", &locked.join("ledger.db"));
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&locked, Some(65534), Some(65534)).unwrap();
         command.uid(65534).gid(65534);
