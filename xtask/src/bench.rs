@@ -5,6 +5,7 @@
 mod arena;
 mod consent;
 mod inside;
+mod ledger;
 mod library;
 mod measure;
 mod report;
@@ -22,6 +23,7 @@ const GROUPS: &[Group] = &[
     Group { name: "library", run: library::run },
     Group { name: "inside", run: inside::run },
     Group { name: "consent", run: consent::run },
+    Group { name: "ledger", run: ledger::run },
 ];
 
 struct Group {

@@ -90,7 +90,7 @@ fn what_is_appended_is_found(place: &dyn Place) {
     let two = append(&mut *store, with_ids("tx_2 ses_1")).unwrap();
     for rows in [&*place.open() as &dyn Rows, &*store.reader().unwrap()] {
         assert_eq!(newest(rows), two.row);
-        assert_eq!(collect(rows, &Select::about("tx_1")).unwrap(), [one.row.clone()]);
+        assert_eq!(collect(rows, &Select::about("tx_1")).unwrap(), std::slice::from_ref(&one.row));
         assert_eq!(collect(rows, &Select::about("ses_1")).unwrap(), [one.row.clone(), two.row.clone()]);
         assert!(collect(rows, &Select::about("tx_")).unwrap().is_empty());
         assert_eq!(rows.count_above(one.row.seq).unwrap(), 1);
