@@ -9,6 +9,7 @@ mod ledger;
 mod library;
 mod measure;
 mod report;
+mod scan;
 mod start;
 
 use std::path::Path;
@@ -24,6 +25,8 @@ const GROUPS: &[Group] = &[
     Group { name: "inside", run: inside::run },
     Group { name: "consent", run: consent::run },
     Group { name: "ledger", run: ledger::run },
+    Group { name: "scan", run: scan::run },
+    Group { name: "scan-peers", run: scan::peers },
 ];
 
 struct Group {

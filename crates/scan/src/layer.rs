@@ -23,8 +23,11 @@ const COMPARED_AT_LEAST: usize = 1 << 20;
 /// What a comparison costs that ends after a few bytes, and how long one is that may not.
 const NEAR: usize = 64;
 const FAR: usize = 512;
+/// Finding the groups of a match costs more than finding its end.
+const GROUPS: usize = 4;
 /// What a line must begin with to go on with a secret that already was complete.
 const FEWEST_LETTERS: usize = 6;
+const LONGEST_WORD: usize = 12;
 
 /// What was found in a window, unsorted and with overlaps.
 pub(crate) struct Looked {
@@ -143,12 +146,13 @@ impl Search<'_> {
     fn matched(&mut self, rule: &Rule, bytes: &[u8], hit: Range<usize>) -> Option<(Range<usize>, bool)> {
         match &rule.shape {
             Shape::Built(matcher) => Some((matcher.find(bytes, hit)?, true)),
-            Shape::Pattern(pattern) => self.patterned(pattern, bytes, hit),
+            Shape::Pattern(pattern) => self.patterned(rule, pattern, bytes, hit),
         }
     }
 
     fn patterned(
         &mut self,
+        rule: &Rule,
         pattern: &Pattern,
         bytes: &[u8],
         hit: Range<usize>,
@@ -156,6 +160,14 @@ impl Search<'_> {
         let from = hit.start.saturating_sub(pattern.before);
         let to = (hit.end + pattern.reach).min(bytes.len());
         let anchored = if pattern.before == 0 { Anchored::Yes } else { Anchored::No };
+        // Decided before anything is compared: a run of one letter may be full of keywords.
+        if pattern.before == 0
+            && pattern.edges == Edges::Token
+            && rule.checksum.is_none()
+            && !starts_alone(bytes, hit.start)
+        {
+            return None;
+        }
         // Most end after a few bytes. Those that may go far pay for all of it.
         let price = if pattern.reach > FAR { to - from } else { NEAR };
         if !self.compared.take(price) {
@@ -163,7 +175,10 @@ impl Search<'_> {
         }
         let regex = pattern.regex()?;
         let input = Input::new(bytes).span(from..to).anchored(anchored);
-        regex.search_half(&input)?;
+        let end = regex.search_half(&input)?.offset();
+        if !self.compared.take((end - from) * GROUPS) {
+            return None;
+        }
         let mut captures = regex.create_captures();
         regex.search_captures(&input, &mut captures);
         let whole = captures.get_match()?;
@@ -175,7 +190,13 @@ impl Search<'_> {
     fn piece(&mut self, piece: &Piece, layer: &mut Layer<'_>) {
         let direct = layer.findings.len();
         for mut found in self.layer(layer.inside(piece)) {
-            let Some(source) = piece.places.source(found.start..found.end) else { continue };
+            let Some(mut source) = piece.places.source(found.start..found.end) else { continue };
+            if piece.is_joint() && source.len() == found.end - found.start {
+                continue;
+            }
+            if found.layers.iter().last() == Some(Encoding::Lines) {
+                source.end = without_next_word(layer.bytes, &source);
+            }
             let known = layer.findings.get(..direct).unwrap_or_default();
             if !piece.is_joint() || is_really_joined(layer.bytes, &source, &found, known) {
                 (found.start, found.end) = (source.start, source.end);
@@ -191,23 +212,22 @@ fn admits(rule: &Rule, value: &[u8]) -> bool {
     matches!(rule.shape, Shape::Built(_)) || (!is_named && rule.gate.admits(value))
 }
 
-/// Neither a letter nor a digit on either side; the letter of a written-out line break (`\n`) does not count.
+/// Neither a letter nor a digit on either side.
 fn stands_alone(bytes: &[u8], range: Range<usize>) -> bool {
-    let before = range.start.checked_sub(1).and_then(|at| bytes.get(at));
-    let escaped = || {
-        let slash = range.start.checked_sub(2).and_then(|at| bytes.get(at));
-        slash == Some(&b'\\') && matches!(before, Some(b'n' | b'r' | b't'))
-    };
-    let left = before.is_none_or(|byte| !byte.is_ascii_alphanumeric()) || escaped();
     let right = bytes.get(range.end).is_none_or(|byte| !byte.is_ascii_alphanumeric());
-    left && right
+    right && starts_alone(bytes, range.start)
+}
+
+/// The letter of a written-out line break (`\n`) does not count.
+fn starts_alone(bytes: &[u8], start: usize) -> bool {
+    let before = start.checked_sub(1).and_then(|at| bytes.get(at));
+    let slash = start.checked_sub(2).and_then(|at| bytes.get(at));
+    let is_break = slash == Some(&b'\\') && matches!(before, Some(b'n' | b'r' | b't'));
+    is_break || before.is_none_or(|byte| !byte.is_ascii_alphanumeric())
 }
 
 /// A secret that a break cuts, as opposed to one that ends at the end of its line, and to words that happen to meet.
 fn is_really_joined(bytes: &[u8], source: &Range<usize>, found: &Finding, known: &[Finding]) -> bool {
-    if source.len() == found.end - found.start {
-        return false;
-    }
     let last = found.layers.iter().last();
     let decoded = !matches!(last, Some(Encoding::Lines | Encoding::Ansi));
     if decoded || found.confidence >= Confidence::Checksum {
@@ -224,6 +244,16 @@ fn is_really_joined(bytes: &[u8], source: &Range<usize>, found: &Finding, known:
     letters >= FEWEST_LETTERS
         && rest.iter().any(u8::is_ascii_digit)
         && rest.iter().any(u8::is_ascii_alphabetic)
+}
+
+/// Shapes without an end take the first word of the next line. Random letters are hardly ever all small.
+fn without_next_word(bytes: &[u8], source: &Range<usize>) -> usize {
+    let text = bytes.get(source.clone()).unwrap_or_default();
+    let Some(at) = memchr::memrchr(b'\n', text) else { return source.end };
+    let last = text.get(at + 1..).unwrap_or_default();
+    let is_word = last.len() < LONGEST_WORD && last.iter().all(u8::is_ascii_lowercase);
+    let line = text.get(..at).unwrap_or_default();
+    if is_word { source.start + line.strip_suffix(b"\r").unwrap_or(line).len() } else { source.end }
 }
 
 /// Whether a finding that ends with its window may go on in the next one.

@@ -16,7 +16,7 @@ use regex_automata::util::syntax;
 pub(crate) use checksum::Checksum;
 pub use examples::{BadExample, check};
 pub use file::{RuleError, parse};
-pub(crate) use gate::{Gate, is_placeholder, is_reference, looks_random};
+pub(crate) use gate::{Gate, is_placeholder, is_reference, is_uuid, looks_random};
 pub(crate) use known::KEYWORDS;
 pub use template::{TemplateError, expand};
 
@@ -44,6 +44,10 @@ impl Rule {
 
     pub fn about(&self) -> &str {
         &self.about
+    }
+
+    pub fn keywords(&self) -> &[String] {
+        &self.keywords
     }
 
     /// Templates of texts that this rule finds something in; [`expand`] makes texts of them.
@@ -113,10 +117,17 @@ fn compile(text: &str) -> Result<Regex, Box<regex_automata::meta::BuildError>> {
 /// see every change to them; rules from elsewhere are checked by [`check`] when they are read.
 pub fn built_in() -> &'static [Arc<Rule>] {
     static RULES: OnceLock<Vec<Arc<Rule>>> = OnceLock::new();
-    RULES.get_or_init(|| {
-        let files = FAMILIES.iter().map(|(_, text)| parse(text).unwrap_or_default());
-        files.flatten().map(Arc::new).collect()
-    })
+    // INVARIANT: `every_family_can_be_read`.
+    RULES.get_or_init(|| load().unwrap_or_default())
+}
+
+/// Reads the built-in rules anew.
+pub fn load() -> Result<Vec<Arc<Rule>>, RuleError> {
+    let mut rules = Vec::new();
+    for (_, text) in FAMILIES {
+        rules.extend(parse(text)?.into_iter().map(Arc::new));
+    }
+    Ok(rules)
 }
 
 /// Name and text of each family.

@@ -106,7 +106,8 @@ impl Stream {
             return;
         }
         let from = self.base.max(self.given.saturating_sub(BEHIND));
-        let found = self.look(from..self.end(), self.given..self.end());
+        // What began before may end now: its beginning is out, its rest is not.
+        let found = self.look(from..self.end(), self.next.min(self.given)..self.end());
         let limit = self.end() - self.undecided(from);
         let held = std::mem::take(&mut self.pending);
         self.pending = merge(held.iter().cloned().chain(found).collect());
@@ -164,12 +165,7 @@ impl Stream {
             finding.start += seen.start;
             finding.end += seen.start;
         }
-        findings.retain(|finding| {
-            window.contains(&finding.start)
-                || finding.start < window.start
-                    && finding.end > self.given.max(window.start)
-                    && self.given > window.start
-        });
+        findings.retain(|finding| window.contains(&finding.start));
         findings
     }
 

@@ -17,7 +17,7 @@ pub(super) fn pieces(bytes: &[u8], joined: Joined, pieces: &mut Vec<Piece>, allo
         let regions = match rest.first() {
             Some(b'%') if percent(rest).is_some() => &mut url,
             Some(b'\\') if is_worth_it(bytes, at) => &mut escaped,
-            Some(&ESCAPE) if joined == Joined::No => &mut ansi,
+            Some(&ESCAPE) if joined == Joined::No && is_sequence(rest) => &mut ansi,
             _ => continue,
         };
         regions.get_or_insert_default().mark(at);
@@ -111,6 +111,11 @@ fn is_worth_it(bytes: &[u8], at: usize) -> bool {
         }
         _ => false,
     }
+}
+
+/// In data that is not text an escape is a number like any other.
+fn is_sequence(rest: &[u8]) -> bool {
+    matches!(rest.get(1), Some(b'[' | b']' | b'(' | b')'))
 }
 
 /// CSI sequences to their final byte, OSC to their end, and two-byte escapes stand for nothing.

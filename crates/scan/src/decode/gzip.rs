@@ -11,7 +11,7 @@ const MAGIC: &[u8] = &[0x1f, 0x8b, 0x08];
 /// The magic in base64.
 pub(super) const IN_BASE64: &[u8] = b"H4sI";
 /// Most that one compressed text may become.
-pub(super) const MOST: usize = 1 << 20;
+pub(super) const MOST: usize = 4 << 20;
 
 pub(super) struct Inflated {
     pub(super) bytes: Vec<u8>,

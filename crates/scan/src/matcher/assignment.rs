@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::rules::{is_placeholder, is_reference, looks_random};
+use crate::rules::{is_placeholder, is_reference, is_uuid, looks_random};
 
 /// Longer names are sentences.
 const LONGEST_NAME: usize = 48;
@@ -44,6 +44,9 @@ const SUFFIXES: &[&[u8]] = &[
 
 /// `hit` is the keyword in the name.
 pub(super) fn assigned(bytes: &[u8], hit: Range<usize>) -> Option<Range<usize>> {
+    if names_something_else(bytes, &hit) {
+        return None;
+    }
     let name = name_end(bytes, hit.clone())?;
     let value = value_start(bytes, name)?;
     let found = match value.quote {
@@ -52,7 +55,9 @@ pub(super) fn assigned(bytes: &[u8], hit: Range<usize>) -> Option<Range<usize>> 
     };
     let kind = Kind::of(bytes.get(hit)?);
     let text = bytes.get(found.clone())?;
-    (kind.admits(text, value.quote.is_some()) && !is_code(bytes, &found)).then_some(found)
+    let is_type = kind == Kind::Token && value.quote.is_none() && is_type(bytes, name, text);
+    let is_code = is_type || is_code(bytes, &found);
+    (kind.admits(text, value.quote.is_some()) && !is_code).then_some(found)
 }
 
 /// `--password=SECRET`, `--token SECRET` inside a text.
@@ -60,7 +65,7 @@ pub(super) fn option(bytes: &[u8], hit: Range<usize>) -> Option<Range<usize>> {
     let start = option_start(bytes, hit.start)?;
     let end = hit.end + option_letters(bytes, hit.end);
     let name = bytes.get(start..end)?;
-    if name.len() > LONGEST_NAME || !has_secret_end(name) {
+    if name.len() > LONGEST_NAME || !has_secret_end(name) || names_something_else(bytes, &hit) {
         return None;
     }
     let separator = bytes.get(end)?;
@@ -74,7 +79,7 @@ pub(super) fn option(bytes: &[u8], hit: Range<usize>) -> Option<Range<usize>> {
     let value = bytes.get(found.clone())?;
     let fits = match separator {
         b'=' => !is_reference(value),
-        b' ' => value.len() >= SHORTEST_OPTION && is_mixed(value) && !is_reference(value),
+        b' ' => value.len() >= SHORTEST_OPTION && is_mixed(value) && !is_reference(value) && !is_uuid(value),
         _ => false,
     };
     (fits && !is_placeholder(value)).then_some(found)
@@ -110,6 +115,33 @@ fn has_secret_end(name: &[u8]) -> bool {
 
 fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Tokens that open nothing: they mark a place in a list, or a request.
+const HARMLESS: &[&[u8]] = &[
+    b"next",
+    b"page",
+    b"continuation",
+    b"sync",
+    b"lock",
+    b"request",
+    b"idempotency",
+    b"change",
+    b"cancellation",
+    b"pagination",
+    b"cursor",
+    b"resume",
+];
+
+/// `nextToken`, and the last but one part of `arn:…:secret:name`.
+fn names_something_else(bytes: &[u8], hit: &Range<usize>) -> bool {
+    let before = bytes.get(hit.start.saturating_sub(LONGEST_NAME)..hit.start).unwrap_or_default();
+    let words = before
+        .strip_suffix(b"_")
+        .or_else(|| before.strip_suffix(b"-"))
+        .unwrap_or(before)
+        .to_ascii_lowercase();
+    before.ends_with(b":") || HARMLESS.iter().any(|word| words.ends_with(word))
 }
 
 /// Where the name ends whose keyword was hit, if what follows the keyword still names a secret.
@@ -183,6 +215,17 @@ fn is_value(byte: u8) -> bool {
 /// A call, an index or a field.
 fn is_code(bytes: &[u8], value: &Range<usize>) -> bool {
     matches!(bytes.get(value.end), Some(b'(' | b'[' | b'{' | b'<'))
+}
+
+/// `key: ed25519.PrivateKey`: words after a colon, whatever numbers are in them.
+fn is_type(bytes: &[u8], name: usize, value: &[u8]) -> bool {
+    let is_word = value.split(|byte| !byte.is_ascii_lowercase()).any(|word| word.len() >= 5);
+    let turns =
+        value.iter().zip(value.iter().skip(1)).filter(|(a, b)| a.is_ascii_digit() != b.is_ascii_digit());
+    bytes.get(name) == Some(&b':')
+        && is_word
+        && turns.count() <= 3
+        && value.iter().all(|byte| is_name(*byte) || *byte == b'.')
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -75,6 +75,9 @@ struct Entry {
     /// The value has letters and digits.
     #[serde(default)]
     mixed: bool,
+    /// It has no words in it.
+    #[serde(default)]
+    random: bool,
     checksum: Option<Checksum>,
     #[serde(default)]
     context: bool,
@@ -122,7 +125,7 @@ fn rule(entry: Entry) -> Result<Rule, Problem> {
         id: Arc::from(entry.id),
         about: entry.about,
         keywords: entry.keywords,
-        gate: Gate { entropy: entry.entropy, mixed: entry.mixed },
+        gate: Gate { entropy: entry.entropy, mixed: entry.mixed, random: entry.random },
         checksum: entry.checksum,
         strength,
         examples: entry.r#match,

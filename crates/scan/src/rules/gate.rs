@@ -6,13 +6,15 @@ pub(crate) struct Gate {
     /// Bits per byte.
     pub(crate) entropy: f32,
     pub(crate) mixed: bool,
+    pub(crate) random: bool,
 }
 
 impl Gate {
     pub(crate) fn admits(self, value: &[u8]) -> bool {
         let mixed = !self.mixed
             || (value.iter().any(u8::is_ascii_digit) && value.iter().any(u8::is_ascii_alphabetic));
-        mixed && !is_placeholder(value) && entropy(value) >= self.entropy
+        let random = !self.random || looks_random(value);
+        mixed && random && !is_placeholder(value) && entropy(value) >= self.entropy
     }
 }
 
@@ -38,7 +40,7 @@ pub(crate) fn is_reference(value: &[u8]) -> bool {
     value.is_empty()
         || marks(b"$")
         || marks(b"<")
-        || marks(b"{{")
+        || marks(b"{")
         || marks(b"%")
         || marks(b"[redacted:")
         || value.iter().all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.' | b'-' | b'_'))

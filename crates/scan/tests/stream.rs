@@ -1,0 +1,321 @@
+//! A stream gives what the whole would give, holds back what must not be seen in parts, and stays within its limits whatever
+//! comes.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use proptest::prelude::*;
+use ringfence_scan::rules::{built_in, expand};
+use ringfence_scan::{Confidence, Encoding, Finding, Output, Salt, Scanner};
+
+const KIB: usize = 1024;
+/// What a window decides about; tests put secrets around its edges.
+const WINDOW: usize = 256 * KIB;
+
+fn token(variant: u64) -> Vec<u8> {
+    expand("ghp_{alnum:30}{github}", variant).unwrap()
+}
+
+fn in_chunks(scanner: &Scanner, input: &[u8], sizes: &[usize]) -> (Vec<u8>, Vec<Finding>) {
+    let mut stream = scanner.stream();
+    let mut output = Output::default();
+    let mut rest = input;
+    for size in sizes.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (chunk, later) = rest.split_at((*size).clamp(1, rest.len()));
+        stream.push(chunk, &mut output);
+        rest = later;
+    }
+    stream.finish(&mut output);
+    (output.clean, output.findings)
+}
+
+/// Text with secrets of all kinds in between, plain and encoded.
+fn mixture(seed: u64, count: usize) -> Vec<u8> {
+    let rules = built_in();
+    let mut text = Vec::new();
+    for number in 0..count {
+        let rule = &rules[(seed as usize * 31 + number * 7) % rules.len()];
+        let secret = expand(&rule.examples()[0], seed).unwrap();
+        let filler = [b"filler text with words, ".as_slice(), &[0xff, 0x00, 0x1b, b'%', b'\\']].concat();
+        text.extend(filler.repeat(1 + (seed as usize + number) % 9));
+        match number % 4 {
+            0 => text.extend(STANDARD.encode(&secret).into_bytes()),
+            1 => text.extend(secret.iter().flat_map(|byte| format!("%{byte:02x}").into_bytes())),
+            _ => text.extend(&secret),
+        }
+        text.push(b'\n');
+    }
+    text
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn any_chunking_gives_the_same_as_the_whole(seed in 0_u64..1000, sizes in proptest::collection::vec(1_usize..5000, 1..8)) {
+        let input = mixture(seed, 12);
+        let whole = Scanner::built_in().redact(&input);
+        let (clean, findings) = in_chunks(Scanner::built_in(), &input, &sizes);
+        prop_assert_eq!(clean, whole.clean);
+        prop_assert_eq!(findings, whole.findings);
+    }
+
+    #[test]
+    fn arbitrary_bytes_keep_what_is_not_found(input in proptest::collection::vec(any::<u8>(), 0..4096), sizes in proptest::collection::vec(1_usize..200, 1..4)) {
+        let whole = Scanner::built_in().redact(&input);
+        prop_assert!(whole.findings.iter().all(|f| f.start < f.end && f.end <= input.len()));
+        if whole.findings.is_empty() {
+            prop_assert_eq!(&whole.clean, &input);
+        }
+        prop_assert_eq!(in_chunks(Scanner::built_in(), &input, &sizes).0, whole.clean);
+    }
+
+    #[test]
+    fn a_pause_anywhere_lets_nothing_out(cuts in proptest::collection::vec(1_usize..60, 1..6), seed in 0_u64..500) {
+        let secret = token(seed);
+        let input = [b"a prompt: ".as_slice(), &secret, b" and more\n"].concat();
+        let mut stream = Scanner::built_in().stream();
+        let mut output = Output::default();
+        let mut rest = input.as_slice();
+        for cut in cuts.iter().cycle() {
+            if rest.is_empty() { break }
+            let (chunk, later) = rest.split_at((*cut).min(rest.len()));
+            stream.push(chunk, &mut output);
+            stream.settle(&mut output);
+            rest = later;
+        }
+        stream.finish(&mut output);
+        let text = String::from_utf8(output.clean).unwrap();
+        prop_assert!(!text.contains(std::str::from_utf8(&secret[4..]).unwrap()), "{}", text);
+        prop_assert!(text.starts_with("a prompt: ") && text.ends_with(" and more\n"), "{}", text);
+        prop_assert_eq!(output.findings.len(), 1);
+    }
+}
+
+#[test]
+fn secrets_around_every_edge_of_a_window_are_found() {
+    let secret = token(1);
+    for edge in [WINDOW, WINDOW + 16 * KIB, 2 * WINDOW] {
+        for before in [0, 1, 3, 20, 39, 40, 41] {
+            let mut input = vec![b'.'; edge - before];
+            input.extend(&secret);
+            input.extend(vec![b' '; WINDOW]);
+            let redacted = Scanner::built_in().redact(&input);
+            assert_eq!(redacted.findings.len(), 1, "{edge} - {before}");
+            let finding = &redacted.findings[0];
+            assert_eq!(&input[finding.start..finding.end], secret.as_slice());
+            assert_eq!(redacted.clean.len(), input.len() - secret.len() + "[redacted:github-token]".len());
+        }
+    }
+}
+
+#[test]
+fn a_private_key_of_any_length_is_one_finding() {
+    for lines in [1, 30, 300, 2000, 9000] {
+        let body = expand(&"{b64:64}\n".repeat(lines.min(50)), 1).unwrap().repeat(lines.div_ceil(50));
+        let kind = concat!("RSA PRIV", "ATE KEY");
+        let block = [
+            format!("-----BEGIN {kind}-----\n").into_bytes(),
+            body,
+            format!("-----END {kind}-----").into_bytes(),
+        ]
+        .concat();
+        let input = [vec![b' '; WINDOW - 100], block.clone(), b"\nafter".to_vec()].concat();
+        let redacted = Scanner::built_in().redact(&input);
+        if block.len() < 60 * KIB {
+            assert_eq!(redacted.findings.len(), 1, "{lines} lines: {:?}", redacted.findings);
+            assert!(redacted.clean.ends_with(b"[redacted:private-key]\nafter"), "{lines}");
+        }
+        let left = String::from_utf8_lossy(&redacted.clean).into_owned();
+        assert!(!left.contains("RSA PRIV"), "{lines}: a header is left");
+    }
+}
+
+#[test]
+fn a_pause_gives_out_what_is_no_beginning_of_a_secret() {
+    for (text, given) in [
+        ("Continue? [y/N] ", "Continue? [y/N] "),
+        (">>> ", ">>> "),
+        ("Password: ", "Password: "),
+        ("user@host:~$ ", "user@host:~$ "),
+        ("compiling 42%", "compiling 42%"),
+    ] {
+        let mut stream = Scanner::built_in().stream();
+        let mut output = Output::default();
+        stream.push(text.as_bytes(), &mut output);
+        assert!(output.clean.is_empty(), "a window waits for more");
+        stream.settle(&mut output);
+        assert_eq!(String::from_utf8_lossy(&output.clean), given);
+        stream.finish(&mut output);
+        assert_eq!(String::from_utf8_lossy(&output.clean), text);
+    }
+}
+
+#[test]
+fn exact_values_are_found_in_every_form() {
+    let value = b"correct horse \"battery\" / staple+42";
+    let scanner =
+        Scanner::builder().secret("DEPLOY", value).unwrap().salt(Salt::new(*b"salt and pepper")).build();
+    let reversed: Vec<u8> = value.iter().rev().copied().collect();
+    let hex: String = value.iter().map(|byte| format!("{byte:02X}")).collect();
+    let json = b"correct horse \\\"battery\\\" / staple+42";
+    let forms: Vec<(Option<Encoding>, Vec<u8>)> = vec![
+        (None, value.to_vec()),
+        (Some(Encoding::Reversed), reversed),
+        (Some(Encoding::Hex), hex.into_bytes()),
+        (Some(Encoding::Escaped), json.to_vec()),
+        (Some(Encoding::Url), b"correct%20horse%20%22battery%22%20%2f%20staple%2B42".to_vec()),
+        (Some(Encoding::Base64), STANDARD.encode(value).into_bytes()),
+        (Some(Encoding::Base64), STANDARD.encode([b"x".as_slice(), value, b"yz"].concat()).into_bytes()),
+        (
+            Some(Encoding::Base64),
+            STANDARD.encode([b"\xff\xfe".as_slice(), value, b"\x80"].concat()).into_bytes(),
+        ),
+    ];
+    let mut prints = Vec::new();
+    for (encoding, form) in forms {
+        let input = [b"\x80\x81 ".as_slice(), &form, b"\n"].concat();
+        let redacted = scanner.redact(&input);
+        let finding = redacted.findings.first().unwrap_or_else(|| panic!("{encoding:?}"));
+        assert_eq!(
+            (&*finding.rule, finding.confidence),
+            ("secret/DEPLOY", Confidence::Exact),
+            "{encoding:?}"
+        );
+        assert_eq!(finding.layers.iter().last(), encoding);
+        prints.push(finding.fingerprint.unwrap());
+    }
+    prints.dedup();
+    assert_eq!(prints.len(), 1, "one secret, one fingerprint");
+    let other = Scanner::builder().secret("DEPLOY", value).unwrap().salt(Salt::new(*b"other salt")).build();
+    assert_ne!(other.scan(value)[0].fingerprint, Some(prints[0]));
+    assert_eq!(Scanner::built_in().scan(value), []);
+}
+
+#[test]
+fn values_that_a_line_break_cuts_are_found_and_neighbours_are_not_taken() {
+    let secret = expand("sk-ant-api03-{b64url:93}AA", 5).unwrap();
+    for width in [12, 20, 40, 60, 79] {
+        let wrapped = secret.chunks(width).collect::<Vec<_>>().join(&b"\r\n"[..]);
+        let redacted =
+            Scanner::built_in().redact(&[b"key: ".as_slice(), &wrapped, b"\r\nnext line\n"].concat());
+        let left = String::from_utf8_lossy(&redacted.clean).into_owned();
+        assert!(left.ends_with("]\r\nnext line\n"), "{width}: {left}");
+        assert!(left.starts_with("key: [redacted:"), "{width}: {left}");
+    }
+    let input = [token(3), b"\nordinary words\n".to_vec(), token(4), b"\nsrc/main.rs\n".to_vec()].concat();
+    let left = String::from_utf8(Scanner::built_in().redact(&input).clean).unwrap();
+    assert_eq!(left, "[redacted:github-token]\nordinary words\n[redacted:github-token]\nsrc/main.rs\n");
+}
+
+#[test]
+fn findings_carry_no_secret() {
+    let secret = token(9);
+    let finding = &Scanner::built_in().scan(&secret)[0];
+    let shown = format!("{finding:?}");
+    assert!(!shown.contains(std::str::from_utf8(&secret[4..12]).unwrap()), "{shown}");
+}
+
+#[test]
+fn an_invalid_checksum_is_still_found_and_a_valid_one_is_certain() {
+    let valid = &Scanner::built_in().scan(&token(1))[0];
+    assert_eq!(valid.confidence, Confidence::Checksum);
+    let invalid = &Scanner::built_in().scan(&expand("ghp_{alnum:36}", 1).unwrap())[0];
+    assert_eq!(invalid.confidence, Confidence::Shape);
+    let glued = [b"prefix".as_slice(), &token(2)].concat();
+    assert_eq!(Scanner::built_in().scan(&glued).len(), 1, "a right checksum needs no edge");
+}
+
+/// A few megabytes of each must take no more than this much longer per byte than the slowest honest text. Generous: the
+/// machine may be busy; what is quadratic takes minutes.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+fn bounded(name: &str, input: &[u8]) -> Vec<Finding> {
+    let start = Instant::now();
+    let findings = Scanner::built_in().scan(input);
+    let took = start.elapsed();
+    println!("{name}: {took:?}");
+    assert!(took < PATIENCE, "{name}: {took:?} for {} bytes", input.len());
+    findings
+}
+
+fn repeated(pattern: &[u8], length: usize) -> Vec<u8> {
+    pattern.iter().copied().cycle().take(length).collect()
+}
+
+#[test]
+fn hostile_input_takes_linear_time() {
+    let size = 4 << 20;
+    for (name, pattern) in [
+        ("one line", b"a".as_slice()),
+        ("zeros", b"\0"),
+        ("invalid UTF-8", b"\xff\xfe\x80"),
+        ("keywords", b"token"),
+        ("keywords and blanks", b"token = secret: password="),
+        ("beginnings of tokens", b"-eyJ-eyJabcdefgh"),
+        ("bearers", b"bearer bearer "),
+        ("schemes", b"a://a:"),
+        ("headers of keys", b"-----BEGIN PRIVATE KEY-----\n"),
+        ("escapes", b"\\u0041"),
+        ("percent", b"%41"),
+        ("percent of percent", b"%2525"),
+        ("terminal codes", b"\x1b[1m"),
+        ("half terminal codes", b"\x1b["),
+        ("lines of letters", b"abcdefghijklmnopqrstuvwxyz012345\n"),
+        ("capital A in base64", b"AAAA"),
+        ("base64 of text", b"dG9rZW4g"),
+        ("hex of text", b"746f6b656e20"),
+        ("options", b"--token --password "),
+        ("quotes", b"password=\""),
+        ("puTTY", b"PuTTY-User-Key-File-2: "),
+        ("kty", b"\"kty\":\"d\":"),
+        ("dollars", b"$6$a$"),
+    ] {
+        bounded(name, &repeated(pattern, size));
+    }
+}
+
+#[test]
+fn a_million_matches_are_a_million_findings_in_bounded_memory() {
+    let line = [b"x ".as_slice(), &token(1), b"\n"].concat();
+    let mut stream = Scanner::built_in().stream();
+    let mut output = Output::findings_only();
+    let block = line.repeat(1000);
+    let mut count = 0;
+    for _ in 0..1000 {
+        stream.push(&block, &mut output);
+        count += output.findings.len();
+        output.findings.clear();
+    }
+    stream.finish(&mut output);
+    assert_eq!(count + output.findings.len(), 1_000_000);
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn bombs_are_read_up_to_a_limit_and_say_so() {
+    let bomb = STANDARD.encode(gzip(&vec![b' '; 64 << 20]));
+    let mut stream = Scanner::built_in().stream();
+    let mut output = Output::default();
+    let start = Instant::now();
+    for _ in 0..8 {
+        stream.push(bomb.as_bytes(), &mut output);
+        stream.push(b"\n", &mut output);
+    }
+    stream.push(&token(1), &mut output);
+    assert!(stream.finish(&mut output) > 0, "a limit was reached");
+    assert_eq!(output.findings.len(), 1, "what is beside the bomb is found");
+    assert!(start.elapsed() < PATIENCE);
+    let nested = STANDARD.encode(gzip(STANDARD.encode(gzip(&vec![b'a'; 64 << 20])).as_bytes()));
+    bounded("nested bomb", nested.repeat(50).as_bytes());
+}
