@@ -41,10 +41,10 @@ pub enum Problem {
     Nothing,
     #[error("`reason` is empty")]
     Reason,
-    #[error("`expires` is no date such as 2027-01-31")]
-    Expires,
-    #[error("`path` is no pattern")]
-    Path,
+    #[error("`expires` is no date such as 2027-01-31: {0}")]
+    Expires(jiff::Error),
+    #[error("`path` is no pattern: {0}")]
+    Path(globset::Error),
     #[error("`fingerprint` is not 32 hex digits")]
     Fingerprint,
 }
@@ -137,9 +137,9 @@ fn allowance(entry: Entry) -> Result<Allowance, Problem> {
     if entry.reason.trim().is_empty() {
         return Err(Problem::Reason);
     }
-    let expires = entry.expires.parse().map_err(|_: jiff::Error| Problem::Expires)?;
+    let expires = entry.expires.parse().map_err(Problem::Expires)?;
     let glob = |path: &String| GlobBuilder::new(path).literal_separator(true).build();
-    let path = entry.path.as_ref().map(glob).transpose().map_err(|_: globset::Error| Problem::Path)?;
+    let path = entry.path.as_ref().map(glob).transpose().map_err(Problem::Path)?;
     let is_fingerprint =
         |text: &String| text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if entry.fingerprint.as_ref().is_some_and(|text| !is_fingerprint(text)) {

@@ -35,6 +35,8 @@ mod protected;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod scan;
+#[cfg(test)]
 mod secrets;
 #[cfg(test)]
 mod signals;

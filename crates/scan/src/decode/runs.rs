@@ -9,6 +9,7 @@ pub(crate) const SHORTEST: usize = 24;
 pub(crate) const SEXTETS: [u8; 256] = sextets();
 pub(crate) const NOT_A_LETTER: u8 = 0x80;
 
+#[expect(clippy::indexing_slicing, reason = "computed by the compiler, which refuses what is out of bounds")]
 const fn sextets() -> [u8; 256] {
     let mut table = [NOT_A_LETTER; 256];
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";

@@ -57,7 +57,7 @@ pub(super) fn assigned(bytes: &[u8], hit: Range<usize>) -> Option<Range<usize>> 
     let text = bytes.get(found.clone())?;
     let is_type = kind == Kind::Token && value.quote.is_none() && is_type(bytes, name, text);
     let is_code = is_type || is_code(bytes, &found);
-    (kind.admits(text, value.quote.is_some()) && !is_code).then_some(found)
+    (kind.admits(text, value.quote) && !is_code).then_some(found)
 }
 
 /// `--password=SECRET`, `--token SECRET` inside a text.
@@ -243,13 +243,13 @@ impl Kind {
         if is_password { Self::Password } else { Self::Token }
     }
 
-    fn admits(self, value: &[u8], is_quoted: bool) -> bool {
+    fn admits(self, value: &[u8], quote: Option<u8>) -> bool {
         if is_reference(value) || is_placeholder(value) || is_path(value) {
             return false;
         }
         match self {
             Self::Token => value.len() >= SHORTEST_VALUE && !value.contains(&b' ') && looks_random(value),
-            Self::Password if is_quoted => value.len() >= SHORTEST_PASSWORD && is_chosen(value),
+            Self::Password if quote.is_some() => value.len() >= SHORTEST_PASSWORD && is_chosen(value),
             Self::Password => value.len() >= SHORTEST_PASSWORD && is_chosen(value) && !is_identifier(value),
         }
     }

@@ -68,8 +68,8 @@ fn place(inside: &str, dice: &mut Dice, out: &mut Vec<u8>) -> Result<(), Templat
         ("", _) => {}
         ("(", _) => out.push(b'{'),
         (")", _) => out.push(b'}'),
-        ("base64", text) => out.extend(base64(&expanded(text, dice)?, b"+/", true)),
-        ("base64url", text) => out.extend(base64(&expanded(text, dice)?, b"-_", false)),
+        ("base64", text) => out.extend(base64(&expanded(text, dice)?, b"+/", "=")),
+        ("base64url", text) => out.extend(base64(&expanded(text, dice)?, b"-_", "")),
         ("jwt", _) => {
             let claims = r#"{(}"sub":"{digit:10}","name":"{lower:8}","iat":{digit:10}{)}"#;
             let token = format!(
@@ -118,7 +118,7 @@ fn alphabet(name: &str) -> Option<String> {
     })
 }
 
-fn base64(bytes: &[u8], last: &[u8; 2], padded: bool) -> Vec<u8> {
+fn base64(bytes: &[u8], last: &[u8; 2], padding: &str) -> Vec<u8> {
     let letters: Vec<u8> = [UPPER, LOWER, DIGITS].concat().into_bytes().into_iter().chain(*last).collect();
     let mut out = Vec::new();
     for triple in bytes.chunks(3) {
@@ -129,7 +129,7 @@ fn base64(bytes: &[u8], last: &[u8; 2], padded: bool) -> Vec<u8> {
             .fold(0_u32, |value, byte| value << 8 | u32::from(*byte));
         let sextets = (0..=triple.len()).map(|at| (value >> (18 - 6 * at)) as usize & 63);
         out.extend(sextets.filter_map(|sextet| letters.get(sextet)));
-        out.extend(std::iter::repeat_n(b'=', if padded { 3 - triple.len() } else { 0 }));
+        out.extend(padding.repeat(3 - triple.len()).bytes());
     }
     out
 }

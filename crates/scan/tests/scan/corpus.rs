@@ -150,11 +150,11 @@ fn s002_11_encoded_secrets_of_every_kind_are_found() {
 fn negatives() -> Vec<(String, Vec<u8>)> {
     let mut lines = Vec::new();
     for (name, text) in [
-        ("code", include_str!("corpus/code.txt")),
-        ("config", include_str!("corpus/config.txt")),
-        ("lockfiles", include_str!("corpus/lockfiles.txt")),
-        ("logs", include_str!("corpus/logs.txt")),
-        ("prose", include_str!("corpus/prose.txt")),
+        ("code", include_str!("../corpus/code.txt")),
+        ("config", include_str!("../corpus/config.txt")),
+        ("lockfiles", include_str!("../corpus/lockfiles.txt")),
+        ("logs", include_str!("../corpus/logs.txt")),
+        ("prose", include_str!("../corpus/prose.txt")),
     ] {
         for line in text.lines().filter(|line| !line.is_empty()) {
             let variants = if line.contains('{') { 6 } else { 1 };

@@ -1,0 +1,10 @@
+//! The scanner through its public face.
+
+#[cfg(test)]
+mod allowlist;
+#[cfg(test)]
+mod corpus;
+#[cfg(test)]
+mod documentation;
+#[cfg(test)]
+mod stream;
