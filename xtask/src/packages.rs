@@ -28,6 +28,10 @@ const PACKAGES: &[Package] = &[
     Package { apt: "util-linux", program: "setpriv" },
     Package { apt: "passwd", program: "useradd" },
     Package { apt: "iproute2", program: "ip" },
+    Package { apt: "dbus-daemon", program: "dbus-run-session" },
+    Package { apt: "libnotify-bin", program: "notify-send" },
+    Package { apt: "python3-dbus", program: "/usr/lib/python3/dist-packages/dbus/__init__.py" },
+    Package { apt: "python3-gi", program: "/usr/lib/python3/dist-packages/gi/__init__.py" },
 ];
 
 /// What runs behind the fence sees these directories alone: a program in somebody's home does not count.

@@ -69,11 +69,17 @@ pub struct Question {
 pub enum Answer {
     Once,
     Session,
-    /// And the rules of this candidate are stored, one of [`Question::candidates`].
-    AlwaysHere(Candidate),
+    /// And these rules are stored: the text of one of [`Question::candidates`].
+    AlwaysHere {
+        stored: String,
+    },
     Deny,
+    /// Nobody answered in time.
+    Expired,
     /// Nobody could be asked.
     Unreachable,
+    /// What was asked about is not what it was any more.
+    Superseded,
 }
 
 impl Question {
@@ -102,25 +108,29 @@ impl Question {
 
     /// The only way from a question to an effect.
     pub fn answered(self, answer: Answer) -> Result<Grant, Refusal> {
+        let no = |rule, why| Err(self.refused(rule, why));
+        let offered = |stored: &str| self.candidates().iter().any(|candidate| candidate.stored == stored);
         let rule = match answer {
             Answer::Once => "approval.once",
             Answer::Session => "approval.session",
-            Answer::AlwaysHere(candidate) if self.candidates().contains(&candidate) => "approval.always-here",
-            Answer::AlwaysHere(_) => {
-                return Err(
-                    self.refused("approval.not-offered", "the answer stores a rule that was not offered")
-                );
+            Answer::AlwaysHere { stored } if offered(&stored) => "approval.always-here",
+            Answer::AlwaysHere { .. } => {
+                return no("approval.not-offered", "the answer stores a rule that was not offered");
             }
-            Answer::Deny => return Err(self.refused("approval.denied", "the answer was no")),
+            Answer::Deny => return no("approval.denied", "the answer was no"),
+            Answer::Expired => {
+                return no("approval.expired", "a person has to decide, and nobody answered in time");
+            }
             Answer::Unreachable => {
-                return Err(
-                    self.refused("approval.unreachable", "a person has to decide, and nobody can be asked")
-                );
+                return no("approval.unreachable", "a person has to decide, and nobody can be asked");
+            }
+            Answer::Superseded => {
+                return no("approval.superseded", "what was asked about changed while the question waited");
             }
         };
         let Self { action, permissions, judgement } = self;
-        let opened = judgement.asked_paths();
-        Ok(Grant { action, permissions, rule: rule.to_owned(), layer: Layer::Call, opened })
+        let (opened, stored) = (judgement.asked_paths(), judgement.stored());
+        Ok(Grant { action, permissions, rule: rule.to_owned(), layer: Layer::Call, opened, stored })
     }
 
     fn refused(&self, rule: &str, why: &str) -> Refusal {
@@ -145,6 +155,7 @@ pub struct Grant {
     rule: String,
     layer: Layer,
     opened: Vec<Bytes>,
+    stored: Vec<String>,
 }
 
 impl Grant {
@@ -168,6 +179,11 @@ impl Grant {
 
     pub fn permissions(&self) -> &Permissions {
         &self.permissions
+    }
+
+    /// The stored answers without which it would not be allowed, by id.
+    pub fn stored(&self) -> &[String] {
+        &self.stored
     }
 
     /// Absolute paths that a person was asked about and opened, for this one action.
@@ -216,7 +232,8 @@ pub fn decide(policy: &Policy, action: Action, facts: &dyn Facts) -> Verdict {
         Decision::Allow => {
             let layer = if policy.profile == Profile::Danger { Layer::Flags } else { part.layer };
             let rule = part.rule.clone().into_owned();
-            Verdict::Allow(Box::new(Grant { action, permissions, rule, layer, opened: Vec::new() }))
+            let stored = judgement.stored();
+            Verdict::Allow(Box::new(Grant { action, permissions, rule, layer, opened: Vec::new(), stored }))
         }
         Decision::Ask => Verdict::Ask(Box::new(Question { action, permissions, judgement })),
         Decision::Deny => Verdict::Deny(part.refusal()),

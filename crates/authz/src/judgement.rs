@@ -16,8 +16,26 @@ pub struct Origin {
     pub column: u32,
 }
 
+impl Origin {
+    /// The id of the stored answer whose rule this is. Files have absolute names, so that none can look like one.
+    pub fn grant(&self) -> Option<&str> {
+        self.file.to_str()?.strip_prefix(GRANT)
+    }
+}
+
+/// How the text of a stored answer is called.
+const GRANT: &str = "grant ";
+
+/// The name under which the rules of the stored answer `id` are read as a policy.
+pub fn grant_file(id: &str) -> PathBuf {
+    PathBuf::from(format!("{GRANT}{id}"))
+}
+
 impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(id) = self.grant() {
+            return write!(f, "{GRANT}{}", Bytes::from(id).display());
+        }
         write!(f, "{}:{}:{}", Bytes::from(self.file.as_path()).display(), self.line, self.column)
     }
 }
@@ -228,6 +246,16 @@ impl Judgement {
     pub(crate) fn asked_paths(&self) -> Vec<Bytes> {
         let asked = self.parts.iter().filter(|part| part.decision == Decision::Ask);
         asked.filter_map(|part| part.path.clone()).collect()
+    }
+
+    /// The stored answers that allow parts of it, by id.
+    pub(crate) fn stored(&self) -> Vec<String> {
+        let allowed = self.parts.iter().filter(|part| part.decision == Decision::Allow);
+        let mut ids: Vec<String> =
+            allowed.filter_map(|part| part.origin.as_ref()?.grant().map(str::to_owned)).collect();
+        ids.sort();
+        ids.dedup();
+        ids
     }
 
     pub fn risk(&self) -> Risk {

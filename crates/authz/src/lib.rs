@@ -47,7 +47,7 @@ pub use decide::{
     Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, decide, judge,
 };
 pub use facts::{Facts, PathKind, Touch};
-pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource};
+pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource, grant_file};
 pub use path_rules::{BuiltInRule, Operation, PathRule, PathRuleError, PathRules, Steering};
 pub use paths::Intent;
 pub use policy::{Policy, Rules};

@@ -8,6 +8,7 @@ mod limits;
 mod problem;
 mod read;
 mod rules;
+mod settings;
 mod text;
 mod words;
 mod write;
@@ -25,8 +26,9 @@ pub use file::{Loader, PolicyFile, Role};
 pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
 pub use limits::LimitFlags;
 pub use problem::{PolicyError, Problem};
+pub use settings::{ApprovalSettings, Channel, LedgerSettings, Settings, Webhook, settings};
 pub use text::{Excerpt, MAX_BYTES, sha256};
-pub use write::{WriteError, with_approved, with_rule};
+pub use write::{WriteError, with_approved};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {

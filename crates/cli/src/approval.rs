@@ -4,21 +4,24 @@
 //! terminal that goes away, keys that were typed before.
 
 mod device;
+mod operator;
 mod prompt;
 
-use std::time::Duration;
+use std::io::Write as _;
 
-use ringfence_runtime::Approver;
-use ringfence_runtime::authz::{Answer, Question};
-use ringfence_types::Bytes;
+use ringfence_runtime::approval::{Reply, Say, Terms, Waiting};
+use ringfence_runtime::ledger::{ApprovalAnswer, ApprovalDecision};
+use ringfence_runtime::{Approver, Heard};
+use ringfence_types::{Bytes, Principal};
 
 use crate::environment::Environment;
 use crate::explain::{self, Style};
 use device::{Device, Silence};
-use prompt::{Manner, Page, Prompt};
+use prompt::{Manner, Page};
 
-/// How long a question waits. Then the answer is no.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) use operator::{Need, authenticate, here};
+pub(crate) use prompt::{Explains, Prompt, span};
+
 /// Answers that are none; then the answer is no.
 const TRIES: u32 = 20;
 
@@ -33,47 +36,134 @@ const DELETE: u8 = 127;
 #[derive(Debug)]
 pub(crate) struct Terminal {
     variables: Vec<(Bytes, Bytes)>,
+    operator: Principal,
 }
 
 impl Terminal {
     pub(crate) fn new(environment: &Environment) -> Self {
-        Self { variables: environment.all.clone() }
+        Self { variables: environment.all.clone(), operator: here() }
+    }
+
+    /// Asks about a question, and says what came of it.
+    pub(crate) fn asked(&self, question: &Waiting<'_>) -> Heard {
+        let elsewhere = || question.decided().is_some();
+        let Some(mut device) = Device::controlling(question.left(), &elsewhere) else {
+            return Heard::Interrupted;
+        };
+        let style = Style::of(&self.variables, device.terminal());
+        let heard = answer(&mut device, &Conversation::of(question), style);
+        match heard {
+            Ok((say, reason)) => Heard::Reply(Reply { by: self.operator.clone(), say, reason }),
+            Err(Silence::TimedOut) => Heard::Silence,
+            Err(Silence::Interrupted | Silence::Gone) => Heard::Interrupted,
+            Err(Silence::Elsewhere) => {
+                let text = question.decided().map(|decision| told(&decision)).unwrap_or_default();
+                let _gone = device.write(&format!("\n{text}\n"));
+                Heard::Elsewhere
+            }
+        }
+    }
+
+    /// Shows a question that was answered on the command line, and asks whether that is meant.
+    pub(crate) fn confirmed(&self, question: &Waiting<'_>, meant: &str) -> Option<bool> {
+        let elsewhere = || question.decided().is_some();
+        let mut device = Device::controlling(question.left(), &elsewhere)?;
+        let style = Style::of(&self.variables, device.terminal());
+        Some(confirm(&mut device, &Conversation::of(question).prompt, (meant, style)).unwrap_or(false))
     }
 }
 
 impl Approver for Terminal {
-    fn ask(&mut self, question: &Question) -> Answer {
-        let Some(mut device) = Device::controlling(PATIENCE) else { return Answer::Unreachable };
-        let style = Style::of(&self.variables, device.terminal());
-        answer(&mut device, &Prompt::of(question, PATIENCE), style)
+    fn is_there(&mut self) -> bool {
+        device::foreground().is_some()
+    }
+
+    fn ask(&mut self, question: &Waiting<'_>) -> Heard {
+        self.asked(question)
+    }
+
+    fn tell(&mut self, text: &str) {
+        let Some(mut terminal) = device::foreground() else { return };
+        // An answer that cannot be shown is one all the same. A terminal in raw mode needs the carriage return.
+        let _gone = write!(terminal, "{text}\r\n");
     }
 }
 
-fn answer(device: &mut Device, prompt: &Prompt<'_>, style: Style) -> Answer {
-    let (answer, word) = match converse(device, prompt, style) {
-        Ok(answer) => {
-            let word = said(&answer);
-            (answer, word)
-        }
-        Err(Silence::TimedOut) => (Answer::Deny, "no answer: denied"),
-        Err(Silence::Interrupted) => (Answer::Deny, "interrupted: denied"),
-        Err(Silence::Gone) => return Answer::Deny,
+/// A decision of somebody else, in a line.
+pub(crate) fn told(decision: &ApprovalDecision) -> String {
+    let reason = decision.reason.as_deref().map(|reason| format!(" ({})", Bytes::from(reason).display()));
+    format!("answered elsewhere: {} by {}{}", word(decision.answer), decision.by, reason.unwrap_or_default())
+}
+
+pub(crate) fn word(answer: ApprovalAnswer) -> &'static str {
+    match answer {
+        ApprovalAnswer::Once => "allowed once",
+        ApprovalAnswer::Session => "allowed for this session",
+        ApprovalAnswer::AlwaysHere => "always allowed here",
+        ApprovalAnswer::Denied => "denied",
+        ApprovalAnswer::Expired => "expired without an answer",
+        ApprovalAnswer::Unreachable => "nobody could be asked",
+        ApprovalAnswer::Superseded => "changed meanwhile, to be asked again",
+    }
+}
+
+/// A question and what can be shown about it.
+struct Conversation<'a> {
+    prompt: Prompt<'a>,
+    question: Option<&'a Waiting<'a>>,
+}
+
+impl<'a> Conversation<'a> {
+    fn of(question: &'a Waiting<'a>) -> Self {
+        let explains = if question.judgement().is_some() { Explains::Yes } else { Explains::No };
+        Self { prompt: Prompt::new(question.request(), question.left(), explains), question: Some(question) }
+    }
+
+    fn explained(&self, style: Style) -> String {
+        let judgement = self.question.and_then(Waiting::judgement);
+        judgement.map(|judgement| explain::tree(Ok(judgement), style)).unwrap_or_default()
+    }
+}
+
+type Said = (Say, Option<String>);
+
+fn answer(device: &mut Device<'_>, conversation: &Conversation<'_>, style: Style) -> Result<Said, Silence> {
+    let heard = converse(device, conversation, style).and_then(|say| {
+        let wanted = conversation.prompt.wants_reason();
+        let reason = if wanted { why(device)? } else { None };
+        // Without the reason that it takes, a yes is none.
+        let say = if wanted && reason.is_none() { Say::Deny } else { say };
+        Ok((say, reason.or_else(|| wanted.then(|| "none given".to_owned()))))
+    });
+    let word = match &heard {
+        Ok((say, _)) => said(say),
+        Err(Silence::TimedOut) => "no answer: denied",
+        Err(Silence::Interrupted) => "interrupted: denied",
+        Err(Silence::Gone | Silence::Elsewhere) => return heard,
     };
     // An answer that cannot be shown is one all the same.
     let _gone = device.write(&format!("{word}\n"));
-    answer
+    heard
 }
 
-fn said(answer: &Answer) -> &'static str {
-    match answer {
-        Answer::Once => "allowed once",
-        Answer::Session => "allowed for this session",
-        Answer::AlwaysHere(_) => "always allowed here",
-        Answer::Deny | Answer::Unreachable => "denied",
+fn said(say: &Say) -> &'static str {
+    match say {
+        Say::Once | Say::Edited(_) => "allowed once",
+        Say::Session(_) => "allowed for this session",
+        Say::AlwaysHere { .. } => "always allowed here",
+        Say::Deny => "denied",
     }
 }
 
-fn converse(device: &mut Device, prompt: &Prompt<'_>, style: Style) -> Result<Answer, Silence> {
+fn why(device: &mut Device<'_>) -> Result<Option<String>, Silence> {
+    const LONGEST: usize = 300;
+    device.write("why? > ")?;
+    let typed = typed(device, LONGEST)?;
+    Ok(typed.map(|reason| reason.trim().to_owned()).filter(|reason| !reason.is_empty()))
+}
+
+fn converse(device: &mut Device<'_>, conversation: &Conversation<'_>, style: Style) -> Result<Say, Silence> {
+    let prompt = &conversation.prompt;
     let page = prompt.page(device.width(), style);
     device.write(&format!("\n{}\n", page.text))?;
     device.settle()?;
@@ -81,28 +171,52 @@ fn converse(device: &mut Device, prompt: &Prompt<'_>, style: Style) -> Result<An
         device.forget()?;
         device.write(&page.choices)?;
         match next(device, prompt, &page)? {
-            Step::Answer(answer) => return Ok(answer),
-            Step::Explain => {
-                let tree = explain::tree(Ok(prompt.judgement), style);
-                device.write(&format!("\n{tree}\n"))?;
-            }
+            Step::Answer(say) => return Ok(say),
+            Step::Explain => device.write(&format!("\n{}\n", conversation.explained(style)))?,
             Step::View => device.write(&format!("\n{}\n", prompt.whole(device.width(), style)))?,
             Step::Choose => {
                 device.write(&format!("\n{}", prompt.grades(device.width(), style)))?;
-                if let Some(answer) = choose(device, prompt)? {
-                    return Ok(answer);
+                if let Some(say) = choose(device, prompt)? {
+                    return Ok(say);
                 }
             }
             Step::Again => device.write("\n")?,
         }
     }
-    Ok(Answer::Deny)
+    Ok(Say::Deny)
+}
+
+/// Shows everything and takes one key, or the whole word where much is at stake.
+fn confirm(
+    device: &mut Device<'_>,
+    prompt: &Prompt<'_>,
+    (meant, style): (&str, Style),
+) -> Result<bool, Silence> {
+    const LONGEST: usize = 40;
+    let page = prompt.page(device.width(), style);
+    device.write(&format!("\n{}\n", page.text))?;
+    if page.hidden > 0 {
+        device.write(&prompt.whole(device.width(), style))?;
+    }
+    device.settle()?;
+    let yes = match page.manner {
+        Manner::Key => {
+            device.write(&format!("{meant}? [y]es, anything else is no > "))?;
+            key(&device.burst()?) == Some(b'y')
+        }
+        Manner::Word => {
+            device.write(&format!("{meant}? type {}, anything else is no > ", style.strong("yes")))?;
+            typed(device, LONGEST)?.as_deref() == Some("yes")
+        }
+    };
+    device.write("\n")?;
+    Ok(yes)
 }
 
 /// What follows from something typed.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    Answer(Answer),
+    Answer(Say),
     Explain,
     View,
     /// Which of several rules is stored.
@@ -111,10 +225,13 @@ enum Step {
     Again,
 }
 
-fn next(device: &mut Device, prompt: &Prompt<'_>, page: &Page) -> Result<Step, Silence> {
+fn next(device: &mut Device<'_>, prompt: &Prompt<'_>, page: &Page) -> Result<Step, Silence> {
+    const LONGEST: usize = 40;
     match page.manner {
         Manner::Key => Ok(key_step(key(&device.burst()?), prompt)),
-        Manner::Word => Ok(typed(device)?.map_or(Step::Answer(Answer::Deny), |word| word_step(&word, page))),
+        Manner::Word => {
+            Ok(typed(device, LONGEST)?.map_or(Step::Answer(Say::Deny), |word| word_step(&word, page, prompt)))
+        }
     }
 }
 
@@ -128,44 +245,46 @@ fn key(burst: &[u8]) -> Option<u8> {
 
 /// Small letters only: capitals are the ends of what arrow keys send.
 fn key_step(key: Option<u8>, prompt: &Prompt<'_>) -> Step {
-    match (key, prompt.offered()) {
-        (Some(b'\r' | b'\n' | CTRL_C | CTRL_D | b'd' | b'n'), _) => Step::Answer(Answer::Deny),
-        (Some(b'o'), _) => Step::Answer(Answer::Once),
-        (Some(b's'), _) => Step::Answer(Answer::Session),
-        (Some(b'a'), [only]) => Step::Answer(Answer::AlwaysHere(only.clone())),
-        (Some(b'a'), [_, _, ..]) => Step::Choose,
-        (Some(b'e'), _) => Step::Explain,
+    let offers = prompt.request.offers.len();
+    match key {
+        Some(b'\r' | b'\n' | CTRL_C | CTRL_D | b'd' | b'n') => Step::Answer(Say::Deny),
+        Some(b'o') => Step::Answer(Say::Once),
+        Some(b's') if prompt.offers_session() => Step::Answer(Say::Session(Terms::default())),
+        Some(b'a') if offers == 1 => Step::Answer(Say::AlwaysHere { offer: 0, terms: Terms::default() }),
+        Some(b'a') if offers > 1 => Step::Choose,
+        Some(b'e') if prompt.explains == Explains::Yes => Step::Explain,
         _ => Step::Again,
     }
 }
 
-fn word_step(word: &str, page: &Page) -> Step {
+fn word_step(word: &str, page: &Page, prompt: &Prompt<'_>) -> Step {
     match word {
-        "yes" => Step::Answer(Answer::Once),
-        "explain" | "e" => Step::Explain,
+        "yes" => Step::Answer(Say::Once),
+        "explain" | "e" if prompt.explains == Explains::Yes => Step::Explain,
         "view" | "v" if page.hidden > 0 => Step::View,
-        _ => Step::Answer(Answer::Deny),
+        _ => Step::Answer(Say::Deny),
     }
 }
 
 /// Which of the rules. Anything but a number goes back to the question.
-fn choose(device: &mut Device, prompt: &Prompt<'_>) -> Result<Option<Answer>, Silence> {
+fn choose(device: &mut Device<'_>, prompt: &Prompt<'_>) -> Result<Option<Say>, Silence> {
+    let offers = prompt.request.offers.len();
     device.forget()?;
-    device.write(&format!("which one? [1-{}], anything else goes back > ", prompt.offered().len()))?;
+    device.write(&format!("which one? [1-{offers}], anything else goes back > "))?;
     let burst = device.burst()?;
     let number = key(&burst).and_then(|key| char::from(key).to_digit(10));
     let index = number.and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
-    let chosen = index.and_then(|index| prompt.offered().get(index)).cloned();
     device.write("\n")?;
     match key(&burst) {
-        Some(CTRL_C | CTRL_D) => Ok(Some(Answer::Deny)),
-        _ => Ok(chosen.map(Answer::AlwaysHere)),
+        Some(CTRL_C | CTRL_D) => Ok(Some(Say::Deny)),
+        _ => Ok(index
+            .filter(|index| *index < offers)
+            .map(|offer| Say::AlwaysHere { offer, terms: Terms::default() })),
     }
 }
 
 /// A line as it is typed, shown as it grows. `None`: somebody wants out.
-fn typed(device: &mut Device) -> Result<Option<String>, Silence> {
-    const LONGEST: usize = 40;
+fn typed(device: &mut Device<'_>, longest: usize) -> Result<Option<String>, Silence> {
     let mut word = String::new();
     let mut spoiled = false;
     loop {
@@ -181,7 +300,7 @@ fn typed(device: &mut Device) -> Result<Option<String>, Silence> {
                         device.write("\x08 \x08")?;
                     }
                 }
-                b' '..=b'~' if word.len() < LONGEST => {
+                b' '..=b'~' if word.len() < longest => {
                     word.push(char::from(byte));
                     device.write(&char::from(byte).to_string())?;
                 }

@@ -1,5 +1,6 @@
 //! What the user typed. Parsing reads no environment and touches no file.
 
+mod approvals;
 mod ledger;
 mod scan;
 mod secret;
@@ -15,6 +16,7 @@ use clap_complete::Shell;
 use ringfence_types::units::{self, Cpus, Duration, Size};
 use ringfence_types::{Backend, Control, NetMode, Profile};
 
+pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
 pub(crate) use secret::{Kind, ScopeArgs, SecretCommand};
@@ -50,6 +52,12 @@ pub(crate) enum Command {
     File(FileCommand),
     /// Find credentials in files, directories, standard input and git changes
     Scan(Box<Scan>),
+    /// Answer questions of agents, from any terminal; list and take back stored answers
+    #[command(subcommand)]
+    Approvals(ApprovalsCommand),
+    /// Sessions that go on from one command to the next
+    #[command(subcommand)]
+    Session(SessionCommand),
     /// Show what this machine enforces, by trying each control
     Doctor(Doctor),
     /// Read and verify the record of everything that happened
@@ -137,6 +145,12 @@ pub(crate) struct Run {
     /// VERY UNSAFE: what is on the deny list of `listed` is asked about instead of refused
     #[arg(long)]
     pub(crate) allow_denylisted_commands: bool,
+    /// Go on with the session of this name in this workspace: its answers, denials and loop counts hold
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
+    /// What the agent says about it: shown to whoever is asked, as an allegation
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
     /// One JSON object on stdout instead of the command's output
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ringfence_runtime::approval::{Here, grant_files, live_grants};
 use ringfence_runtime::authz::policy::{
-    Effective, Flags, PolicyError, PolicyFile, Problem, Request, effective,
+    Effective, Flags, PolicyError, PolicyFile, Problem, Request, Settings, effective, settings as settings_of,
 };
-use ringfence_runtime::policy_files::{OperatorFile, PolicyPlaces, load};
+use ringfence_runtime::ledger::{Ledger, OpenError, Timestamp};
+use ringfence_runtime::policy_files::{IN_WORKSPACE, OperatorFile, PolicyPlaces, load};
 use ringfence_runtime::{Asked, Setup};
-use ringfence_types::{Access, Bytes, HostRule, Layer, Refusal, RefusalCode};
+use ringfence_types::{Access, Bytes, HostRule, Layer, Refusal, RefusalCode, WorkspaceId};
 
+use crate::approval;
 use crate::args::{Network, Place};
 use crate::environment::Environment;
 use crate::error;
@@ -22,7 +25,7 @@ pub(crate) struct Governed {
     pub(crate) files: Vec<PolicyFile>,
     pub(crate) flags: Flags,
     pub(crate) cwd: PathBuf,
-    /// Where "always here" is stored.
+    pub(crate) settings: Settings,
     operator_file: PathBuf,
     /// As it was asked for; whether it can be a workspace is judged later.
     workspace: PathBuf,
@@ -31,11 +34,26 @@ pub(crate) struct Governed {
 impl Governed {
     pub(crate) fn asked(&self) -> Asked {
         Asked {
-            workspace: self.workspace.clone(),
-            policy: self.effective.policy.clone(),
+            policy_digest: self.effective.digest(),
+            policy_files: self.policy_files(),
+            settings: self.settings.approvals.clone(),
             roots: self.effective.roots.clone(),
-            operator_file: Some(self.operator_file.clone()),
+            agent: self.flags.agent.clone(),
+            started_by: approval::here(),
+            ..Asked::new(self.workspace.clone(), self.effective.policy.clone())
         }
+    }
+}
+
+impl Governed {
+    /// What the policy was read from, and what it would have been read from: a file that appears counts as well.
+    fn policy_files(&self) -> Vec<PathBuf> {
+        let mut paths = vec![self.operator_file.clone(), self.flags.workspace.join(IN_WORKSPACE)];
+        let read = self.files.iter().flat_map(PolicyFile::paths).filter(|path| path.is_absolute());
+        paths.extend(read.map(Path::to_owned));
+        paths.sort();
+        paths.dedup();
+        paths
     }
 }
 
@@ -61,8 +79,7 @@ pub(crate) fn governed(
     flags: Flags,
 ) -> Result<Governed, Ungoverned> {
     let cwd = current_dir().map_err(Ungoverned::Failed)?;
-    let workspace =
-        place.workspace.clone().unwrap_or_else(|| host::default_workspace(&cwd, environment.home.as_deref()));
+    let workspace = named_workspace(place, environment, &cwd);
     let flags = Flags {
         workspace: real(&workspace),
         profile: place.profile,
@@ -70,13 +87,16 @@ pub(crate) fn governed(
         home: environment.home.as_deref().map(Bytes::from),
         ..flags
     };
-    let files = files(place, setup, &flags).map_err(Ungoverned::Failed)?;
+    let mut files = files(place, setup, &flags).map_err(Ungoverned::Failed)?;
+    let settings = settings_of(&files, environment.home.as_deref());
+    files.extend(grants(setup, &flags.workspace).map_err(Ungoverned::Failed)?);
     match effective(&flags, &files, &|path| real(path)) {
         Ok(effective) => Ok(Governed {
             effective,
             files,
             flags,
             cwd,
+            settings,
             operator_file: place.policy.clone().unwrap_or_else(|| setup.config_dir.join("config.toml")),
             workspace,
         }),
@@ -86,6 +106,41 @@ pub(crate) fn governed(
         }
         Err(error) => Err(Ungoverned::Refused(beyond(&error))),
     }
+}
+
+/// The directory to work in, canonical where it exists.
+pub(crate) fn workspace(place: &Place, environment: &Environment) -> Result<PathBuf, ExitCode> {
+    Ok(real(&named_workspace(place, environment, &current_dir()?)))
+}
+
+fn named_workspace(place: &Place, environment: &Environment, cwd: &Path) -> PathBuf {
+    let default = || host::default_workspace(cwd, environment.home.as_deref());
+    place.workspace.clone().unwrap_or_else(default)
+}
+
+/// What the operator's own file says besides policy, whatever the workspace.
+pub(crate) fn settings(environment: &Environment, setup: &Setup) -> Result<Settings, ExitCode> {
+    let default = setup.config_dir.join("config.toml");
+    let places = PolicyPlaces {
+        operator: OperatorFile::Default(&default),
+        workspace: Path::new("/nowhere"),
+        writable: &[],
+    };
+    let files = load(places).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    Ok(settings_of(&files, environment.home.as_deref()))
+}
+
+/// Stored answers that hold in a workspace, each as a file of the operator.
+fn grants(setup: &Setup, workspace: &Path) -> Result<Vec<PolicyFile>, ExitCode> {
+    let reader = match Ledger::open_read(&setup.state_dir.join("ledger.db")) {
+        Ok(reader) => reader,
+        Err(OpenError::Missing { .. }) => return Ok(Vec::new()),
+        Err(error) => return Err(error::failed(&error, error.hint().as_deref())),
+    };
+    let id = WorkspaceId::of_canonical_path(workspace);
+    let live = live_grants(&reader, Here::In(&id), Timestamp::now());
+    let live = live.map_err(|error| error::failed(&error, None))?;
+    grant_files(&live).map_err(|error| error::failed(&error, None))
 }
 
 fn files(place: &Place, setup: &Setup, flags: &Flags) -> Result<Vec<PolicyFile>, ExitCode> {

@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+mod approvals;
 mod check;
 mod doctor;
 mod file;
@@ -8,6 +9,7 @@ mod policy;
 mod run;
 mod scan;
 mod secret;
+mod session;
 
 use std::process::ExitCode;
 
@@ -21,6 +23,8 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Policy(policy) => policy::run(policy),
         Command::File(file) => file::run(file),
         Command::Scan(scan) => scan::run(*scan),
+        Command::Approvals(approvals) => approvals::run(approvals),
+        Command::Session(session) => session::run(&session),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(ledger),
         Command::Secret(secret) => secret::run(secret),

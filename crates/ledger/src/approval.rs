@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use ringfence_types::{
-    Bytes, Call, Card, Fingerprint, GrantId, Layer, Offer, Principal, Quorum, Risk, SessionId, TransactionId,
-    WorkspaceId,
+    Bytes, Call, Card, Fingerprint, GrantId, Layer, Offer, Principal, Quorum, Risk, Root, SessionId,
+    TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,9 @@ pub struct ApprovalRequest {
     pub workspace: WorkspaceId,
     /// Without secrets.
     pub call: Call,
+    /// What the call may touch: part of its fingerprint.
+    #[serde(default)]
+    pub roots: Vec<Root>,
     pub fingerprint: Fingerprint,
     /// Digest of everything the answer is bound to: the fingerprint and what it meant when the question was asked.
     pub binding: String,

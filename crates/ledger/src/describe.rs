@@ -15,6 +15,10 @@ pub fn summary(event: &Event) -> String {
         Event::ApprovalRequested(request) => {
             format!("{} [{}] risk {}", of_call(&request.call), shown(&request.rule), request.risk)
         }
+        Event::Notified { channel, failure: None, .. } => format!("by {}", shown(channel)),
+        Event::Notified { channel, failure: Some(why), .. } => {
+            format!("not by {}: {}", shown(channel), shown(why))
+        }
         Event::ApprovalVoted(vote) => format!("{} by {}", word(vote.vote), vote.by),
         Event::ApprovalDecided(decision) => format!("{} by {}", of_answer(decision.answer), decision.by),
         Event::GrantMade(made) => {

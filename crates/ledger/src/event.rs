@@ -39,6 +39,14 @@ pub enum Event {
         session: SessionId,
     },
     ApprovalRequested(Box<ApprovalRequest>),
+    /// Somebody who is not at the terminal was told of a question, or could not be.
+    Notified {
+        transaction: TransactionId,
+        /// `desktop`, `webhook`.
+        channel: String,
+        /// `None`: it was delivered.
+        failure: Option<String>,
+    },
     ApprovalVoted(ApprovalVote),
     ApprovalDecided(Box<ApprovalDecision>),
     GrantMade(Box<GrantMade>),
@@ -314,6 +322,7 @@ kinds! {
     SessionStarted "session-started" Activity,
     SessionEnded "session-ended" Activity,
     ApprovalRequested "approval-requested" Consent,
+    Notified "notified" Consent,
     ApprovalVoted "approval-voted" Consent,
     ApprovalDecided "approval-decided" Consent,
     GrantMade "grant-made" Consent,
@@ -346,6 +355,7 @@ impl Event {
             Self::SessionStarted { .. } => Kind::SessionStarted,
             Self::SessionEnded { .. } => Kind::SessionEnded,
             Self::ApprovalRequested(_) => Kind::ApprovalRequested,
+            Self::Notified { .. } => Kind::Notified,
             Self::ApprovalVoted(_) => Kind::ApprovalVoted,
             Self::ApprovalDecided(_) => Kind::ApprovalDecided,
             Self::GrantMade(_) => Kind::GrantMade,
@@ -379,7 +389,8 @@ impl Event {
             Self::ApprovalVoted(vote) => Some(&vote.transaction),
             Self::ApprovalDecided(decision) => Some(&decision.transaction),
             Self::GrantMade(made) => Some(&made.transaction),
-            Self::Proposed { transaction, .. }
+            Self::Notified { transaction, .. }
+            | Self::Proposed { transaction, .. }
             | Self::Conflicted { transaction, .. }
             | Self::Discarded { transaction, .. }
             | Self::Intent { transaction, .. }

@@ -46,6 +46,7 @@ fn went_well(event: &Event) -> Option<bool> {
         Event::Settled { outcome: Some(outcome), .. } => Some(outcome.exit == Exit::Code { code: 0 }),
         Event::Settled { failure, .. } => Some(failure.is_none()),
         Event::Interrupted { .. } | Event::Conflicted { .. } | Event::LimitHit { .. } => Some(false),
+        Event::Notified { failure, .. } => Some(failure.is_none()),
         Event::Battery { attempts, .. } => {
             Some(attempts.iter().all(|attempt| attempt.verdict != Verdict::Escaped))
         }

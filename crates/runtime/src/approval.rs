@@ -1,50 +1,87 @@
-//! Who answers questions, and what was answered before.
+//! Questions to people: what they are shown, who may answer, how long it waits, and what an answer is good for.
+//!
+//! The ledger is the store: a question is pending while its request has no decision there, and the first decision
+//! counts. Whoever answers, at the terminal of the process that asks or anywhere else, does it through [`Inbox`].
 
-use std::collections::HashMap;
+pub(crate) mod binding;
+mod breaker;
+mod card;
+mod channel;
+mod grants;
+mod inbox;
+mod loops;
+mod memory;
+mod presence;
+mod principal;
+mod wait;
+
 use std::fmt;
 
-use ringfence_authz::{Answer, Question};
-use ringfence_types::Fingerprint;
+use ringfence_types::{Principal, Risk};
 
-/// Somebody who can be asked. An implementation shows the question to a person who is not the agent.
+pub use card::card_text;
+pub(crate) use card::{Context, Redactor, card, offers};
+pub use grants::{GrantError, Here, LiveGrant, Spent, grant_files, live_grants, matched, revoke};
+pub(crate) use grants::{Lease, lease};
+pub(crate) use inbox::DEFAULT_EXPIRY;
+pub use inbox::{AnswerError, Answered, Inbox, InboxError, Pending, Reply, Say, Terms};
+pub(crate) use loops::{Loops, STOPPED, outcome_of, recorded_outcome};
+pub(crate) use memory::{BREAKER, DENIED_BEFORE, Memory, STOPPED_LOOP};
+pub use presence::Held;
+pub(crate) use presence::asking;
+pub use presence::watching;
+pub use principal::local_operator;
+pub use wait::Waiting;
+pub(crate) use wait::decision;
+
+/// Somebody of this process who can be asked. An implementation shows the question to a person who is not the agent.
 pub trait Approver: fmt::Debug {
-    fn ask(&mut self, question: &Question) -> Answer;
+    /// Whether there is a person right now.
+    fn is_there(&mut self) -> bool;
+
+    /// Shows the question and waits: for an answer, for one from elsewhere, or until the time is over.
+    fn ask(&mut self, question: &Waiting<'_>) -> Heard;
+
+    /// What became of it, where that is not what was answered here.
+    fn tell(&mut self, _text: &str) {}
 }
 
-/// Nobody: every question is refused.
+/// What came of asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Reply(Reply),
+    /// Somebody else has answered.
+    Elsewhere,
+    /// Nobody answered in time.
+    Silence,
+    /// Whoever was asked went away, or this process is to end.
+    Interrupted,
+}
+
+/// Nobody: every question is refused, unless somebody else watches.
 #[derive(Debug)]
 pub struct Nobody;
 
 impl Approver for Nobody {
-    fn ask(&mut self, _question: &Question) -> Answer {
-        Answer::Unreachable
+    fn is_there(&mut self) -> bool {
+        false
+    }
+
+    fn ask(&mut self, _question: &Waiting<'_>) -> Heard {
+        Heard::Interrupted
     }
 }
 
-/// Answers that hold for the rest of a session, by what exactly was asked. A no is kept as well: an agent that asks
-/// again gets the same answer without a person being bothered (S001-25, C-19).
-#[derive(Debug, Default)]
-pub(crate) struct Remembered {
-    answers: HashMap<Fingerprint, Kept>,
+/// How long a question waits where the operator says nothing (S003-13).
+pub(crate) fn patience(risk: Risk) -> std::time::Duration {
+    std::time::Duration::from_secs(match risk {
+        Risk::Low => 30,
+        Risk::Medium => 60,
+        Risk::High => 120,
+        Risk::Critical => 300,
+    })
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    Permitted,
-    Denied,
-}
-
-impl Remembered {
-    pub(crate) fn of(&self, fingerprint: &Fingerprint) -> Option<Kept> {
-        self.answers.get(fingerprint).copied()
-    }
-
-    pub(crate) fn keep(&mut self, fingerprint: Fingerprint, answer: &Answer) {
-        let kept = match answer {
-            Answer::Session | Answer::AlwaysHere(_) => Kept::Permitted,
-            Answer::Deny => Kept::Denied,
-            Answer::Once | Answer::Unreachable => return,
-        };
-        self.answers.insert(fingerprint, kept);
-    }
+pub(crate) fn is_operator(principal: &Principal) -> bool {
+    matches!(principal, Principal::Operator { .. })
 }

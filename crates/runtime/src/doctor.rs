@@ -91,14 +91,13 @@ fn run_true(runtime: &Runtime, base: &Path, backend: Backend) -> io::Result<Sett
     policy.floor.clear();
     policy.danger = flags_for(backend);
     let workspace = tempfile::Builder::new().prefix("doctor-").tempdir_in(base)?;
-    let asked =
-        Asked { workspace: workspace.path().to_owned(), policy, roots: Vec::new(), operator_file: None };
-    let mut session = match runtime.session(asked).map_err(io::Error::other)? {
+    let asked = Asked::new(workspace.path().to_owned(), policy);
+    let session = match runtime.session(asked).map_err(io::Error::other)? {
         Ok(session) => session,
         Err(refusal) => return Err(io::Error::other(refusal)),
     };
     let call = exec(vec![Bytes::from("/bin/true")], &session.workspace().path);
-    Ok(session.call(call, silent()))
+    Ok(session.last_call(call, silent()))
 }
 
 /// An examination may look at what a run needs a flag for; nothing but our own scratch directory is in its reach.
@@ -141,9 +140,8 @@ impl Fence for Product {
         policy.home = self.home.as_deref().map(Bytes::from);
         policy.floor.clear();
         policy.danger = flags_for(self.backend);
-        let asked =
-            Asked { workspace: request.workspace.to_owned(), policy, roots: Vec::new(), operator_file: None };
-        let mut session = match runtime.session(asked).map_err(io::Error::other)? {
+        let asked = Asked::new(request.workspace.to_owned(), policy);
+        let session = match runtime.session(asked).map_err(io::Error::other)? {
             Ok(session) => session,
             Err(refusal) => return Ok(Answer::Refused(refusal.message)),
         };
@@ -151,8 +149,7 @@ impl Fence for Product {
         let call = exec(argv, &session.workspace().path);
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let io = Io { stdout: Target::Buffer(&mut stdout), stderr: Target::Buffer(&mut stderr), ..silent() };
-        let settled = session.call(call, io);
-        drop(session);
+        let settled = session.last_call(call, io);
         Ok(match settled.ended {
             Ended::Executed(outcome) => Answer::Ran(Output { stdout, stderr, exit: outcome.exit }),
             ended => Answer::Refused(describe(ended).0),

@@ -3,7 +3,7 @@
 //! Start reading at [`pipeline`]. This is the only crate that knows the order in which policy, ledger and sandbox
 //! are asked; each of them knows nothing of the others.
 
-mod approval;
+pub mod approval;
 pub mod attack;
 mod consider;
 pub mod doctor;
@@ -12,15 +12,18 @@ mod facts;
 pub mod pipeline;
 pub mod policy_files;
 mod rules;
+mod salt;
 pub mod secrets;
 mod session;
 pub mod standing;
 mod workspace;
 
-pub use approval::{Approver, Nobody};
+pub use approval::{Approver, Heard, Nobody, local_operator};
 pub use consider::{Subject, consider};
 pub use pipeline::{Ended, Settled, Touched};
-pub use session::{AgentSession, Asked, OpenSessionError, Runtime, Setup, Toolchain};
+pub use session::{
+    AgentSession, Asked, OpenSessionError, PolicySource, Runtime, Setup, Toolchain, end_session,
+};
 pub use workspace::Workspace;
 
 /// What a caller of this crate needs from the layers below.

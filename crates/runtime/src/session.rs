@@ -1,18 +1,27 @@
 //! A session: one agent, one workspace, one ceiling, for life.
 
+mod resume;
+
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
 
+use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Policy, env::Attendance};
-use ringfence_ledger::{AppendError, Event, Ledger, OpenError, ProcessId, Settings};
+use ringfence_ledger::{AppendError, Event, Ledger, OpenError, ProcessId, ReadError, Receipt, Settings};
 use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
-use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId};
+use ringfence_types::{Bytes, Call, Principal, Refusal, Risk, Root, SessionId};
 
-use crate::approval::{Approver, Nobody, Remembered};
+use crate::approval::{self, Approver, Memory, Nobody};
 use crate::pipeline::{self, Received, Settled};
+use crate::salt::Salt;
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
 use crate::workspace::{Workspace, judge_extra_root};
+
+pub use resume::end_session;
 
 /// What only the command line knows: where things are, and what the host's environment says.
 #[derive(Clone, Debug)]
@@ -43,6 +52,8 @@ pub struct Toolchain {
 pub struct Runtime {
     pub(crate) ledger: Ledger,
     pub(crate) setup: Setup,
+    /// Loaded with the first secret that is found.
+    salt: OnceLock<Option<Salt>>,
 }
 
 /// Why a session could not be opened.
@@ -55,6 +66,12 @@ pub enum OpenSessionError {
     Id(#[source] io::Error),
     #[error("cannot write to the ledger")]
     Ledger(#[from] AppendError),
+    #[error("cannot read the ledger")]
+    Read(#[from] ReadError),
+    #[error("cannot read the ledger")]
+    Open(#[from] OpenError),
+    #[error("cannot close what was left open")]
+    Left(#[from] approval::InboxError),
     /// What is not known cannot be kept out of the ledger.
     #[error("the secrets of the operator cannot be read, so nothing is done")]
     Secrets(#[from] StoreError),
@@ -74,10 +91,39 @@ impl OpenSessionError {
 pub struct Asked {
     pub workspace: PathBuf,
     pub policy: Policy,
+    /// Of the policy: what answers are bound to.
+    pub policy_digest: String,
+    /// The files that the policy was read from, also where there is none yet: an answer is bound to what they say.
+    pub policy_files: Vec<PathBuf>,
+    pub settings: ApprovalSettings,
     /// Roots besides the workspace.
     pub roots: Vec<Root>,
-    /// Where "always here" is stored; `None`: nowhere, so it is not offered.
-    pub operator_file: Option<PathBuf>,
+    /// Under which the session goes on in a later process; without a name it ends with this one.
+    pub name: Option<String>,
+    pub agent: Option<String>,
+    pub started_by: Principal,
+}
+
+impl Asked {
+    /// A session of the owner of this process, with nothing said besides.
+    pub fn new(workspace: PathBuf, policy: Policy) -> Self {
+        Self {
+            workspace,
+            policy_digest: format!("profile {}", policy.profile),
+            policy,
+            policy_files: Vec::new(),
+            settings: ApprovalSettings::default(),
+            roots: Vec::new(),
+            name: None,
+            agent: None,
+            started_by: approval::local_operator(),
+        }
+    }
+}
+
+/// Reads the policy again when something it depends on has changed.
+pub trait PolicySource: fmt::Debug {
+    fn read(&self) -> Result<Asked, Refusal>;
 }
 
 impl Runtime {
@@ -87,7 +133,7 @@ impl Runtime {
         let ledger = Ledger::open_with(&setup.state_dir.join("ledger.db"), settings)?;
         // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
-        Ok(Self { ledger, setup })
+        Ok(Self { ledger, setup, salt: OnceLock::new() })
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -96,6 +142,12 @@ impl Runtime {
 
     pub fn setup(&self) -> &Setup {
         &self.setup
+    }
+
+    /// Tells whether two secrets are the same; nothing where that cannot be told.
+    pub(crate) fn fingerprint(&self, secret: &[u8]) -> String {
+        let salt = self.salt.get_or_init(|| Salt::load(&self.setup.state_dir).ok());
+        salt.as_ref().map(|salt| salt.fingerprint(secret)).unwrap_or_default()
     }
 
     /// Writes down that the answer was no before there was a session to ask in.
@@ -108,12 +160,11 @@ impl Runtime {
 
     /// Writes down that the operator's policy is another one from now on.
     pub fn policy_changed(&self, stored: &Stored, change: &str) -> Result<(), AppendError> {
-        self.ledger.append(&changed(None, stored, change)).map(drop)
+        self.ledger.append(&changed(stored, change)).map(drop)
     }
 
     /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.
     pub fn session(&self, asked: Asked) -> Result<Result<AgentSession<'_>, Refusal>, OpenSessionError> {
-        let id = SessionId::random().map_err(|error| OpenSessionError::Id(io::Error::other(error)))?;
         let judged = Workspace::open(&self.setup, &asked.workspace).map_err(OpenSessionError::Home)?;
         let judged = judged.and_then(|workspace| {
             // `danger` with its second flag opens the stores on purpose.
@@ -125,62 +176,61 @@ impl Runtime {
         let workspace = match judged {
             Ok(workspace) => workspace,
             Err(refusal) => {
-                let event = Event::Refused {
-                    transaction: None,
-                    session: Some(id),
-                    call: None,
-                    refusal: refusal.clone(),
-                };
+                let event =
+                    Event::Refused { transaction: None, session: None, call: None, refusal: refusal.clone() };
                 let _receipt = self.ledger.append(&event)?;
                 return Ok(Err(refusal));
             }
         };
-        self.ledger.announce(&started(&id, &workspace, &asked.policy))?;
+        let resumed = resume::named((&self.ledger, &self.setup.state_dir), &workspace, &asked)?;
+        let (id, memory, standing) = match resumed {
+            Some((id, memory)) => (id, memory, Standing::Open),
+            None => {
+                let id =
+                    SessionId::random().map_err(|error| OpenSessionError::Id(io::Error::other(error)))?;
+                (id, Memory::default(), Standing::New)
+            }
+        };
         Ok(Ok(AgentSession {
             runtime: self,
             id,
+            name: asked.name,
+            agent: asked.agent,
+            started_by: asked.started_by,
             workspace,
             policy: asked.policy,
+            policy_digest: asked.policy_digest,
+            policy_files: asked.policy_files,
+            settings: asked.settings,
             roots: asked.roots,
-            operator_file: asked.operator_file,
+            stated: None,
             approver: Box::new(Nobody),
-            remembered: Remembered::default(),
+            source: None,
+            memory,
+            standing,
+            ends: false,
             sandbox: None,
             secrets: SessionSecrets::new(SecretStore::new(&self.setup.state_dir).read()?),
         }))
     }
 }
 
-/// Goes into the ledger with the first thing that happens in the session.
-fn started(session: &SessionId, workspace: &Workspace, policy: &Policy) -> Event {
-    Event::SessionStarted {
-        session: session.clone(),
-        name: None,
-        workspace_id: workspace.id.clone(),
-        workspace: Bytes::from(workspace.path.as_path()),
-        profile: policy.profile,
-        backend_wanted: None,
-        agent: None,
-        principal: Principal::Operator {
-            uid: rustix::process::getuid().as_raw(),
-            name: None,
-            node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            terminal: None,
-        },
-        policy: String::new(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        process: ProcessId::own(),
-    }
-}
-
-pub(crate) fn changed(session: Option<SessionId>, stored: &Stored, change: &str) -> Event {
+fn changed(stored: &Stored, change: &str) -> Event {
     let clean = ringfence_scan::redact(change.as_bytes()).clean;
     Event::PolicyChanged {
-        session,
+        session: None,
         file: Bytes::from(stored.file.as_path()),
         sha256: stored.sha256.clone(),
         change: String::from_utf8_lossy(&clean).into_owned(),
     }
+}
+
+/// Where the record of a session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Nothing of it is written down: its start goes with the first thing that is.
+    New,
+    Open,
 }
 
 /// A running session. Its sandbox starts with the first command and ends with the session.
@@ -188,20 +238,41 @@ pub(crate) fn changed(session: Option<SessionId>, stored: &Stored, change: &str)
 pub struct AgentSession<'r> {
     pub(crate) runtime: &'r Runtime,
     pub(crate) id: SessionId,
+    name: Option<String>,
+    agent: Option<String>,
+    pub(crate) started_by: Principal,
     pub(crate) workspace: Workspace,
     pub(crate) policy: Policy,
+    pub(crate) policy_digest: String,
+    pub(crate) policy_files: Vec<PathBuf>,
+    pub(crate) settings: ApprovalSettings,
     pub(crate) roots: Vec<Root>,
-    pub(crate) operator_file: Option<PathBuf>,
+    /// What the agent says about its next call.
+    pub(crate) stated: Option<String>,
     pub(crate) approver: Box<dyn Approver + 'r>,
-    pub(crate) remembered: Remembered,
+    source: Option<Box<dyn PolicySource + 'r>>,
+    pub(crate) memory: Memory,
+    standing: Standing,
+    /// The end of the session is written with the end of the next call.
+    ends: bool,
     pub(crate) sandbox: Option<Sandbox>,
     pub(crate) secrets: SessionSecrets,
 }
 
 impl<'r> AgentSession<'r> {
-    /// Who is asked from now on. Without this, nobody is, and every question is refused.
+    /// Who is asked from now on. Without this, only people who watch from elsewhere are.
     pub fn set_approver(&mut self, approver: impl Approver + 'r) {
         self.approver = Box::new(approver);
+    }
+
+    /// Where the policy is read again when its files have changed while a question waited.
+    pub fn set_policy_source(&mut self, source: impl PolicySource + 'r) {
+        self.source = Some(Box::new(source));
+    }
+
+    /// What the agent says about what it does next. People see it, marked as an allegation.
+    pub fn set_stated_reason(&mut self, stated: Option<String>) {
+        self.stated = stated;
     }
 
     pub fn id(&self) -> &SessionId {
@@ -217,10 +288,89 @@ impl<'r> AgentSession<'r> {
         pipeline::run(Received::new(call), self, io)
     }
 
+    /// The last call of a session: its end is written down together with the end of the session, unless that has a name
+    /// and goes on.
+    pub fn last_call(mut self, call: Call, io: Io<'_>) -> Settled {
+        self.ends = self.name.is_none();
+        self.call(call, io)
+    }
+
+    /// Writes down that the session is over, if anything of it was written and it has no name under which it goes on.
+    pub fn end(mut self) -> Result<(), AppendError> {
+        self.sandbox = None;
+        if self.standing == Standing::New || self.is_named() {
+            return Ok(());
+        }
+        self.runtime.ledger.append(&Event::SessionEnded { session: self.id.clone() }).map(drop)
+    }
+
     pub(crate) fn all_roots(&self) -> Vec<Root> {
         let path = Bytes::from(self.workspace.path.as_path());
         let mut roots = vec![Root { path, access: self.policy.access }];
         roots.extend(self.roots.iter().cloned());
         roots
+    }
+
+    pub(crate) fn is_named(&self) -> bool {
+        self.name.is_some()
+    }
+
+    pub(crate) fn requester(&self) -> Principal {
+        Principal::Agent { session: self.id.clone(), name: self.agent.clone() }
+    }
+
+    pub(crate) fn patience(&self, risk: Risk) -> Duration {
+        self.settings
+            .timeout
+            .map_or_else(|| approval::patience(risk), |timeout| Duration::from_millis(timeout.0))
+    }
+
+    pub(crate) fn grant_expiry(&self) -> Duration {
+        let default = || approval::DEFAULT_EXPIRY.unsigned_abs();
+        self.settings.grant_expiry.map_or_else(default, |expiry| Duration::from_millis(expiry.0))
+    }
+
+    /// Writes events of this session down, in one step; the first time with its start.
+    pub(crate) fn append(&mut self, mut events: Vec<Event>) -> Result<Vec<Receipt>, AppendError> {
+        if self.standing == Standing::New {
+            events.insert(0, self.start());
+        }
+        let receipts = self.runtime.ledger.append_all(&events)?;
+        self.standing = Standing::Open;
+        Ok(receipts)
+    }
+
+    /// What is written with the end of the last call.
+    pub(crate) fn ending(&self) -> Option<Event> {
+        self.ends.then(|| Event::SessionEnded { session: self.id.clone() })
+    }
+
+    fn start(&self) -> Event {
+        Event::SessionStarted {
+            session: self.id.clone(),
+            name: self.name.clone(),
+            workspace_id: self.workspace.id.clone(),
+            workspace: Bytes::from(self.workspace.path.as_path()),
+            profile: self.policy.profile,
+            backend_wanted: self.policy.backend,
+            agent: self.agent.clone(),
+            principal: self.started_by.clone(),
+            policy: self.policy_digest.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            // One with a name lives in several; each of them says for itself what it works on.
+            process: if self.is_named() { None } else { ProcessId::own() },
+        }
+    }
+
+    /// Reads the policy again, where somebody knows how.
+    pub(crate) fn refresh(&mut self) -> Result<(), Refusal> {
+        let Some(source) = &self.source else { return Ok(()) };
+        let asked = source.read()?;
+        self.policy = asked.policy;
+        self.policy_digest = asked.policy_digest;
+        self.policy_files = asked.policy_files;
+        self.settings = asked.settings;
+        self.roots = asked.roots;
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Changing the operator's policy file: what "always here" stores, and which workspace files are approved.
+//! Changing the operator's policy file: which workspace files are approved.
 //!
 //! The file is replaced whole, in one step, after the new text was read back as a policy. Comments and order stay.
 
@@ -7,8 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::Candidate;
-use ringfence_authz::policy::{PolicyFile, Role, WriteError, sha256, with_approved, with_rule};
+use ringfence_authz::policy::{PolicyFile, Role, WriteError, sha256, with_approved};
 
 use crate::policy_files::{PolicyFileError, read_operator};
 
@@ -32,13 +31,6 @@ pub struct Stored {
     pub file: PathBuf,
     /// `sha256:…` of its text.
     pub sha256: String,
-}
-
-/// Adds the rules of `candidate` for `workspace`.
-pub fn store_rules(file: &Path, workspace: &Path, candidate: &Candidate) -> Result<Stored, StoreError> {
-    change(file, &|text| {
-        candidate.rules.iter().try_fold(text.to_owned(), |text, rule| with_rule(&text, Some(workspace), rule))
-    })
 }
 
 /// Adds the seal of a workspace file that is approved for `workspace`.

@@ -196,6 +196,8 @@ pub enum RefusalCode {
     Command,
     /// A person has to decide, and nobody did, or the answer was no.
     Approval,
+    /// The same again and again.
+    Loop,
     /// A rule about tools denies it.
     Tool,
     /// A secret may not go where it was asked for.

@@ -15,7 +15,7 @@ pub enum UnitError {
     Size(String),
     #[error("`{0}` is too little memory to start anything; the least is 8m")]
     Memory(String),
-    #[error("`{0}` is not a time; write for example 30s, 5m or 500ms")]
+    #[error("`{0}` is not a time; write for example 30s, 5m or 7d")]
     Duration(String),
     #[error("`{0}` is not a number of cores; write for example 2 or 0.5")]
     Cpus(String),
@@ -56,7 +56,7 @@ impl std::fmt::Display for Size {
     }
 }
 
-/// Milliseconds, from `500ms`, `30s`, `5m`, `1h`, or plain seconds.
+/// Milliseconds, from `500ms`, `30s`, `5m`, `1h`, `7d`, or plain seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(pub u64);
 
@@ -72,7 +72,7 @@ impl FromStr for Duration {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let wrong = || UnitError::Duration(text.to_owned());
-        let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+        let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
         let (digits, factor) = split_unit(text, &units).unwrap_or((text, 1000));
         let number: u64 = digits.parse().map_err(|_not_a_number| wrong())?;
         number.checked_mul(factor).filter(|ms| *ms > 0).map(Self).ok_or_else(wrong)
@@ -81,7 +81,7 @@ impl FromStr for Duration {
 
 impl std::fmt::Display for Duration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let units = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+        let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
         display_with_unit(f, self.0, &units)
     }
 }

@@ -362,7 +362,7 @@ fn question(argv: &[&str]) -> Question {
 fn an_answer_stores_only_what_the_question_offers() {
     let offered = question(&["make", "test"]).candidates();
     assert_eq!(offered.len(), 1);
-    let answer = Answer::AlwaysHere(offered[0].clone());
+    let answer = Answer::AlwaysHere { stored: offered[0].stored.clone() };
     let grant = question(&["make", "test"]).answered(answer.clone()).unwrap();
     assert_eq!(grant.rule(), "approval.always-here");
     let refusal = question(&["make", "clean"]).answered(answer).unwrap_err();

@@ -9,6 +9,7 @@ use super::format::{Body, OwnAccess, Top, WorkspaceTable};
 use super::limits::Limit;
 use super::problem::Problems;
 use super::read::{Reading, shorten};
+use super::settings;
 use super::text::{At, Span};
 use super::{access, approval, commands, limits, net_ceiling};
 
@@ -22,6 +23,17 @@ pub(super) fn top(role: Role, top: &Top, problems: &mut Problems<'_>) {
     for (path, table) in top.workspaces.iter().flat_map(|named| &named.0) {
         workspace(role, path, table, problems);
     }
+    if role != Role::Operator {
+        for (key, span) in [
+            ("approvals", top.approvals.as_ref().map(|table| table.head.span)),
+            ("ledger", top.ledger.as_ref().map(|table| table.head.span)),
+        ] {
+            let Some(span) = span else { continue };
+            let message = format!("{} says nothing about `{key}`", role.noun());
+            problems.add(span, message, "write it in `config.toml` of the operator");
+        }
+    }
+    settings::check(top, problems);
 }
 
 fn workspace(role: Role, path: &At<String>, table: &WorkspaceTable, problems: &mut Problems<'_>) {

@@ -7,7 +7,7 @@ use ringfence_types::{Layer, Profile};
 use toml::de::DeTable;
 
 use super::check;
-use super::format::{Body, Top, WorkspaceTable};
+use super::format::{ApprovalsTable, Body, LedgerTable, Top, WorkspaceTable};
 use super::problem::{PolicyError, Problems};
 use super::read::{Many, read_table, shorten};
 use super::rules::{self, RuleSet};
@@ -64,6 +64,8 @@ pub(super) struct Document {
     pub(super) section: Section,
     pub(super) agents: Vec<(At<String>, Section)>,
     pub(super) workspaces: Vec<(At<String>, WorkspaceSection)>,
+    pub(super) approvals: ApprovalsTable,
+    pub(super) ledger: LedgerTable,
 }
 
 /// What a file, an agent's part or a workspace's part says.
@@ -110,6 +112,11 @@ impl PolicyFile {
 
     pub fn path(&self) -> &Path {
         self.documents.first().map_or(Path::new(""), |document| document.source.path())
+    }
+
+    /// Itself and what it extends.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.documents.iter().map(|document| document.source.path())
     }
 
     /// What an operator approves: `sha256:…` of the file, or of it with everything that it names, in order. A part of
@@ -190,6 +197,8 @@ impl Loading<'_> {
                 .into_iter()
                 .map(|(path, table)| (path, self.workspace(table, problems)))
                 .collect(),
+            approvals: top.approvals.unwrap_or_default(),
+            ledger: top.ledger.unwrap_or_default(),
         }
     }
 

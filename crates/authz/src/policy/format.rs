@@ -7,8 +7,8 @@ use toml::de::DeValue;
 
 use super::problem::Problems;
 use super::read::{
-    Fields, Head, Many, Memory, Named, OpenFiles, Processes, Read, Scalar, Table, Value, Version, Wrong,
-    check_text, empty_list, kind_of, unknown, word,
+    Fields, Head, Many, Memory, Named, OpenFiles, People, Processes, Read, Scalar, Table, Value, Version,
+    Wrong, check_text, empty_list, kind_of, unknown, word,
 };
 use super::text::{At, Span};
 use super::words::split;
@@ -59,6 +59,58 @@ table! {
         "agents" agents: Named<Body>,
         /// What holds for one workspace only, by its absolute path (`~/` is the home). Operator files only.
         "workspaces" workspaces: Named<WorkspaceTable>,
+        /// How questions are asked and answered. Operator files only.
+        "approvals" approvals: ApprovalsTable,
+        /// Where the ends of the ledger are kept besides it. Operator files only.
+        "ledger" ledger: LedgerTable,
+    }
+}
+
+table! {
+    /// How questions are asked and answered.
+    ApprovalsTable {
+        /// How long every question waits, instead of 30 seconds to 5 minutes by risk. Then the answer is no.
+        "timeout" timeout: At<Duration>,
+        /// How many different people it takes.
+        "quorum" quorum: QuorumTable,
+        /// Whether an answer has to say why.
+        "reason" reason: At<ReasonWord>,
+        /// How long "always here" holds where the answer does not say it; 30 days without this.
+        "grant_expiry" grant_expiry: At<Duration>,
+        /// How people who are not at the terminal hear of a question.
+        "notify" notify: Many<ChannelWord>,
+        /// Where `webhook` sends questions.
+        "webhook" webhook: WebhookTable,
+    }
+}
+
+table! {
+    /// How many different people it takes.
+    QuorumTable {
+        /// To say yes; 1 without this.
+        "approve" approve: At<People>,
+        /// To say no; 1 without this.
+        "deny" deny: At<People>,
+    }
+}
+
+table! {
+    /// A web server that is told of every question.
+    WebhookTable {
+        /// `https://…`; `http://` only to this machine itself (`127.0.0.1`, `[::1]`, `localhost`).
+        "url" url: At<String>,
+        /// A file with the secret that signs what is sent, readable by its owner alone; absolute or below the home (`~/…`).
+        "secret_file" secret_file: At<String>,
+    }
+}
+
+table! {
+    /// Where the ends of the ledger are kept besides it.
+    LedgerTable {
+        /// A file, best on another disk, to which every signed end is appended; absolute or below the home (`~/…`).
+        "anchor_file" anchor_file: At<String>,
+        /// A program with its arguments that is given every signed end on its standard input.
+        "anchor_command" anchor_command: Many<String>,
     }
 }
 
@@ -270,6 +322,8 @@ macro_rules! vocabulary {
 vocabulary! {
     /// A workspace that gives nothing would be none.
     OwnAccess: "an" "access" { Read = "read", Write = "write" }
+    ReasonWord: "a" "rule about reasons" { Optional = "optional", Required = "required" }
+    ChannelWord: "a" "channel" { Desktop = "desktop", Webhook = "webhook" }
     OperationWord: "an" "operation" { All = "all", Write = "write" }
     SchemeWord: "a" "scheme" { Http = "http", Https = "https" }
 }

@@ -17,7 +17,7 @@ use super::Policy;
 use super::file::{Document, PolicyFile, Role, Section};
 use super::limits::LimitFlags;
 use super::problem::PolicyError;
-use super::text::At;
+use super::text::{At, sha256};
 use crate::danger::DangerFlags;
 use crate::judgement::Origin;
 use state::State;
@@ -51,6 +51,21 @@ pub struct Effective {
     pub settings: Vec<Setting>,
     /// What an unapproved workspace file asks for. It has no effect.
     pub requests: Vec<Request>,
+}
+
+impl Effective {
+    /// What an answer is bound to: the same digest, the same values, rules and roots, from the same places. Stored
+    /// answers are left out: that one more was given changes nothing about the others.
+    pub fn digest(&self) -> String {
+        let mut text = String::from("ringfence policy v1\n");
+        let own = |setting: &&Setting| setting.origin.as_ref().and_then(Origin::grant).is_none();
+        for setting in self.settings.iter().filter(own) {
+            let origin = setting.origin.as_ref().map(ToString::to_string).unwrap_or_default();
+            text.push_str(&format!("{:?}\n", (&setting.key, &setting.value, setting.layer, origin)));
+        }
+        text.push_str(&format!("{:?}\n", (self.policy.danger, &self.policy.home, &self.roots)));
+        sha256(text.as_bytes())
+    }
 }
 
 /// One effective value or rule.

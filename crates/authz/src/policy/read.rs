@@ -322,7 +322,7 @@ macro_rules! unit {
 unit! {
     Memory: "a size such as \"512m\"", { "type": ["string", "integer"], "pattern": "^[0-9]+([kKmMgG]([iI]?[bB])?|[bB])?$", "minimum": 8_388_608 }, |text| Size::memory(text).map(Memory);
     Size: "a size such as \"512m\"", { "type": ["string", "integer"], "pattern": "^[0-9]+([kKmMgG]([iI]?[bB])?|[bB])?$", "minimum": 1 }, str::parse;
-    Duration: "a time such as \"30s\"", { "type": ["string", "integer"], "pattern": "^[0-9]+(ms|s|m|h)?$", "minimum": 1 }, str::parse;
+    Duration: "a time such as \"30s\"", { "type": ["string", "integer"], "pattern": "^[0-9]+(ms|s|m|h|d)?$", "minimum": 1 }, str::parse;
     Cpus: "a number of cores such as 0.5", { "type": ["string", "number"], "pattern": "^[0-9]+([.][0-9]{1,3})?$", "minimum": 0.01, "maximum": 1024 }, str::parse;
 }
 
@@ -371,6 +371,8 @@ macro_rules! count {
 count! {
     Processes: "a number of processes", units::PROCESSES;
     OpenFiles: "a number of files", units::OPEN_FILES;
+    /// How many people it takes.
+    People: "a number of people", 1..=100_u64;
     /// Of the format.
     Version: "a version of this format that is known", 1..=1_u64;
 }

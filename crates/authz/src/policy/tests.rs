@@ -3,6 +3,7 @@ mod errors;
 mod layers;
 mod properties;
 mod reading;
+mod settings;
 mod shipped;
 mod speed;
 mod writing;

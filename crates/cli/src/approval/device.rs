@@ -20,6 +20,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 /// Keys that were on their way when the question appeared are not the answer to it.
 const SETTLE: Duration = Duration::from_millis(300);
 
+/// How often somebody at a prompt looks whether the answer came from elsewhere.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Why there will be no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silence {
@@ -28,6 +31,8 @@ pub(super) enum Silence {
     Interrupted,
     /// The terminal went away or cannot be used.
     Gone,
+    /// Somebody else has answered.
+    Elsewhere,
 }
 
 impl From<Errno> for Silence {
@@ -36,36 +41,35 @@ impl From<Errno> for Silence {
     }
 }
 
+/// Says whether somebody else has answered.
+pub(super) type Elsewhere<'a> = &'a dyn Fn() -> bool;
+
 /// A terminal in question mode. Dropping it restores the mode that it had.
-#[derive(Debug)]
-pub(super) struct Device {
+pub(super) struct Device<'a> {
     terminal: File,
     before: Termios,
     deadline: Instant,
     signals: UnixStream,
     registered: Vec<SigId>,
+    elsewhere: Elsewhere<'a>,
 }
 
-impl Device {
+impl<'a> Device<'a> {
     /// The controlling terminal, where there is one and this process is in its foreground. From the background every
     /// access would stop the process, with nobody to wake it.
-    pub(super) fn controlling(patience: Duration) -> Option<Self> {
-        let terminal = open(Path::new("/dev/tty")).ok()?;
-        let foreground = tcgetpgrp(&terminal).ok()?;
-        if foreground != rustix::process::getpgrp() {
-            return None;
-        }
-        Self::on(terminal, patience).ok()
+    pub(super) fn controlling(patience: Duration, elsewhere: Elsewhere<'a>) -> Option<Self> {
+        Self::on(foreground()?, patience, elsewhere).ok()
     }
 
-    pub(super) fn on(terminal: File, patience: Duration) -> io::Result<Self> {
+    pub(super) fn on(terminal: File, patience: Duration, elsewhere: Elsewhere<'a>) -> io::Result<Self> {
         let before = tcgetattr(&terminal)?;
         let (signals, theirs) = UnixStream::pair()?;
         let mut registered = Vec::new();
         for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
             registered.push(signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?);
         }
-        let device = Self { terminal, before, deadline: Instant::now() + patience, signals, registered };
+        let deadline = Instant::now() + patience;
+        let device = Self { terminal, before, deadline, signals, registered, elsewhere };
         tcsetattr(&device.terminal, OptionalActions::Now, &asking(&device.before))?;
         Ok(device)
     }
@@ -137,12 +141,14 @@ impl Device {
         let until = Instant::now() + time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).map_err(|_too_long| Silence::TimedOut)?;
+            let timeout = Timespec::try_from(left.min(LOOK)).map_err(|_too_long| Silence::TimedOut)?;
             let terminal = PollFd::from_borrowed_fd(self.terminal.as_fd(), events);
             let signals = PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN);
             let mut ready = [terminal, signals];
             match poll(&mut ready, Some(&timeout)) {
-                Ok(0) => return Err(Silence::TimedOut),
+                Ok(0) if (self.elsewhere)() => return Err(Silence::Elsewhere),
+                Ok(0) if Instant::now() >= until => return Err(Silence::TimedOut),
+                Ok(0) => continue,
                 // A change of size interrupts as well; it is no answer.
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -159,7 +165,7 @@ impl Device {
     }
 }
 
-impl Drop for Device {
+impl Drop for Device<'_> {
     fn drop(&mut self) {
         for id in self.registered.drain(..) {
             signal_hook::low_level::unregister(id);
@@ -168,6 +174,13 @@ impl Drop for Device {
         let _flushed = tcflush(&self.terminal, QueueSelector::IFlush);
         let _restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
+}
+
+/// The controlling terminal, where this process is in its foreground.
+pub(super) fn foreground() -> Option<File> {
+    let terminal = open(Path::new("/dev/tty")).ok()?;
+    let foreground = tcgetpgrp(&terminal).ok()?;
+    (foreground == rustix::process::getpgrp()).then_some(terminal)
 }
 
 /// A description of its own: that it does not block is nobody else's business.

@@ -1,30 +1,32 @@
-//! A question as text: what would happen, why it is asked, and what each answer means. No I/O here.
+//! A question on a screen: the card, and how it can be answered. No I/O here.
 //!
-//! INVARIANT: every line that holds text of an agent begins with something of ours, every character of it is escaped, and
-//! nothing is left out without a count.
+//! INVARIANT: every line that holds text of an agent begins with something of ours, and nothing is left out without a
+//! count.
 
 use std::time::Duration;
 
-use ringfence_runtime::authz::{Action, Aspect, Candidate, Judgement, Part, Question};
-use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Risk};
+use ringfence_runtime::ledger::{ApprovalRequest, ReasonRule};
+use ringfence_types::{Block, Decision, Risk};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::explain::{Style, basis, shown};
+use crate::explain::Style;
 
 /// Lines of the command that are shown before `view` is needed.
 const LINES: usize = 100;
-/// Entries of a list (files, hosts, reasons); the rest is counted.
-const ENTRIES: usize = 10;
 
 /// All that a person is told before answering.
-#[derive(Debug)]
-pub(super) struct Prompt<'a> {
-    pub(super) action: &'a Action,
-    pub(super) judgement: &'a Judgement,
-    pub(super) candidates: Vec<Candidate>,
-    /// What the agent says about it: an allegation, shown as one.
-    pub(super) stated: Option<&'a str>,
-    pub(super) patience: Duration,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prompt<'a> {
+    pub(super) request: &'a ApprovalRequest,
+    pub(super) left: Duration,
+    pub(super) explains: Explains,
+}
+
+/// Whether every part can be shown with its rule: only by the process that judged them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Explains {
+    Yes,
+    No,
 }
 
 /// What an answer has to be like.
@@ -48,35 +50,32 @@ pub(super) struct Page {
 }
 
 impl<'a> Prompt<'a> {
-    pub(super) fn of(question: &'a Question, patience: Duration) -> Self {
-        Self {
-            action: question.action(),
-            judgement: question.judgement(),
-            candidates: question.candidates(),
-            stated: None,
-            patience,
-        }
+    pub(crate) fn new(request: &'a ApprovalRequest, left: Duration, explains: Explains) -> Self {
+        Self { request, left, explains }
     }
 
-    /// The candidates that are offered: none where the answer has to be a word.
-    pub(super) fn offered(&self) -> &[Candidate] {
-        if self.judgement.risk() >= Risk::High { &[] } else { &self.candidates }
+    /// The card for a stream on which nobody answers.
+    pub(crate) fn card(&self, width: usize, style: Style) -> String {
+        let mut sheet = Sheet::new(width, style);
+        sheet.prose(&self.request.card.sentence);
+        sheet.gap();
+        sheet.verbatim(&self.request.card.blocks, usize::MAX);
+        self.fields(&mut sheet);
+        sheet.text
     }
 
     pub(super) fn page(&self, width: usize, style: Style) -> Page {
         let mut sheet = Sheet::new(width, style);
         sheet.line(&style.strong("ringfence asks"));
-        sheet.prose(&sentence(self.action.call()));
+        sheet.prose(&self.request.card.sentence);
         sheet.gap();
-        let hidden = sheet.verbatim(&self.content(), LINES);
-        self.facts(&mut sheet);
-        self.reasons(&mut sheet);
-        sheet.field("id", &self.id());
-        let careful = self.judgement.risk() >= Risk::High || hidden > 0;
+        let hidden = sheet.verbatim(&self.request.card.blocks, LINES);
+        self.fields(&mut sheet);
+        sheet.gap();
+        let careful = self.request.risk >= Risk::High || hidden > 0;
         let manner = if careful { Manner::Word } else { Manner::Key };
-        sheet.gap();
         match manner {
-            Manner::Key => self.keys(&mut sheet),
+            Manner::Key => sheet.field("", "Enter, Ctrl-C and the end of input are a no"),
             Manner::Word => self.words(&mut sheet, hidden),
         }
         Page { text: sheet.text, choices: self.choices(manner, hidden, style), manner, hidden }
@@ -85,104 +84,40 @@ impl<'a> Prompt<'a> {
     /// Everything that would run or be written, whole.
     pub(super) fn whole(&self, width: usize, style: Style) -> String {
         let mut sheet = Sheet::new(width, style);
-        sheet.verbatim(&self.content(), usize::MAX);
+        sheet.verbatim(&self.request.card.blocks, usize::MAX);
         sheet.text
     }
 
     /// What `always here` would store, to choose from.
     pub(super) fn grades(&self, width: usize, style: Style) -> String {
         let mut sheet = Sheet::new(width, style);
-        self.always(&mut sheet);
+        let grades = self.request.card.fields.iter().filter(|(label, _)| label == "always here");
+        let mut label = "always here";
+        for (_, text) in grades {
+            sheet.field(label, text);
+            label = "";
+        }
         sheet.text
     }
 
-    fn id(&self) -> String {
-        self.action.fingerprint().as_str().chars().take(12).collect()
+    /// Whether an answer has to say why.
+    pub(super) fn wants_reason(&self) -> bool {
+        self.request.reason_rule == ReasonRule::Required
     }
 
-    fn content(&self) -> Vec<Block> {
-        match self.action.call() {
-            Call::Exec(exec) => command(exec),
-            Call::File(file) => {
-                vec![Block { title: None, lines: vec![Bytes::from(path_of(file)).display()] }]
-            }
-            Call::Apply(patch) => {
-                let lines = patch.files.iter().map(|file| file.path.display()).collect();
-                vec![Block { title: None, lines }]
-            }
+    fn fields(&self, sheet: &mut Sheet) {
+        let mut last = "";
+        for (label, text) in &self.request.card.fields {
+            let shown = if label == last { "" } else { label.as_str() };
+            let text = match (label.as_str(), self.request.risk) {
+                // Colour has no width, so only whole texts are coloured.
+                ("risk", Risk::High | Risk::Critical) => sheet.style.decision(Decision::Deny, text),
+                _ => text.clone(),
+            };
+            sheet.field(shown, &text);
+            last = label;
         }
-    }
-
-    fn facts(&self, sheet: &mut Sheet) {
-        match self.action.call() {
-            Call::Exec(exec) => self.exec_facts(sheet, exec),
-            Call::File(FileCall::Write { bytes, sha256, .. }) => {
-                sheet.field("content", &format!("{bytes} bytes, sha256 {}", shown(sha256)));
-            }
-            Call::File(_) | Call::Apply(_) => {}
-        }
-        for (label, aspect) in [("writes", Aspect::Write), ("reads", Aspect::Read), ("hosts", Aspect::Host)] {
-            let parts = self.judgement.parts().iter().filter(|part| part.aspect == aspect);
-            sheet.list(label, &parts.map(|part| shown(&part.subject)).collect::<Vec<_>>());
-        }
-        let foreign = foreign(self.action.call());
-        if !foreign.is_empty() {
-            sheet.field("letters", &format!("not ASCII, and maybe not what they look like: {foreign}"));
-        }
-        if let Some(stated) = self.stated {
-            sheet.field("claim", &format!("the agent says (untrusted): {}", shown(stated)));
-        }
-    }
-
-    fn exec_facts(&self, sheet: &mut Sheet, exec: &Exec) {
-        sheet.field("in", &exec.cwd.display());
-        let programs = self.judgement.parts().iter().filter_map(|part| part.program.as_deref());
-        sheet.list("program", &programs.map(|path| Bytes::from(path).display()).collect::<Vec<_>>());
-        let variables = exec.env.iter().map(|(name, value)| format!("{}={}", name.display(), value.quoted()));
-        sheet.list("with", &variables.map(|variable| shown(&variable)).collect::<Vec<_>>());
-        let network = match exec.net {
-            NetMode::None => "none",
-            NetMode::Filtered => "the hosts that the policy names",
-            NetMode::Full => "everything that this machine reaches",
-        };
-        sheet.field("network", network);
-    }
-
-    /// Why it is asked, and how bad it would be.
-    fn reasons(&self, sheet: &mut Sheet) {
-        let asked: Vec<&Part> = self.asked().collect();
-        let reason = |part: &&Part| match asked.as_slice() {
-            [_] => basis(part),
-            _ => format!("{}: {}", shown(&part.subject), basis(part)),
-        };
-        sheet.list("because", &asked.iter().map(reason).collect::<Vec<_>>());
-        let risk = self.judgement.risk();
-        let riskiest = self.judgement.parts().iter().find(|part| part.risk == risk);
-        let why = riskiest.map(|part| format!(": {}", shown(why(part)))).unwrap_or_default();
-        let word = match risk {
-            Risk::Low | Risk::Medium => risk.to_string(),
-            Risk::High | Risk::Critical => sheet.style.decision(Decision::Deny, risk.word()),
-        };
-        sheet.field("risk", &format!("{word}{why}"));
-    }
-
-    fn asked(&self) -> impl Iterator<Item = &'a Part> + use<'a> {
-        self.judgement.parts().iter().filter(|part| part.decision == Decision::Ask)
-    }
-
-    fn keys(&self, sheet: &mut Sheet) {
-        sheet.field("once", "allows it this time");
-        let session = format!("{}, until this session ends; stores {}", self.same(), self.id());
-        sheet.field("session", &session);
-        if self.offered().is_empty() {
-            sheet.field("always", "not offered: no rule should stand for this");
-        } else {
-            self.always(sheet);
-        }
-        sheet.field(
-            "deny",
-            &format!("{}; the same is then not asked again in this session", self.silence("Enter")),
-        );
+        sheet.field("time left", &span(self.left));
     }
 
     fn words(&self, sheet: &mut Sheet, hidden: usize) {
@@ -190,143 +125,42 @@ impl<'a> Prompt<'a> {
             sheet.field("view", "shows all of it: not everything is on the screen");
         }
         sheet.field("yes", "the whole word and Enter: allows it this time");
-        sheet.field("no", &self.silence("anything else"));
-    }
-
-    fn silence(&self, first: &str) -> String {
-        format!("{first}, Ctrl-C, end of input, or no answer in {}", span(self.patience))
-    }
-
-    /// What counts as the same action: all that the fingerprint is made of.
-    fn same(&self) -> &'static str {
-        match self.action.call() {
-            Call::Exec(_) => "the same arguments, directory, variables, network and roots",
-            Call::File(FileCall::Write { .. }) => "the same file with the same content",
-            Call::File(_) => "the same operation on the same path",
-            Call::Apply(_) => "the same changes to the same files",
-        }
-    }
-
-    fn always(&self, sheet: &mut Sheet) {
-        let offered = self.offered();
-        for (index, candidate) in offered.iter().enumerate() {
-            let label = if index == 0 { "always here" } else { "" };
-            let number = if offered.len() > 1 { format!("{}. ", index + 1) } else { String::new() };
-            sheet.field(label, &format!("{number}{}", candidate.permits));
-            let stored: Vec<&str> = candidate.stored.lines().collect();
-            sheet.field("", &format!("stores {}", Bytes::from(stored.join(" ").as_str()).display()));
-        }
+        sheet.field("no", "anything else, Ctrl-C, the end of input");
     }
 
     fn choices(&self, manner: Manner, hidden: usize, style: Style) -> String {
         let key = |key: &str, rest: &str| format!("{}{rest}", style.strong(&format!("[{key}]")));
+        let mut more: Vec<&str> = Vec::new();
+        more.extend((self.explains == Explains::Yes).then_some("`explain`"));
+        more.extend((hidden > 0).then_some("`view`"));
         let mut keys = match manner {
             Manner::Word => vec![format!("type {}, or anything else for no", style.strong("yes"))],
-            Manner::Key => vec![key("o", "nce"), key("s", "ession")],
+            Manner::Key => vec![key("o", "nce")],
         };
-        if manner == Manner::Key && !self.offered().is_empty() {
-            keys.push(key("a", "lways here"));
-        }
-        match manner {
-            Manner::Key => keys.extend([key("d", "eny"), key("e", "xplain")]),
-            Manner::Word if hidden > 0 => keys.push("(`explain` and `view` show more)".to_owned()),
-            Manner::Word => keys.push("(`explain` shows more)".to_owned()),
+        if manner == Manner::Key {
+            keys.extend(self.offers_session().then(|| key("s", "ession")));
+            keys.extend((!self.request.offers.is_empty()).then(|| key("a", "lways here")));
+            keys.push(key("d", "eny"));
+            keys.extend((self.explains == Explains::Yes).then(|| key("e", "xplain")));
+        } else if !more.is_empty() {
+            keys.push(format!(
+                "({} {} more)",
+                more.join(" and "),
+                if more.len() == 1 { "shows" } else { "show" }
+            ));
         }
         format!("{} > ", keys.join("  "))
     }
-}
 
-fn sentence(call: &Call) -> String {
-    let name = |bytes: &Bytes| shown(&bytes.display());
-    match call {
-        Call::Exec(exec) => {
-            let program = exec.argv.first().map(name).unwrap_or_default();
-            let arguments = exec.argv.len().saturating_sub(1);
-            let more = match arguments {
-                0 => String::new(),
-                1 => " with 1 argument".to_owned(),
-                _ => format!(" with {arguments} arguments"),
-            };
-            format!("May `{program}` run{more}?")
-        }
-        Call::File(FileCall::Read { path }) => format!("May the file `{}` be read?", name(path)),
-        Call::File(FileCall::Write { path, .. }) => format!("May the file `{}` be written?", name(path)),
-        Call::File(FileCall::List { path }) => format!("May the directory `{}` be listed?", name(path)),
-        Call::File(FileCall::Symlink { path, target }) => {
-            format!("May `{}` become a link to `{}`?", name(path), name(target))
-        }
-        Call::Apply(patch) => format!("May {} files be changed as proposed?", patch.files.len()),
+    pub(super) fn offers_session(&self) -> bool {
+        self.request.risk < Risk::High && self.request.quorum.approve == 1
     }
 }
 
-fn path_of(file: &FileCall) -> Vec<u8> {
-    match file {
-        FileCall::Symlink { path, target } => [path.as_slice(), b" -> ", target.as_slice()].concat(),
-        other => other.path().as_slice().to_vec(),
-    }
-}
-
-fn why(part: &Part) -> &str {
-    if part.reason.is_empty() { &part.rule } else { &part.reason }
-}
-
-/// Text of an agent, already escaped, line by line.
-struct Block {
-    title: Option<String>,
-    lines: Vec<String>,
-}
-
-/// The command line, and below it each argument that has lines of its own.
-fn command(exec: &Exec) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    let mut words = Vec::new();
-    for (index, argument) in exec.argv.iter().enumerate() {
-        let lines: Vec<&[u8]> = argument.as_slice().split(|byte| *byte == b'\n').collect();
-        if lines.len() == 1 {
-            words.push(argument.quoted());
-            continue;
-        }
-        words.push(format!("<argument {index}, below>"));
-        let title = format!("argument {index}: {} bytes in {} lines", argument.as_slice().len(), lines.len());
-        blocks.push(Block { title: Some(title), lines: lines.into_iter().map(script_line).collect() });
-    }
-    blocks.insert(0, Block { title: None, lines: vec![words.join(" ")] });
-    blocks
-}
-
-/// A tab is space here: as an escape it would hide the script that it indents.
-fn script_line(line: &[u8]) -> String {
-    let pieces = line.split(|byte| *byte == b'\t').map(|piece| Bytes::from(piece).display());
-    pieces.collect::<Vec<_>>().join("    ")
-}
-
-/// Letters that are not ASCII, by number: some look like others, some are read from right to left.
-fn foreign(call: &Call) -> String {
-    let mut seen: Vec<char> = Vec::new();
-    let texts: Vec<&Bytes> = match call {
-        Call::Exec(exec) => exec.argv.iter().collect(),
-        Call::File(file) => vec![file.path()],
-        Call::Apply(patch) => patch.files.iter().map(|file| &file.path).collect(),
-    };
-    for chunk in texts.iter().flat_map(|text| text.as_slice().utf8_chunks()) {
-        for c in chunk.valid().chars().filter(|c| !c.is_ascii()) {
-            if !seen.contains(&c) && seen.len() <= ENTRIES {
-                seen.push(c);
-            }
-        }
-    }
-    let more = if seen.len() > ENTRIES { " and more" } else { "" };
-    let named = seen.iter().take(ENTRIES).map(|c| {
-        let shown = Bytes::from(c.to_string().as_str()).display();
-        format!("`{shown}` U+{:04X}", u32::from(*c))
-    });
-    let named = named.collect::<Vec<_>>().join(", ");
-    format!("{named}{more}")
-}
-
-fn span(time: Duration) -> String {
+pub(crate) fn span(time: Duration) -> String {
     match time.as_secs() {
-        seconds if seconds >= 120 && seconds % 60 == 0 => format!("{} minutes", seconds / 60),
+        seconds if seconds >= 120 => format!("{} minutes {} seconds", seconds / 60, seconds % 60),
+        1 => "1 second".to_owned(),
         seconds => format!("{seconds} seconds"),
     }
 }
@@ -374,25 +208,6 @@ impl Sheet {
         for (index, line) in wrapped(&text, self.width - indent).iter().enumerate() {
             let label = if index == 0 && !narrow { label } else { "" };
             self.line(&format!("{label:<indent$}{line}"));
-        }
-    }
-
-    /// One field with several lines; without any, none.
-    fn list(&mut self, label: &str, entries: &[String]) {
-        let mut listed: Vec<&String> = Vec::new();
-        let mut more = 0;
-        for entry in entries {
-            match listed.len() {
-                _ if listed.contains(&entry) => {}
-                ENTRIES => more += 1,
-                _ => listed.push(entry),
-            }
-        }
-        for (index, entry) in listed.iter().enumerate() {
-            self.field(if index == 0 { label } else { "" }, entry);
-        }
-        if more > 0 {
-            self.field("", &format!("and {more} more"));
         }
     }
 
@@ -468,4 +283,4 @@ fn chopped(text: &str, width: usize) -> Vec<&str> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

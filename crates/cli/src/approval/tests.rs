@@ -1,12 +1,13 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ringfence_runtime::authz::{Action, Aspect, Candidate, Judgement, Part, Place, Scope, candidates};
-use ringfence_types::{Access, Call, Exec, NetMode, Risk, Root};
+use ringfence_runtime::ledger::{ApprovalRequest, ReasonRule};
+use ringfence_types::Risk;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{
     LocalModes, OptionalActions, OutputModes, Termios, Winsize, tcgetattr, tcsetattr, tcsetwinsize,
@@ -71,23 +72,23 @@ impl Pty {
     }
 
     /// Asks on it in a thread of its own, as the product does.
-    fn ask(&self, world: World, patience: Duration) -> thread::JoinHandle<Answer> {
+    fn ask(&self, world: World, patience: Duration) -> thread::JoinHandle<Result<Say, Silence>> {
         let path = self.path.clone();
         thread::spawn(move || {
-            let mut device = Device::on(device::open(&path).unwrap(), patience).unwrap();
-            answer(&mut device, &world.prompt(patience), STYLE)
+            let mut device = Device::on(device::open(&path).unwrap(), patience, NOBODY_ELSE).unwrap();
+            asked(&mut device, &world)
         })
     }
 
     /// Types each of `keys` when the question (again) waits for an answer.
-    fn answer(&self, world: World, ready: &str, keys: &[&[u8]]) -> Answer {
+    fn answer(&self, world: World, ready: &str, keys: &[&[u8]]) -> Say {
         let before = self.mode();
         let asking = self.ask(world, Duration::from_secs(60));
         for (index, keys) in keys.iter().enumerate() {
             self.wait_for(index + 1, ready);
             self.type_in(keys);
         }
-        let answer = asking.join().unwrap();
+        let answer = asking.join().unwrap().unwrap();
         same_mode(&before, &self.mode());
         answer
     }
@@ -99,77 +100,75 @@ fn same_mode(before: &Termios, after: &Termios) {
     assert_eq!(before.output_modes, after.output_modes);
 }
 
+/// A question of which nothing but the text matters.
+#[derive(Clone)]
 struct World {
-    action: Action,
-    judgement: Judgement,
-    candidates: Vec<Candidate>,
+    request: ApprovalRequest,
 }
 
 impl World {
-    fn new(argv: &[&str], risk: Risk) -> Self {
-        let argv: Vec<Bytes> = argv.iter().map(|word| Bytes::from(*word)).collect();
-        let mut part = Part::new(Aspect::Command, "it", "guarded.unlisted")
-            .because("it is not on the list")
-            .ask(risk, "a rule");
-        part.argv.clone_from(&argv);
-        let judgement = Judgement::new(vec![part.clone()], part);
-        let exec = Exec { argv, cwd: Bytes::from("/w/app"), env: Vec::new(), net: NetMode::None };
-        let roots = vec![Root { path: Bytes::from("/w"), access: Access::Write }];
-        let place = Place { workspace: Path::new("/w"), cwd: Path::new("/w/app") };
-        let candidates = candidates(&judgement, place);
-        Self { action: Action::new(Call::Exec(exec), roots), judgement, candidates }
+    fn new(lines: &[&str], risk: Risk) -> Self {
+        Self { request: prompt::tests::request(lines, 1, risk) }
     }
 
     fn make() -> Self {
-        Self::new(&["make", "test"], Risk::Medium)
+        Self::new(&["make test"], Risk::Medium)
+    }
+
+    fn offering(offers: usize) -> Self {
+        Self { request: prompt::tests::request(&["cargo test"], offers, Risk::Medium) }
     }
 
     fn prompt(&self, patience: Duration) -> Prompt<'_> {
-        Prompt {
-            action: &self.action,
-            judgement: &self.judgement,
-            candidates: self.candidates.clone(),
-            stated: None,
-            patience,
-        }
+        Prompt::new(&self.request, patience, Explains::Yes)
     }
+}
+
+const NOBODY_ELSE: device::Elsewhere<'static> = &|| false;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn asked(device: &mut Device<'_>, world: &World) -> Result<Say, Silence> {
+    let conversation = Conversation { prompt: world.prompt(PATIENCE), question: None };
+    answer(device, &conversation, STYLE).map(|(say, _)| say)
 }
 
 #[test]
 fn each_key_gives_its_answer() {
-    let keys: &[(&[u8], Answer)] = &[
-        (b"o", Answer::Once),
-        (b"s", Answer::Session),
-        (b"d", Answer::Deny),
-        (b"n", Answer::Deny),
-        (b"o\r", Answer::Once),
-        (b"\r", Answer::Deny),
-        (b"\n", Answer::Deny),
-        (b"\x03", Answer::Deny),
-        (b"\x04", Answer::Deny),
+    let keys: &[(&[u8], Say)] = &[
+        (b"o", Say::Once),
+        (b"s", Say::Session(Terms::default())),
+        (b"d", Say::Deny),
+        (b"n", Say::Deny),
+        (b"o\r", Say::Once),
+        (b"\r", Say::Deny),
+        (b"\n", Say::Deny),
+        (b"\x03", Say::Deny),
+        (b"\x04", Say::Deny),
     ];
     for (key, expected) in keys {
         let pty = Pty::new();
         assert_eq!(&pty.answer(World::make(), READY, &[key]), expected, "{key:?}");
     }
     let pty = Pty::new();
-    let Answer::AlwaysHere(candidate) = pty.answer(World::make(), READY, &[b"a"]) else { panic!() };
-    assert_eq!((candidate.scope, candidate.rules.len()), (Scope::Exact, 1));
+    assert_eq!(pty.answer(World::make(), READY, &[b"a"]), always(0));
     pty.wait_for(1, "always allowed here");
+}
+
+fn always(offer: usize) -> Say {
+    Say::AlwaysHere { offer, terms: Terms::default() }
 }
 
 #[test]
 fn always_lets_choose_among_several_rules() {
-    let cargo = || World::new(&["cargo", "test"], Risk::Medium);
-    for (number, scope) in [(b"1", Scope::Exact), (b"2", Scope::Here), (b"3", Scope::Prefix)] {
+    let cargo = || World::offering(3);
+    for (number, offer) in [(b"1", 0), (b"2", 1), (b"3", 2)] {
         let pty = Pty::new();
         let asking = pty.ask(cargo(), Duration::from_secs(60));
         pty.wait_for(1, READY);
         pty.type_in(b"a");
         pty.wait_for(1, "which one? [1-3]");
         pty.type_in(number);
-        let Answer::AlwaysHere(candidate) = asking.join().unwrap() else { panic!() };
-        assert_eq!(candidate.scope, scope);
+        assert_eq!(asking.join().unwrap(), Ok(always(offer)));
     }
     for back in [&b"4"[..], b"0", b"\r", b"a", b"11", b"\x1b[A"] {
         let pty = Pty::new();
@@ -180,7 +179,7 @@ fn always_lets_choose_among_several_rules() {
         pty.type_in(back);
         pty.wait_for(2, READY);
         pty.type_in(b"d");
-        assert_eq!(asking.join().unwrap(), Answer::Deny, "{back:?}");
+        assert_eq!(asking.join().unwrap(), Ok(Say::Deny), "{back:?}");
     }
 }
 
@@ -191,13 +190,13 @@ fn what_was_typed_before_the_question_answers_nothing() {
         let pty = Pty::new();
         pty.type_in(before);
         let asking = pty.ask(World::make(), Duration::from_secs(60));
-        pty.wait_for(1, "no answer in");
+        pty.wait_for(1, "are a no");
         pty.type_in(meanwhile);
         pty.wait_for(1, READY);
         thread::sleep(Duration::from_millis(100));
         assert!(!asking.is_finished(), "{before:?} {meanwhile:?} {}", pty.seen());
         pty.type_in(b"d");
-        assert_eq!(asking.join().unwrap(), Answer::Deny);
+        assert_eq!(asking.join().unwrap(), Ok(Say::Deny));
     }
 }
 
@@ -217,46 +216,46 @@ fn keys_without_a_letter_pastes_and_garbage_are_no_answers() {
     ] {
         let pty = Pty::new();
         let answer = pty.answer(World::make(), READY, &[junk, b"s"]);
-        assert_eq!(answer, Answer::Session, "{junk:?}");
+        assert_eq!(answer, Say::Session(Terms::default()), "{junk:?}");
     }
     let pty = Pty::new();
     let junk: Vec<&[u8]> = vec![b"x"; 20];
-    assert_eq!(pty.answer(World::make(), READY, &junk), Answer::Deny, "nobody waits for ever");
+    assert_eq!(pty.answer(World::make(), READY, &junk), Say::Deny, "nobody waits for ever");
 }
 
 #[test]
 fn explain_shows_every_part_and_asks_again() {
     let pty = Pty::new();
-    assert_eq!(pty.answer(World::make(), READY, &[b"e", b"o"]), Answer::Once);
-    assert!(pty.seen().contains("└─ ? command  it\r\n"), "{}", pty.seen());
+    assert_eq!(pty.answer(World::make(), READY, &[b"e", b"o"]), Say::Once);
+    pty.wait_for(2, READY);
 }
 
 #[test]
 fn high_risk_takes_nothing_but_the_word() {
     let ready = "shows more) > ";
-    let risky = || World::new(&["make", "test"], Risk::High);
-    let lines: &[(&[u8], Answer)] = &[
-        (b"yes\r", Answer::Once),
-        (b"yed\x7fs\r", Answer::Once),
-        (b"y\r", Answer::Deny),
-        (b"o\r", Answer::Deny),
-        (b"YES\r", Answer::Deny),
-        (b"yes please\r", Answer::Deny),
-        (b"yes\xff\r", Answer::Deny),
-        (b"\r", Answer::Deny),
-        (b"yes\x03", Answer::Deny),
-        (b"yes\x04", Answer::Deny),
-        (b"\x1b", Answer::Deny),
-        (b"yesyesyesyesyesyesyesyesyesyesyesyesyesyesyesyes\r", Answer::Deny),
+    let risky = || World::new(&["make test"], Risk::High);
+    let lines: &[(&[u8], Say)] = &[
+        (b"yes\r", Say::Once),
+        (b"yed\x7fs\r", Say::Once),
+        (b"y\r", Say::Deny),
+        (b"o\r", Say::Deny),
+        (b"YES\r", Say::Deny),
+        (b"yes please\r", Say::Deny),
+        (b"yes\xff\r", Say::Deny),
+        (b"\r", Say::Deny),
+        (b"yes\x03", Say::Deny),
+        (b"yes\x04", Say::Deny),
+        (b"\x1b", Say::Deny),
+        (b"yesyesyesyesyesyesyesyesyesyesyesyesyesyesyesyes\r", Say::Deny),
     ];
     for (line, expected) in lines {
         let pty = Pty::new();
         assert_eq!(&pty.answer(risky(), ready, &[line]), expected, "{line:?}");
     }
     let pty = Pty::new();
-    assert_eq!(pty.answer(risky(), ready, &[b"explain\r", b"yes\r"]), Answer::Once);
+    assert_eq!(pty.answer(risky(), ready, &[b"explain\r", b"yes\r"]), Say::Once);
     let pty = Pty::new();
-    assert_eq!(pty.answer(World::new(&["make"], Risk::Critical), ready, &[b"a\r"]), Answer::Deny);
+    assert_eq!(pty.answer(World::new(&["make"], Risk::Critical), ready, &[b"a\r"]), Say::Deny);
 }
 
 #[test]
@@ -264,7 +263,7 @@ fn silence_is_a_no() {
     let pty = Pty::new();
     let before = pty.mode();
     let start = Instant::now();
-    assert_eq!(pty.ask(World::make(), Duration::from_secs(1)).join().unwrap(), Answer::Deny);
+    assert_eq!(pty.ask(World::make(), Duration::from_secs(1)).join().unwrap(), Err(Silence::TimedOut));
     assert!(start.elapsed() < Duration::from_secs(30));
     pty.wait_for(1, "no answer: denied");
     same_mode(&before, &pty.mode());
@@ -273,8 +272,10 @@ fn silence_is_a_no() {
 #[test]
 fn a_terminal_that_goes_away_is_a_no() {
     let (mut master, path) = pair();
-    let mut device = Device::on(device::open(&path).unwrap(), Duration::from_secs(60)).unwrap();
-    let asking = thread::spawn(move || answer(&mut device, &World::make().prompt(PATIENCE), STYLE));
+    let asking = thread::spawn(move || {
+        let mut device = Device::on(device::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
+        asked(&mut device, &World::make())
+    });
     let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
     while !String::from_utf8_lossy(&seen).contains(READY) {
         let length = master.read(&mut buffer).unwrap();
@@ -282,18 +283,18 @@ fn a_terminal_that_goes_away_is_a_no() {
     }
     let start = Instant::now();
     drop(master);
-    assert_eq!(asking.join().unwrap(), Answer::Deny);
+    assert_eq!(asking.join().unwrap(), Err(Silence::Gone));
     assert!(start.elapsed() < Duration::from_secs(30), "it was the end of the terminal, not of patience");
 }
 
 #[test]
 fn a_terminal_that_nobody_reads_is_a_no() {
     let (master, path) = pair();
-    let mut device = Device::on(device::open(&path).unwrap(), Duration::from_secs(1)).unwrap();
+    let mut device = Device::on(device::open(&path).unwrap(), Duration::from_secs(1), NOBODY_ELSE).unwrap();
     let words = "x".repeat(1_000_000);
-    let world = World::new(&["echo", "\n", &words], Risk::Medium);
+    let world = World::new(&["echo", &words], Risk::Medium);
     assert_eq!(device.write(&world.prompt(PATIENCE).whole(80, STYLE)), Err(Silence::TimedOut));
-    assert_eq!(answer(&mut device, &world.prompt(PATIENCE), STYLE), Answer::Deny);
+    assert_eq!(asked(&mut device, &world), Err(Silence::TimedOut));
     drop(master);
 }
 
@@ -303,7 +304,7 @@ fn a_raw_terminal_is_asked_properly_and_stays_raw() {
     let mut raw = pty.mode();
     raw.make_raw();
     tcsetattr(&pty.slave, OptionalActions::Now, &raw).unwrap();
-    assert_eq!(pty.answer(World::make(), READY, &[b"o"]), Answer::Once);
+    assert_eq!(pty.answer(World::make(), READY, &[b"o"]), Say::Once);
     assert!(!pty.mode().output_modes.contains(OutputModes::OPOST));
     pty.wait_for(1, "> allowed once\r\n");
     assert!(pty.seen().split_inclusive('\n').all(|line| line.ends_with("\r\n")), "{:?}", pty.seen());
@@ -317,7 +318,7 @@ fn nothing_is_echoed_and_no_key_is_a_signal_while_it_asks() {
     let unwanted = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
     assert!(!pty.mode().local_modes.intersects(unwanted));
     pty.type_in(b"\x03");
-    assert_eq!(asking.join().unwrap(), Answer::Deny);
+    assert_eq!(asking.join().unwrap(), Ok(Say::Deny));
     assert!(pty.mode().local_modes.contains(unwanted), "and back afterwards");
     pty.wait_for(1, "> denied\r\n");
 }
@@ -330,7 +331,7 @@ fn a_change_of_size_is_no_answer() {
     pty.resize(24, 40);
     let asking = pty.ask(World::make(), Duration::from_secs(60));
     pty.wait_for(1, READY);
-    assert!(pty.seen().contains("\r\nnetwork\r\n  none\r\n"), "narrow terminals wrap: {}", pty.seen());
+    assert!(pty.seen().contains("\r\nin\r\n  /w/app\r\n"), "narrow terminals wrap: {}", pty.seen());
     pty.resize(50, 132);
     for _ in 0..20 {
         let own = rustix::process::getpid();
@@ -341,25 +342,90 @@ fn a_change_of_size_is_no_answer() {
     pty.type_in(b"e");
     pty.wait_for(2, READY);
     pty.type_in(b"o");
-    assert_eq!(asking.join().unwrap(), Answer::Once);
+    assert_eq!(asking.join().unwrap(), Ok(Say::Once));
 }
 
 #[test]
 fn a_megabyte_can_be_seen_whole_and_takes_the_word() {
     let words = "x".repeat(1_000_000);
-    let big = || World::new(&["echo", &words], Risk::Low);
+    let big = || World::new(&[&words], Risk::Low);
     let ready = "`view` show more) > ";
     let pty = Pty::new();
-    assert_eq!(pty.answer(big(), ready, &[b"view\r", b"yes\r"]), Answer::Once);
+    assert_eq!(pty.answer(big(), ready, &[b"view\r", b"yes\r"]), Say::Once);
     assert!(pty.seen().matches('x').count() >= 1_000_000);
     let pty = Pty::new();
-    assert_eq!(pty.answer(big(), ready, &[b"o\r"]), Answer::Deny);
+    assert_eq!(pty.answer(big(), ready, &[b"o\r"]), Say::Deny);
 }
 
 #[test]
 fn without_a_terminal_nobody_is_asked() {
     let not_a_terminal = tempfile::tempfile().unwrap();
-    assert!(Device::on(not_a_terminal, PATIENCE).is_err());
+    assert!(Device::on(not_a_terminal, PATIENCE, NOBODY_ELSE).is_err());
+}
+
+#[test]
+fn an_answer_from_elsewhere_ends_the_question() {
+    let pty = Pty::new();
+    let before = pty.mode();
+    let answered = Arc::new(AtomicBool::new(false));
+    let (path, flag) = (pty.path.clone(), Arc::clone(&answered));
+    let asking = thread::spawn(move || {
+        let elsewhere = || flag.load(Ordering::Relaxed);
+        let mut device = Device::on(device::open(&path).unwrap(), PATIENCE, &elsewhere).unwrap();
+        asked(&mut device, &World::make())
+    });
+    pty.wait_for(1, READY);
+    answered.store(true, Ordering::Relaxed);
+    assert_eq!(asking.join().unwrap(), Err(Silence::Elsewhere));
+    same_mode(&before, &pty.mode());
+}
+
+#[test]
+fn a_reason_is_asked_for_where_it_has_to_be_given() {
+    for (typed, expected) in [(&b"it is needed\r"[..], "it is needed"), (b"\r", ""), (b"x\x03", "")] {
+        let pty = Pty::new();
+        let mut world = World::make();
+        world.request.reason_rule = ReasonRule::Required;
+        let path = pty.path.clone();
+        let asking = thread::spawn(move || {
+            let mut device = Device::on(device::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
+            let conversation = Conversation { prompt: world.prompt(PATIENCE), question: None };
+            answer(&mut device, &conversation, STYLE).unwrap()
+        });
+        pty.wait_for(1, READY);
+        pty.type_in(b"o");
+        pty.wait_for(1, "why? > ");
+        pty.type_in(typed);
+        let (say, reason) = asking.join().unwrap();
+        match expected {
+            "" => assert_eq!((say, reason.as_deref()), (Say::Deny, Some("none given"))),
+            given => assert_eq!((say, reason.as_deref()), (Say::Once, Some(given))),
+        }
+    }
+}
+
+#[test]
+fn a_yes_of_the_command_line_is_confirmed_after_everything_was_shown() {
+    for (risk, keys, expected) in [
+        (Risk::Low, &b"y"[..], true),
+        (Risk::Low, b"o", false),
+        (Risk::Low, b"\r", false),
+        (Risk::Low, b"\x03", false),
+        (Risk::High, b"yes\r", true),
+        (Risk::High, b"y\r", false),
+    ] {
+        let pty = Pty::new();
+        let path = pty.path.clone();
+        let asking = thread::spawn(move || {
+            let mut device = Device::on(device::open(&path).unwrap(), PATIENCE, NOBODY_ELSE).unwrap();
+            confirm(&mut device, &World::new(&["it"], risk).prompt(PATIENCE), ("allow it once", STYLE))
+                .unwrap()
+        });
+        pty.wait_for(1, "anything else is no > ");
+        pty.type_in(keys);
+        assert_eq!(asking.join().unwrap(), expected, "{risk} {keys:?}");
+        assert!(pty.seen().contains("│ it") && pty.seen().contains("allow it once?"), "{}", pty.seen());
+    }
 }
 
 fn pair() -> (File, PathBuf) {

@@ -69,7 +69,7 @@ fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
         timeout: None,
         output_bytes: 0,
     };
-    let settled = session.call(Call::File(call), io);
+    let settled = session.last_call(Call::File(call), io);
     run::warn_unrecorded(&settled);
     match settled.ended {
         Ended::Touched(touched) => show(touched),

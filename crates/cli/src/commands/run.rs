@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use ringfence_runtime::authz::policy::{Flags, LimitFlags};
 use ringfence_runtime::authz::{DangerFlags, env::Attendance};
-use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Setup, Source, Target};
+use ringfence_runtime::{Asked, Ended, Io, PolicySource, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
-    Access, Bytes, Call, Exec, Exit, LimitName, Limits, NetMode, Outcome, Posture, Refusal, Root,
+    Access, Bytes, Call, Exec, Exit, Layer, LimitName, Limits, NetMode, Outcome, Posture, Refusal,
+    RefusalCode, Root,
 };
 use serde::Serialize;
 
@@ -46,8 +47,38 @@ pub(crate) fn run(run: Run) -> ExitCode {
     if !run.json {
         asked::tell_requests(&governed.effective.requests);
     }
-    let cwd = governed.cwd.clone();
-    call(&run, &runtime, &environment, (governed, &cwd)).unwrap_or_else(|code| code)
+    call(&run, &runtime, &environment, &governed).unwrap_or_else(|code| code)
+}
+
+/// Reads the policy again as it was read for the first time.
+#[derive(Debug)]
+struct Again<'a> {
+    run: &'a Run,
+    environment: &'a Environment,
+    runtime: &'a Runtime,
+    flags: Flags,
+}
+
+impl PolicySource for Again<'_> {
+    fn read(&self) -> Result<Asked, Refusal> {
+        let setup = self.runtime.setup();
+        match asked::governed(&self.run.place, self.environment, setup, self.flags.clone()) {
+            Ok(governed) => Ok(asked(self.run, &governed)),
+            Err(Ungoverned::Refused(refusal)) => Err(refusal),
+            // What is wrong was said.
+            Err(Ungoverned::Failed(_)) => Err(unreadable_policy()),
+        }
+    }
+}
+
+fn unreadable_policy() -> Refusal {
+    Refusal {
+        code: RefusalCode::Profile,
+        layer: Layer::Operator,
+        rule: "policy.unreadable".to_owned(),
+        message: "the policy changed while a question waited, and cannot be read any more".to_owned(),
+        hint: Some("correct the policy file".to_owned()),
+    }
 }
 
 pub(crate) fn runtime(environment: &Environment, attendance: Attendance) -> Result<Runtime, ExitCode> {
@@ -72,9 +103,9 @@ fn call(
     run: &Run,
     runtime: &Runtime,
     environment: &Environment,
-    (governed, cwd): (Governed, &Path),
+    governed: &Governed,
 ) -> Result<ExitCode, ExitCode> {
-    let asked = asked(run, &governed);
+    let asked = asked(run, governed);
     let net = asked.policy.net;
     let opened = runtime.session(asked).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let mut session = match opened {
@@ -83,15 +114,18 @@ fn call(
     };
     let released = session.release(&run.secrets, run.place.agent.as_deref());
     if let Err(refusal) = released.map_err(|error| error::failed(&error, error.hint()))? {
+        session.end().map_err(|error| error::failed(&error, error.hint()))?;
         return Ok(refused(run, &refusal));
     }
     if !run.json {
         session.set_approver(Terminal::new(environment));
     }
+    session.set_policy_source(Again { run, environment, runtime, flags: governed.flags.clone() });
+    session.set_stated_reason(run.reason.clone());
     let workspace = session.workspace().path.clone();
     let call = Call::Exec(Exec {
         argv: run.argv.iter().map(|argument| Bytes::from(argument.as_os_str())).collect(),
-        cwd: Bytes::from(inside(&workspace, cwd)),
+        cwd: Bytes::from(inside(&workspace, &governed.cwd)),
         env: run.env.iter().map(|variable| (variable.0.clone(), variable.1.clone())).collect(),
         net,
     });
@@ -109,7 +143,7 @@ fn call(
             timeout: None,
             output_bytes: 0,
         };
-        let settled = session.call(call, io);
+        let settled = session.last_call(call, io);
         return Ok(as_json(&settled, stdout, stderr));
     }
     let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
@@ -128,7 +162,7 @@ fn call(
         timeout: None,
         output_bytes: 0,
     };
-    let settled = session.call(call, io);
+    let settled = session.last_call(call, io);
     drop(raw);
     Ok(shown(run, &settled))
 }
@@ -140,6 +174,7 @@ fn target(fd: BorrowedFd<'_>) -> Target<'_> {
 
 fn asked(run: &Run, governed: &Governed) -> Asked {
     let mut asked = governed.asked();
+    asked.name.clone_from(&run.session);
     // What is captured is held in memory; what is passed on belongs to whoever reads it, whole.
     let unsaid = asked.policy.limits.output_bytes == Limits::default().output_bytes;
     if unsaid && run.output.is_none() && !run.json {
@@ -209,6 +244,9 @@ fn inside(workspace: &Path, cwd: &Path) -> PathBuf {
 
 fn shown(run: &Run, settled: &Settled) -> ExitCode {
     warn_unrecorded(settled);
+    if let Some(note) = &settled.note {
+        note!("ringfence: {note}");
+    }
     match &settled.ended {
         Ended::Executed(outcome) => {
             explain(run, outcome);
@@ -270,6 +308,8 @@ struct Report<'a> {
     posture: Option<&'a Posture>,
     stdout: Option<Text>,
     stderr: Option<Text>,
+    /// That it goes round in circles.
+    note: Option<&'a str>,
     unrecorded: Option<&'a str>,
 }
 
@@ -309,6 +349,7 @@ fn as_json(settled: &Settled, stdout: Vec<u8>, stderr: Vec<u8>) -> ExitCode {
         posture: settled.posture.as_ref(),
         stdout: Some(stdout.into()),
         stderr: Some(stderr.into()),
+        note: settled.note.as_deref(),
         unrecorded: settled.unrecorded.as_deref(),
     };
     print_json(&report);
@@ -330,6 +371,7 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
         posture: None,
         stdout: None,
         stderr: None,
+        note: None,
         unrecorded: None,
     });
     ExitCode::from(error::REFUSED)

@@ -3,6 +3,12 @@
 #[cfg(test)]
 mod approval;
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
+mod bound;
+#[cfg(test)]
+mod channels;
+#[cfg(test)]
 mod consent;
 #[cfg(test)]
 mod consent_git;
@@ -17,6 +23,8 @@ mod files;
 #[cfg(test)]
 mod git;
 #[cfg(test)]
+mod grants;
+#[cfg(test)]
 mod help;
 #[cfg(test)]
 mod hostile;
@@ -24,6 +32,8 @@ mod hostile;
 mod ledger;
 #[cfg(test)]
 mod limits;
+#[cfg(test)]
+mod loops;
 #[cfg(test)]
 mod network;
 #[cfg(test)]

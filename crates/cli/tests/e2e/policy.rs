@@ -3,12 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
-use std::process::Stdio;
 
-use serde_json::Value;
-
-use crate::terminal::Terminal;
-use crate::testkit::{Done, World, collect, finish};
+use crate::testkit::{Done, World, finish};
 
 impl World {
     fn config(&self, text: &str) -> PathBuf {
@@ -264,35 +260,6 @@ fn c10_what_was_approved_together_is_not_approved_apart() {
     world.run(&guarded, &["touch", "again"]).expect(0);
     world.write(".ringfence/base.toml", "[[command]]\nallow = \"touch\"\n[[command]]\nallow = \"make\"\n");
     world.run(&guarded, &["touch", "third"]).expect(126);
-}
-
-#[test]
-fn always_here_is_stored_and_holds_without_a_terminal() {
-    let world = World::new();
-    let terminal = Terminal::new(40, 100);
-    let mut command = world.host("setsid");
-    command
-        .args(["--ctty", "--wait", "sh", "-c", "\"$RINGFENCE\" run --profile guarded -- mkdir made"])
-        .stdin(terminal.end())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    terminal.wait_for("[a]lways here");
-    terminal.wait_for("[e]xplain > ");
-    terminal.type_in(b"a");
-    terminal.wait_for("> ");
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    terminal.type_in(b"1");
-    collect(child).expect(0);
-    assert!(world.workspace.join("made").is_dir(), "{}", terminal.seen());
-    let stored = fs::read_to_string(world.home.join(".config/ringfence/config.toml")).unwrap();
-    assert!(stored.contains("mkdir"), "{stored}");
-    fs::remove_dir(world.workspace.join("made")).unwrap();
-    world.run(&["--profile", "guarded"], &["mkdir", "made"]).expect(0);
-    world.run(&["--profile", "guarded"], &["mkdir", "-m", "777", "other"]).expect(126);
-    let kinds: Vec<Value> = world.records().iter().map(|record| record["event"]["kind"].clone()).collect();
-    let before = |a: &str, b: &str| kinds.iter().position(|k| k == a) < kinds.iter().position(|k| k == b);
-    assert!(before("approval-decided", "policy-changed") && before("policy-changed", "intent"), "{kinds:?}");
 }
 
 #[test]

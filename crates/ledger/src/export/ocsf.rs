@@ -154,6 +154,7 @@ fn place_of(event: &Event) -> Place {
         | Event::Conflicted { .. }
         | Event::Discarded { .. } => place(1001, "File System Activity", 99, "Settle"),
         Event::ApprovalRequested(_) => place(3003, "Authorize Session", 99, "Request"),
+        Event::Notified { .. } => place(3003, "Authorize Session", 99, "Notify"),
         Event::ApprovalVoted(_) => place(3003, "Authorize Session", 99, "Vote"),
         Event::ApprovalDecided(_) => place(3003, "Authorize Session", 1, "Assign Privileges"),
         Event::GrantMade(_) => place(3004, "Entity Management", 1, "Create"),

@@ -8,6 +8,7 @@ use ringfence_types::{Backend, Call, Layer, Level, Posture, Refusal, RefusalCode
 use super::decided::chain;
 use super::running::Running;
 use super::settled::{Settled, Settling};
+use crate::approval::Held;
 use crate::rules::WorkspaceRules;
 use crate::secrets::SecretStore;
 use crate::session::AgentSession;
@@ -18,17 +19,24 @@ pub struct Admitted {
     grant: Grant,
     receipt: Receipt,
     transaction: TransactionId,
+    held: Option<Held>,
 }
 
 impl Admitted {
-    pub(super) fn new(grant: Grant, receipt: Receipt, transaction: TransactionId) -> Self {
-        Self { grant, receipt, transaction }
+    pub(super) fn new(
+        grant: Grant,
+        receipt: Receipt,
+        transaction: TransactionId,
+        held: Option<Held>,
+    ) -> Self {
+        Self { grant, receipt, transaction, held }
     }
 
     /// Starts the session's sandbox if it does not run yet. A file call needs none.
     pub(super) fn launch(self, session: &mut AgentSession<'_>) -> Result<Running, Settled> {
         debug_assert!(self.receipt.seq() > 0);
-        let settling = Settling { transaction: self.transaction };
+        let fingerprint = self.grant.action().fingerprint().clone();
+        let settling = Settling { transaction: self.transaction, fingerprint, held: self.held };
         let executes = matches!(self.grant.action().call(), Call::Exec(_));
         if executes && let Err(refusal) = session.record_releases(&settling.transaction) {
             return Err(settling.refused(session, refusal));
@@ -107,7 +115,8 @@ fn floor_refusal(tried: &[String]) -> Refusal {
 
 /// What even a command that sees the whole machine must not touch: the record, and what others hold.
 fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
-    let files = ["ledger.db", "ledger.db-wal", "ledger.db-shm", "placeholders"];
+    let files =
+        ["ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.key", "placeholders", "approvals", "salt"];
     let secrets = SecretStore::new(state_dir);
     let own = secrets.places().map(Path::to_owned).into_iter().chain([config_dir.to_owned()]);
     files.iter().map(|name| state_dir.join(name)).chain(own).collect()

@@ -1,12 +1,16 @@
-use ringfence_authz::{Answer, Candidate, Question};
-use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, ReasonRule, Timestamp};
-use ringfence_types::{Call, Card, Decision, Layer, Principal, Quorum, Refusal, RefusalCode, TransactionId};
+use ringfence_authz::{Action, Answer, Question, Verdict, decide};
+use ringfence_ledger::{
+    ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantMade, ReasonRule, Timestamp,
+};
+use ringfence_sandbox::Interrupt;
+use ringfence_types::{Call, Decision, GrantId, Layer, Principal, Refusal, RefusalCode, TransactionId};
 
 use super::decided::{Decided, chain, describe};
-use super::settled::{Refused, for_the_record};
-use crate::approval::Kept;
-use crate::session::{AgentSession, changed};
-use crate::standing::store_rules;
+use super::settled::{Refused, for_the_record, refused};
+use crate::approval::binding::{Binding, Ground, changed};
+use crate::approval::{self, Context, DENIED_BEFORE, Held, Redactor, lease};
+use crate::facts::Machine;
+use crate::session::AgentSession;
 
 /// A call that a person has to decide. Nothing has happened.
 #[derive(Debug)]
@@ -15,101 +19,232 @@ pub(super) struct Asked {
     pub(super) transaction: TransactionId,
 }
 
+/// What came of judging a call once.
+#[derive(Debug)]
+pub(super) enum Turn {
+    Decided(Box<Decided>),
+    /// What was asked about is not what it was: it is judged and asked about anew.
+    Again,
+}
+
 impl Asked {
-    pub(super) fn answer(self, session: &mut AgentSession<'_>) -> Result<Decided, Refused> {
-        let fingerprint = self.question.action().fingerprint().clone();
-        match session.remembered.of(&fingerprint) {
-            Some(Kept::Permitted) => return self.follow(Answer::Session),
-            Some(Kept::Denied) => return Err(self.denied_before()),
-            None => {}
+    pub(super) fn answer(
+        self,
+        session: &mut AgentSession<'_>,
+        interrupts: &[Interrupt<'_>],
+    ) -> Result<Turn, Refused> {
+        if session.memory.is_denied(self.question.action().fingerprint()) {
+            return Err(self.denied_before(session));
         }
-        self.record(session, &self.requested(session))?;
-        let answer = session.approver.ask(&self.question);
-        let decided = Event::ApprovalDecided(Box::new(ApprovalDecision {
-            transaction: self.transaction.clone(),
-            session: session.id.clone(),
-            fingerprint: fingerprint.clone(),
-            answer: for_the_ledger(&answer),
-            by: Principal::System,
-            reason: None,
-            edited: None,
-        }));
-        self.record(session, &decided)?;
-        session.remembered.keep(fingerprint, &answer);
-        let candidate = match &answer {
-            Answer::AlwaysHere(candidate) => Some(candidate.clone()),
-            _ => None,
-        };
-        let decided = self.follow(answer)?;
-        // After the judge has accepted the answer: only what was offered is stored.
-        match candidate {
-            Some(candidate) => store(session, &candidate, decided),
-            None => Ok(decided),
+        let binding = binding(&self.question, session);
+        if let Some(grant) = self.granted(session, &binding)? {
+            return self.follow(Answer::Session, Some(grant), None);
+        }
+        let request = self.request(session, &binding);
+        let state_dir = session.runtime.setup.state_dir.clone();
+        let held = approval::asking(&state_dir, &self.transaction).map_err(|error| {
+            self.unasked(&format!("it cannot be said that this process waits: {error}"), None)
+        })?;
+        let asked = session.append(vec![Event::ApprovalRequested(Box::new(request.clone()))]);
+        asked.map_err(|error| self.unasked(&describe(&error), error.hint().map(str::to_owned)))?;
+        let judgement = self.question.judgement();
+        let (decision, grant) = approval::decision(session, &request, judgement, interrupts)
+            .map_err(|error| self.unasked(&chain(&error), None))?;
+        self.conclude(session, &request, (decision, grant), held)
+    }
+
+    /// An answer for the session that was given for exactly this, and still holds.
+    fn granted(&self, session: &AgentSession<'_>, binding: &Binding) -> Result<Option<GrantId>, Refused> {
+        let Some(grant) = session.memory.granted(&binding.digest) else { return Ok(None) };
+        let runtime = session.runtime;
+        let leased = lease(&runtime.ledger, &runtime.setup.state_dir, &[grant.as_str()]);
+        let leased = leased.map_err(|error| self.unasked(&chain(&error), None))?;
+        Ok(leased.ok().map(|lease| lease.grant.clone()))
+    }
+
+    fn conclude(
+        self,
+        session: &mut AgentSession<'_>,
+        request: &ApprovalRequest,
+        (decision, grant): (ApprovalDecision, Option<GrantMade>),
+        held: Held,
+    ) -> Result<Turn, Refused> {
+        match decision.answer {
+            ApprovalAnswer::Superseded => self.again(session),
+            ApprovalAnswer::Denied => {
+                if matches!(decision.by, Principal::Operator { .. }) {
+                    session.memory.deny(request.fingerprint.clone(), self.question.action().call());
+                }
+                self.follow(Answer::Deny, None, None).map_err(|refused| refused.because(&decision))
+            }
+            ApprovalAnswer::Expired => self.follow(Answer::Expired, None, None),
+            ApprovalAnswer::Unreachable => {
+                self.follow(Answer::Unreachable, None, None).map_err(|refused| refused.because(&decision))
+            }
+            ApprovalAnswer::Once | ApprovalAnswer::Session | ApprovalAnswer::AlwaysHere => {
+                self.permitted(session, request, (decision, grant), held)
+            }
         }
     }
 
-    fn follow(self, answer: Answer) -> Result<Decided, Refused> {
-        let call = self.question.action().call().clone();
+    /// A yes counts only for what is still as it was when the question was asked.
+    fn permitted(
+        self,
+        session: &mut AgentSession<'_>,
+        request: &ApprovalRequest,
+        (decision, grant): (ApprovalDecision, Option<GrantMade>),
+        held: Held,
+    ) -> Result<Turn, Refused> {
+        if let Some(edited) = decision.edited.clone() {
+            return self.edited(session, request, (edited, &decision), held);
+        }
+        if binding(&self.question, session).digest != request.binding {
+            return self.again(session);
+        }
+        let id = grant.as_ref().map(|grant| grant.grant.clone());
+        if let Some(id) = id.clone() {
+            session.memory.grant(request.binding.clone(), id);
+        }
+        let answer = match (decision.answer, &grant) {
+            (ApprovalAnswer::Session, _) => Answer::Session,
+            (ApprovalAnswer::AlwaysHere, Some(grant)) => Answer::AlwaysHere { stored: rules(grant) },
+            _ => Answer::Once,
+        };
+        self.follow(answer, id, Some(held))
+    }
+
+    /// Something else was approved: it is judged like anything else, and a no of the policy stays one.
+    fn edited(
+        self,
+        session: &mut AgentSession<'_>,
+        request: &ApprovalRequest,
+        (call, decision): (Call, &ApprovalDecision),
+        held: Held,
+    ) -> Result<Turn, Refused> {
+        if changed(&request.bound).is_some() {
+            return self.again(session);
+        }
+        let action = Action::new(call.clone(), session.all_roots());
+        let no = |refusal| Refused { call, refusal, transaction: Some(self.transaction.clone()) };
+        if *action.fingerprint() != decision.fingerprint {
+            return Err(no(other_action()));
+        }
+        let facts = Machine::new(&session.runtime.setup);
+        let grant = match decide(&session.policy, action, &facts) {
+            Verdict::Allow(grant) => *grant,
+            Verdict::Ask(question) => question.answered(Answer::Once).map_err(no)?,
+            Verdict::Deny(refusal) => return Err(no(refusal)),
+        };
+        Ok(Turn::Decided(Box::new(Decided {
+            grant,
+            transaction: self.transaction,
+            decision: Decision::Ask,
+            stored: None,
+            held: Some(held),
+        })))
+    }
+
+    fn follow(self, answer: Answer, stored: Option<GrantId>, held: Option<Held>) -> Result<Turn, Refused> {
+        let call = self.call();
         match self.question.answered(answer) {
-            Ok(grant) => Ok(Decided { grant, transaction: self.transaction, decision: Decision::Ask }),
+            Ok(grant) => Ok(Turn::Decided(Box::new(Decided {
+                grant,
+                transaction: self.transaction,
+                decision: Decision::Ask,
+                stored,
+                held,
+            }))),
             Err(refusal) => Err(Refused { call, refusal, transaction: Some(self.transaction) }),
         }
     }
 
-    /// No record, no question: an answer that is not written down permits nothing.
-    fn record(&self, session: &AgentSession<'_>, event: &Event) -> Result<(), Refused> {
-        let written = session.runtime.ledger.append(event);
-        written.map(|_receipt| ()).map_err(|error| {
-            let refusal = Refusal {
-                code: RefusalCode::Ledger,
-                layer: Layer::Floor,
-                rule: "ledger.written-before-done".to_owned(),
-                message: format!("the question could not be written to the ledger: {}", describe(&error)),
-                hint: error.hint().map(str::to_owned),
-            };
-            Refused { call: self.call(), refusal, transaction: Some(self.transaction.clone()) }
-        })
+    /// Ends this transaction without an effect. The policy is read again: it may be what has changed.
+    fn again(self, session: &mut AgentSession<'_>) -> Result<Turn, Refused> {
+        session.approver.tell("what was asked about has changed; it is judged again");
+        let (call, transaction) = (self.call(), self.transaction.clone());
+        let refusal = match self.question.answered(Answer::Superseded) {
+            Err(refusal) => refusal,
+            Ok(_) => other_action(),
+        };
+        let event = refused(session, Some(transaction.clone()), (&call, &refusal));
+        if session.append(vec![event]).is_err() {
+            return Err(Refused { call, refusal, transaction: Some(transaction) });
+        }
+        match session.refresh() {
+            Ok(()) => Ok(Turn::Again),
+            Err(refusal) => Err(Refused::early(call, refusal)),
+        }
     }
 
-    fn requested(&self, session: &AgentSession<'_>) -> Event {
-        let (call, _findings) = for_the_record(self.question.action().call(), &session.secrets.all);
+    /// No record, no question: an answer that is not written down permits nothing.
+    fn unasked(&self, why: &str, hint: Option<String>) -> Refused {
+        let refusal = Refusal {
+            code: RefusalCode::Ledger,
+            layer: Layer::Floor,
+            rule: "ledger.written-before-done".to_owned(),
+            message: format!("the question could not be written to the ledger: {why}"),
+            hint,
+        };
+        Refused { call: self.call(), refusal, transaction: Some(self.transaction.clone()) }
+    }
+
+    fn request(&self, session: &AgentSession<'_>, binding: &Binding) -> ApprovalRequest {
+        let action = self.question.action();
+        let recorded = for_the_record(action.call(), session);
+        let redactor = Redactor::new(&recorded.secrets, Some(&session.secrets.all));
         let judgement = self.question.judgement();
         let part = judgement.decisive();
-        let redacted = |text: &str| {
-            let text = session.secrets.all.text(text);
-            String::from_utf8_lossy(&ringfence_scan::redact(text.as_bytes()).clean).into_owned()
+        let settings = &session.settings;
+        let patience = session.patience(judgement.risk());
+        // A rule with a secret in it would be written down with it.
+        let candidates = if recorded.findings.is_empty() { self.question.candidates() } else { Vec::new() };
+        let offers = approval::offers(&candidates, judgement.risk(), settings.quorum);
+        let requester = session.requester();
+        let reason_rule = if settings.reason_required { ReasonRule::Required } else { ReasonRule::Optional };
+        let context = Context {
+            id: self.transaction.as_str(),
+            requester: &requester,
+            owner: &session.started_by,
+            stated: session.stated.as_deref(),
+            patience,
+            quorum: settings.quorum,
+            reason_rule,
+            offers: &offers,
+            grant_expiry: session.grant_expiry(),
         };
-        let fingerprint = self.question.action().fingerprint().clone();
-        Event::ApprovalRequested(Box::new(ApprovalRequest {
+        let card = approval::card(&recorded.call, judgement, &context, &redactor);
+        ApprovalRequest {
             transaction: self.transaction.clone(),
             session: session.id.clone(),
             workspace: session.workspace.id.clone(),
-            call,
-            binding: fingerprint.as_str().to_owned(),
-            bound: Vec::new(),
-            fingerprint,
+            call: recorded.call,
+            roots: action.roots().to_vec(),
+            fingerprint: action.fingerprint().clone(),
+            binding: binding.digest.clone(),
+            bound: binding.bound.clone(),
             rule: part.map(|part| part.rule.clone().into_owned()).unwrap_or_default(),
             layer: part.map_or(Layer::Floor, |part| part.layer),
-            reason: part.map(|part| redacted(&part.reason)).unwrap_or_default(),
+            reason: part.map(|part| redactor.clean(&part.reason)).unwrap_or_default(),
             risk: judgement.risk(),
-            requester: Principal::Agent { session: session.id.clone(), name: None },
-            expires: Timestamp::now(),
-            quorum: Quorum::default(),
-            reason_rule: ReasonRule::default(),
-            offers: Vec::new(),
-            card: Card { sentence: String::new(), blocks: Vec::new(), fields: Vec::new() },
-        }))
+            expires: Timestamp::now().checked_add(patience).unwrap_or(Timestamp::MAX),
+            quorum: settings.quorum,
+            reason_rule,
+            requester,
+            offers,
+            card,
+        }
     }
 
-    fn denied_before(self) -> Refused {
+    fn denied_before(self, session: &mut AgentSession<'_>) -> Refused {
+        session.memory.deny_again(self.question.action().call());
         let refusal = Refusal {
             code: RefusalCode::Approval,
             layer: Layer::Session,
-            rule: "approval.denied-before".to_owned(),
+            rule: DENIED_BEFORE.to_owned(),
             message: "the same action was denied before in this session".to_owned(),
             hint: Some("do something else: asking again does not change the answer".to_owned()),
         };
-        Refused { call: self.call(), refusal, transaction: Some(self.transaction) }
+        Refused::early(self.call(), refusal)
     }
 
     fn call(&self) -> Call {
@@ -117,42 +252,29 @@ impl Asked {
     }
 }
 
-/// "Always" that is not kept would be asked about again; so it is no answer until it is stored and written down.
-fn store(session: &AgentSession<'_>, candidate: &Candidate, decided: Decided) -> Result<Decided, Refused> {
-    let stored = match &session.operator_file {
-        Some(file) => store_rules(file, &session.workspace.path, candidate).map_err(|error| chain(&error)),
-        None => Err("this session has no policy file of an operator".to_owned()),
+fn binding(question: &Question, session: &AgentSession<'_>) -> Binding {
+    let ground = Ground {
+        policy: &session.policy_digest,
+        policy_files: &session.policy_files,
+        session: session.id.as_str(),
+        requester: session.requester().identity(),
     };
-    let written = stored.and_then(|stored| {
-        let event = changed(Some(session.id.clone()), &stored, &candidate.permits);
-        session.runtime.ledger.append(&event).map(drop).map_err(|error| chain(&error))
-    });
-    match written {
-        Ok(()) => Ok(decided),
-        Err(why) => Err(Refused {
-            call: decided.grant.action().call().clone(),
-            refusal: not_stored(&why),
-            transaction: Some(decided.transaction),
-        }),
+    Binding::of(question, &ground)
+}
+
+fn rules(grant: &GrantMade) -> String {
+    match &grant.covers {
+        ringfence_ledger::Covers::Here { rules, .. } => rules.clone(),
+        ringfence_ledger::Covers::Session { .. } => String::new(),
     }
 }
 
-fn not_stored(why: &str) -> Refusal {
+fn other_action() -> Refusal {
     Refusal {
         code: RefusalCode::Approval,
-        layer: Layer::Operator,
-        rule: "approval.not-stored".to_owned(),
-        message: format!("the rule could not be stored, so nothing was done: {why}"),
-        hint: Some("answer `once`, or correct the operator's policy file".to_owned()),
-    }
-}
-
-fn for_the_ledger(answer: &Answer) -> ApprovalAnswer {
-    match answer {
-        Answer::Once => ApprovalAnswer::Once,
-        Answer::Session => ApprovalAnswer::Session,
-        Answer::AlwaysHere(_) => ApprovalAnswer::AlwaysHere,
-        Answer::Deny => ApprovalAnswer::Denied,
-        Answer::Unreachable => ApprovalAnswer::Unreachable,
+        layer: Layer::Call,
+        rule: "approval.other-action".to_owned(),
+        message: "what was approved is not what would be done".to_owned(),
+        hint: None,
     }
 }

@@ -1,11 +1,17 @@
 use ringfence_authz::{Action, Verdict, decide};
-use ringfence_types::{Call, Decision, Layer, Refusal, RefusalCode, TransactionId};
+use ringfence_ledger::Event;
+use ringfence_sandbox::Interrupt;
+use ringfence_types::{Call, Fingerprint, Layer, Refusal, RefusalCode, TransactionId};
 
-use super::asked::Asked;
+use super::asked::{Asked, Turn};
 use super::decided::Decided;
 use super::settled::Refused;
+use crate::approval::{BREAKER, STOPPED, STOPPED_LOOP};
 use crate::facts::Machine;
 use crate::session::AgentSession;
+
+/// How often a question is asked again because what it was about has changed.
+const TURNS: usize = 3;
 
 /// A call of the owner of this process.
 #[derive(Debug)]
@@ -14,19 +20,81 @@ pub(super) struct Authenticated {
 }
 
 impl Authenticated {
-    pub(super) fn decide(self, session: &mut AgentSession<'_>) -> Result<Decided, Refused> {
-        let transaction = match TransactionId::random() {
-            Ok(transaction) => transaction,
-            Err(error) => return Err(Refused::early(self.call, no_id(&error.to_string()))),
-        };
-        let action = Action::new(self.call, session.all_roots());
-        let call = action.call().clone();
-        let facts = Machine::new(&session.runtime.setup);
-        match decide(&session.policy, action, &facts) {
-            Verdict::Allow(grant) => Ok(Decided { grant: *grant, transaction, decision: Decision::Allow }),
-            Verdict::Ask(question) => Asked { question: *question, transaction }.answer(session),
-            Verdict::Deny(refusal) => Err(Refused::early(call, refusal)),
+    pub(super) fn decide(
+        self,
+        session: &mut AgentSession<'_>,
+        interrupts: &[Interrupt<'_>],
+    ) -> Result<Decided, Refused> {
+        if session.memory.is_over() {
+            return Err(Refused::early(self.call, over()));
         }
+        if let Some(refusal) = repeated(&self.call, session) {
+            return Err(Refused::early(self.call, refusal));
+        }
+        for _turn in 0..TURNS {
+            match turn(&self.call, session, interrupts)? {
+                Turn::Decided(decided) => return Ok(*decided),
+                Turn::Again => {}
+            }
+        }
+        Err(Refused::early(self.call, restless()))
+    }
+}
+
+/// Judges the call as everything is now, and asks where that is the answer.
+fn turn(call: &Call, session: &mut AgentSession<'_>, interrupts: &[Interrupt<'_>]) -> Result<Turn, Refused> {
+    let early = |refusal| Refused::early(call.clone(), refusal);
+    let transaction = TransactionId::random().map_err(|error| early(no_id(&error.to_string())))?;
+    let action = Action::new(call.clone(), session.all_roots());
+    let facts = Machine::new(&session.runtime.setup);
+    match decide(&session.policy, action, &facts) {
+        Verdict::Allow(grant) => Ok(Turn::Decided(Box::new(Decided::by_policy(*grant, transaction)))),
+        Verdict::Ask(question) => Asked { question: *question, transaction }.answer(session, interrupts),
+        Verdict::Deny(refusal) => Err(early(refusal)),
+    }
+}
+
+/// Whether this is a loop by now. It is written down before it is said.
+fn repeated(call: &Call, session: &mut AgentSession<'_>) -> Option<Refusal> {
+    let fingerprint = Fingerprint::of(call, &session.all_roots());
+    let repeats = session.memory.loops.stops(&fingerprint)?;
+    let event = Event::LoopFound {
+        session: session.id.clone(),
+        fingerprint,
+        repeats: u32::try_from(repeats).unwrap_or(u32::MAX),
+        stopped: true,
+    };
+    // The refusal says the same, and is written as well.
+    let _written = session.append(vec![event]);
+    Some(Refusal {
+        code: RefusalCode::Loop,
+        layer: Layer::Session,
+        rule: STOPPED_LOOP.to_owned(),
+        message: format!(
+            "the same call, or the same two in turn, came {} times in a row with the same outcome; it is not done again",
+            STOPPED - 1
+        ),
+        hint: Some("do something else: the outcome does not change by repeating it".to_owned()),
+    })
+}
+
+fn over() -> Refusal {
+    Refusal {
+        code: RefusalCode::Approval,
+        layer: Layer::Session,
+        rule: BREAKER.to_owned(),
+        message: "the like was denied again and again, so nothing more is done in this session".to_owned(),
+        hint: Some("stop, and tell the person what you wanted; a new session begins anew".to_owned()),
+    }
+}
+
+fn restless() -> Refusal {
+    Refusal {
+        code: RefusalCode::Approval,
+        layer: Layer::Call,
+        rule: "approval.superseded".to_owned(),
+        message: format!("what was asked about changed each of {TURNS} times while the question waited"),
+        hint: Some("let nothing change it while a person reads the question".to_owned()),
     }
 }
 

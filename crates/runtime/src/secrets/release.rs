@@ -86,7 +86,7 @@ impl AgentSession<'_> {
                     call: None,
                     refusal: refusal.clone(),
                 };
-                self.runtime.ledger.append(&event).map(|_receipt| Err(refusal))
+                self.append(vec![event]).map(|_receipts| Err(refusal))
             }
         }
     }
@@ -175,7 +175,7 @@ impl AgentSession<'_> {
     }
 
     /// Writes down what the command of `transaction` is about to be given. No record, no release.
-    pub(crate) fn record_releases(&self, transaction: &TransactionId) -> Result<(), Refusal> {
+    pub(crate) fn record_releases(&mut self, transaction: &TransactionId) -> Result<(), Refusal> {
         if self.secrets.released.is_empty() {
             return Ok(());
         }
@@ -188,7 +188,7 @@ impl AgentSession<'_> {
             fingerprint: release.meta.fingerprint.clone(),
         };
         let events: Vec<Event> = self.secrets.released.iter().map(event).collect();
-        self.runtime.ledger.append_all(&events).map(drop).map_err(|error| Refusal {
+        self.append(events).map(drop).map_err(|error| Refusal {
             code: RefusalCode::Ledger,
             layer: Layer::Floor,
             rule: "ledger.written-before-done".to_owned(),

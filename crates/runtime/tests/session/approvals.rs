@@ -1,35 +1,142 @@
 //! Questions in a session: who is asked, how often, and what an answer is good for.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs;
+use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
+use ringfence_runtime::approval::{AnswerError, Answered, Inbox, Reply, Say, Terms, Waiting, revoke};
+use ringfence_runtime::authz::Policy;
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::{Answer, Policy, Question};
-use ringfence_runtime::{Approver, Asked, Ended, Io, Runtime, Settled, Setup, Source, Target};
-use ringfence_types::{Call, FileCall, Profile};
+use ringfence_runtime::authz::policy::ApprovalSettings;
+use ringfence_runtime::ledger::{ApprovalAnswer, Event, Kind, Record, Timestamp};
+use ringfence_runtime::{
+    AgentSession, Approver, Asked, Ended, Heard, Io, Runtime, Settled, Setup, Source, Target,
+};
+use ringfence_types::units::Duration as Time;
+use ringfence_types::{Bytes, Call, Exec, FileCall, NetMode, Principal, Profile, Quorum};
 use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
 
-/// Says the same to everything, and counts.
-#[derive(Debug)]
-struct Same {
-    answer: Answer,
+/// Somebody who answers with a function, and counts.
+struct Person<F> {
+    answer: F,
     asked: Rc<Cell<u32>>,
 }
 
-impl Approver for Same {
-    fn ask(&mut self, _question: &Question) -> Answer {
-        self.asked.set(self.asked.get() + 1);
-        self.answer.clone()
+impl<F> std::fmt::Debug for Person<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Person")
     }
 }
 
-fn write(path: &str, content: &[u8]) -> Call {
+impl<F: FnMut(&Waiting<'_>) -> Heard> Approver for Person<F> {
+    fn is_there(&mut self) -> bool {
+        true
+    }
+
+    fn ask(&mut self, question: &Waiting<'_>) -> Heard {
+        self.asked.set(self.asked.get() + 1);
+        (self.answer)(question)
+    }
+}
+
+fn operator(uid: u32) -> Principal {
+    Principal::Operator { uid, name: None, node: "here".to_owned(), terminal: None }
+}
+
+fn reply(say: Say) -> Reply {
+    Reply { by: operator(1), say, reason: None }
+}
+
+struct World {
+    root: PathBuf,
+    _directory: TempDir,
+    runtime: Runtime,
+    asked: Rc<Cell<u32>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        for name in ["w", "home", "config"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        let runtime = Runtime::open(Setup {
+            state_dir: root.join("state"),
+            config_dir: root.join("config"),
+            home: Some(root.join("home")),
+            host_env: Vec::new(),
+            attendance: Attendance::Unattended,
+            toolchains: Vec::new(),
+            files: Vec::new(),
+        })
+        .unwrap();
+        Self { root, _directory: directory, runtime, asked: Rc::default() }
+    }
+
+    fn session(&self) -> AgentSession<'_> {
+        self.session_with(|_| {})
+    }
+
+    fn session_with(&self, change: impl FnOnce(&mut Asked)) -> AgentSession<'_> {
+        let mut asked = Asked::new(self.root.join("w"), Policy::new(Profile::Guarded));
+        change(&mut asked);
+        self.runtime.session(asked).unwrap().unwrap()
+    }
+
+    fn person<F: FnMut(&Waiting<'_>) -> Heard>(&self, answer: F) -> Person<F> {
+        Person { answer, asked: Rc::clone(&self.asked) }
+    }
+
+    fn says(&self, say: Say) -> Person<impl FnMut(&Waiting<'_>) -> Heard + use<>> {
+        Person {
+            answer: move |_: &Waiting<'_>| Heard::Reply(reply(say.clone())),
+            asked: Rc::clone(&self.asked),
+        }
+    }
+
+    fn inbox(&self) -> Inbox<'_> {
+        Inbox::new(self.runtime.ledger(), &self.runtime.setup().state_dir)
+    }
+
+    fn records(&self) -> Vec<Record> {
+        self.runtime.ledger().reader().unwrap().tail(1000).unwrap()
+    }
+
+    fn kinds(&self) -> Vec<&'static str> {
+        self.records()
+            .iter()
+            .map(|record| record.event.kind().word())
+            .filter(|kind| *kind != "chain-started")
+            .collect()
+    }
+
+    fn count(&self, kind: Kind) -> usize {
+        self.records().iter().filter(|record| record.event.kind() == kind).count()
+    }
+}
+
+fn write_call(path: &str, content: &[u8]) -> Call {
     let sha256 = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
     Call::File(FileCall::Write { path: path.into(), sha256, bytes: content.len() as u64 })
 }
 
+fn io(content: &[u8]) -> Io<'_> {
+    Io {
+        stdin: Source::Bytes(content),
+        stdout: Target::Discard,
+        stderr: Target::Discard,
+        interrupts: &[],
+        timeout: None,
+        output_bytes: 0,
+    }
+}
+
 fn rule(settled: &Settled) -> String {
+    assert_eq!(settled.unrecorded, None);
     match &settled.ended {
         Ended::Refused(refusal) => refusal.rule.clone(),
         Ended::Touched(_) => "done".to_owned(),
@@ -37,46 +144,23 @@ fn rule(settled: &Settled) -> String {
     }
 }
 
+fn write(session: &mut AgentSession<'_>, path: &str, content: &[u8]) -> String {
+    rule(&session.call(write_call(path, content), io(content)))
+}
+
 /// What becomes of the same write twice and of another one, and how often somebody was asked.
-fn twice(answer: Answer) -> ([String; 3], u32) {
-    let world = tempfile::tempdir().unwrap();
-    let root = world.path().canonicalize().unwrap();
-    for directory in ["w", "home", "config"] {
-        fs::create_dir(root.join(directory)).unwrap();
-    }
-    let runtime = Runtime::open(Setup {
-        state_dir: root.join("state"),
-        config_dir: root.join("config"),
-        home: Some(root.join("home")),
-        host_env: Vec::new(),
-        attendance: Attendance::Unattended,
-        toolchains: Vec::new(),
-        files: Vec::new(),
-    })
-    .unwrap();
-    let policy = Policy::new(Profile::Guarded);
-    let asked = Asked { workspace: root.join("w"), policy, roots: Vec::new(), operator_file: None };
-    let mut session = runtime.session(asked).unwrap().unwrap();
-    let count = Rc::new(Cell::new(0));
-    session.set_approver(Same { answer, asked: Rc::clone(&count) });
-    let mut call = |content: &[u8]| {
-        let io = Io {
-            stdin: Source::Bytes(content),
-            stdout: Target::Discard,
-            stderr: Target::Discard,
-            interrupts: &[],
-            timeout: None,
-            output_bytes: 0,
-        };
-        rule(&session.call(write("Makefile", content), io))
-    };
-    let ends = [call(b"all:\n"), call(b"all:\n"), call(b"other:\n")];
-    (ends, count.get())
+fn twice(say: Say) -> ([String; 3], u32) {
+    let world = World::new();
+    let mut session = world.session();
+    session.set_approver(world.says(say));
+    let ends =
+        [&b"all:\n"[..], b"all:\n", b"other:\n"].map(|content| write(&mut session, "Makefile", content));
+    (ends, world.asked.get())
 }
 
 #[test]
 fn s001_25_a_no_is_kept_for_the_session() {
-    let (ends, asked) = twice(Answer::Deny);
+    let (ends, asked) = twice(Say::Deny);
     assert!(ends[0].starts_with("approval.denied: path.build-script"), "{ends:?}");
     assert_eq!(ends[1], "approval.denied-before");
     assert!(ends[2].starts_with("approval.denied: "), "other content is another question");
@@ -85,13 +169,386 @@ fn s001_25_a_no_is_kept_for_the_session() {
 
 #[test]
 fn once_is_for_one_call_and_session_for_the_same_content() {
-    assert_eq!(twice(Answer::Once), (["done", "done", "done"].map(str::to_owned), 3));
-    assert_eq!(twice(Answer::Session), (["done", "done", "done"].map(str::to_owned), 2));
+    assert_eq!(twice(Say::Once), (["done", "done", "done"].map(str::to_owned), 3));
+    assert_eq!(twice(Say::Session(Terms::default())), (["done", "done", "done"].map(str::to_owned), 2));
 }
 
 #[test]
-fn nobody_is_not_a_no_for_later() {
-    let (ends, asked) = twice(Answer::Unreachable);
-    assert!(ends.iter().all(|end| end.starts_with("approval.unreachable")), "{ends:?}");
-    assert_eq!(asked, 3);
+fn nobody_is_not_a_no_for_later_and_is_not_waited_for() {
+    let world = World::new();
+    let mut session = world.session();
+    let start = Instant::now();
+    for _ in 0..3 {
+        assert!(write(&mut session, "Makefile", b"all:\n").starts_with("approval.unreachable"));
+    }
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert_eq!(
+        world.kinds()[..5],
+        ["session-started", "approval-requested", "approval-decided", "refused", "approval-requested"]
+    );
+}
+
+#[test]
+fn s001_27_28_the_question_is_on_disk_before_it_is_shown_and_the_answer_before_anything_follows() {
+    let world = World::new();
+    let seen = RefCell::new(Vec::new());
+    let mut session = world.session();
+    session.set_approver(world.person(|_| {
+        *seen.borrow_mut() = world.kinds();
+        Heard::Reply(reply(Say::Once))
+    }));
+    assert_eq!(write(&mut session, "Makefile", b"all:\n"), "done");
+    assert_eq!(*seen.borrow(), ["session-started", "approval-requested"]);
+    let after =
+        ["session-started", "approval-requested", "authenticated", "approval-decided", "intent", "settled"];
+    assert_eq!(world.kinds(), after);
+    drop(session);
+}
+
+#[test]
+fn c17_an_answer_after_the_time_is_over_is_none() {
+    let world = World::new();
+    let mut session = world.session_with(|asked| {
+        asked.settings = ApprovalSettings { timeout: Some(Time(50)), ..ApprovalSettings::default() };
+    });
+    session.set_approver(world.person(|question| {
+        assert!(question.left() <= Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(80));
+        Heard::Reply(reply(Say::Once))
+    }));
+    assert!(write(&mut session, "Makefile", b"all:\n").starts_with("approval.expired"));
+    assert!(!world.root.join("w/Makefile").exists());
+    session.set_approver(world.person(|_| Heard::Silence));
+    assert!(
+        write(&mut session, "Makefile", b"all:\n").starts_with("approval.expired"),
+        "it is no lasting no"
+    );
+    assert_eq!(world.count(Kind::Intent), 0);
+}
+
+#[test]
+fn the_first_decision_counts_and_the_other_operator_is_told() {
+    let world = World::new();
+    let inbox = world.inbox();
+    let mut session = world.session();
+    session.set_approver(world.person(|question| {
+        let id = question.request().transaction.to_string();
+        let answered = inbox.answer(&id, &Reply { by: operator(2), say: Say::Deny, reason: None }).unwrap();
+        assert!(matches!(answered, Answered::Decided { .. }));
+        assert_eq!(question.decided().unwrap().answer, ApprovalAnswer::Denied);
+        let again = inbox.answer(&id, &reply(Say::Once)).unwrap_err();
+        assert!(
+            matches!(again, AnswerError::AnsweredBefore { answer: ApprovalAnswer::Denied, .. }),
+            "{again}"
+        );
+        Heard::Reply(reply(Say::Once))
+    }));
+    assert!(write(&mut session, "Makefile", b"all:\n").starts_with("approval.denied"));
+    assert_eq!(world.count(Kind::ApprovalDecided), 1);
+}
+
+#[test]
+fn two_operators_at_once_and_exactly_one_decides() {
+    let world = World::new();
+    for _ in 0..10 {
+        let inbox = world.inbox();
+        let mut session = world.session();
+        session.set_approver(world.person(|question| {
+            let id = question.request().transaction.as_str();
+            let answers = std::thread::scope(|scope| {
+                let threads: Vec<_> = [2, 3]
+                    .map(|uid| {
+                        let say = if uid == 2 { Say::Once } else { Say::Deny };
+                        scope.spawn(move || {
+                            inbox.answer(id, &Reply { by: operator(uid), say, reason: None }).is_ok()
+                        })
+                    })
+                    .into_iter()
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            });
+            assert_eq!(answers.iter().filter(|won| **won).count(), 1, "{answers:?}");
+            Heard::Elsewhere
+        }));
+        write(&mut session, "Makefile", b"all:\n");
+    }
+    assert_eq!(world.count(Kind::ApprovalDecided), 10);
+}
+
+#[test]
+fn c8_only_an_operator_answers_and_never_the_one_who_asks() {
+    let world = World::new();
+    let inbox = world.inbox();
+    let mut session = world.session();
+    session.set_approver(world.person(|question| {
+        let request = question.request();
+        for by in [request.requester.clone(), Principal::System] {
+            let error =
+                inbox.answer(request.transaction.as_str(), &Reply { by, say: Say::Once, reason: None });
+            assert!(matches!(error, Err(AnswerError::NotAnOperator)));
+        }
+        let by = request.requester.clone();
+        Heard::Reply(Reply { by, say: Say::Once, reason: None })
+    }));
+    assert!(write(&mut session, "Makefile", b"all:\n").starts_with("approval.denied"));
+    assert!(!world.root.join("w/Makefile").exists());
+}
+
+fn quorum(approve: u8, deny: u8) -> ApprovalSettings {
+    ApprovalSettings {
+        quorum: Quorum { approve, deny },
+        timeout: Some(Time(2000)),
+        ..ApprovalSettings::default()
+    }
+}
+
+/// What becomes of a question that takes two yes or two no, with these votes: user, yes or no.
+fn voted(votes: &'static [(u32, bool)]) -> (String, Vec<String>) {
+    let world = World::new();
+    let inbox = world.inbox();
+    let told = RefCell::new(Vec::new());
+    let mut session = world.session_with(|asked| asked.settings = quorum(2, 2));
+    session.set_approver(world.person(|question| {
+        for (uid, yes) in votes {
+            let say = if *yes { Say::Once } else { Say::Deny };
+            let by = operator(*uid);
+            let answered =
+                inbox.answer(question.request().transaction.as_str(), &Reply { by, say, reason: None });
+            told.borrow_mut().push(match answered {
+                Ok(Answered::Decided { .. }) => "decided".to_owned(),
+                Ok(Answered::Counted { approve, deny }) => format!("{approve}:{deny}"),
+                Err(error) => error.to_string(),
+            });
+        }
+        if question.decided().is_some() { Heard::Elsewhere } else { Heard::Silence }
+    }));
+    let end = write(&mut session, "Makefile", b"all:\n");
+    drop(session);
+    (end, told.into_inner())
+}
+
+#[test]
+fn a_quorum_takes_different_people() {
+    assert_eq!(
+        voted(&[(1, true), (2, true)]),
+        ("done".to_owned(), vec!["1:0".to_owned(), "decided".to_owned()])
+    );
+    let (end, told) = voted(&[(1, true), (1, true)]);
+    assert!(end.starts_with("approval.expired"), "{end}");
+    assert_eq!(told, ["1:0", "you have answered already; it takes somebody else"]);
+    let (end, told) = voted(&[(1, true), (2, false), (3, false)]);
+    assert!(end.starts_with("approval.denied"), "{end}");
+    assert_eq!(told, ["1:0", "1:1", "decided"]);
+}
+
+#[test]
+fn under_a_quorum_nothing_is_stored() {
+    let world = World::new();
+    let mut session = world.session_with(|asked| asked.settings = quorum(2, 1));
+    session.set_approver(world.person(|question| {
+        assert!(question.request().offers.is_empty());
+        Heard::Reply(reply(Say::Session(Terms::default())))
+    }));
+    assert!(write(&mut session, "Makefile", b"all:\n").starts_with("approval.denied"));
+    assert_eq!(world.count(Kind::GrantMade), 0);
+}
+
+#[test]
+fn an_answer_says_why_where_it_has_to() {
+    let world = World::new();
+    let settings = ApprovalSettings { reason_required: true, ..ApprovalSettings::default() };
+    let inbox = world.inbox();
+    let mut session = world.session_with(|asked| asked.settings = settings);
+    session.set_approver(world.person(|question| {
+        let id = question.request().transaction.as_str();
+        assert!(matches!(inbox.answer(id, &reply(Say::Once)), Err(AnswerError::ReasonRequired)));
+        Heard::Reply(Reply { reason: Some("it is a test".to_owned()), ..reply(Say::Once) })
+    }));
+    assert_eq!(write(&mut session, "Makefile", b"all:\n"), "done");
+    let reasons = world.records().into_iter().filter_map(|record| match record.event {
+        Event::ApprovalDecided(decision) => decision.reason,
+        _ => None,
+    });
+    assert_eq!(reasons.collect::<Vec<_>>(), ["it is a test"]);
+}
+
+#[test]
+fn c7_a_session_answer_is_over_when_it_is_taken_back_used_up_or_expired() {
+    let used_up = Terms { uses: Some(1), ..Terms::default() };
+    let expired = Terms { expires: Some(Timestamp::now()), ..Terms::default() };
+    for (terms, asked) in [(Terms::default(), 1), (used_up, 2), (expired, 2)] {
+        let world = World::new();
+        let mut session = world.session();
+        session.set_approver(world.says(Say::Session(terms)));
+        let first = write(&mut session, "Makefile", b"all:\n");
+        if terms == expired {
+            assert_eq!(first, "approval.grant-spent", "an answer that is over before it is used is none");
+        } else {
+            assert_eq!(first, "done");
+        }
+        assert!(
+            ["done", "approval.grant-spent"].contains(&write(&mut session, "Makefile", b"all:\n").as_str())
+        );
+        assert_eq!(world.asked.get(), asked, "{terms:?}");
+    }
+    let world = World::new();
+    let mut session = world.session();
+    session.set_approver(world.says(Say::Session(Terms::default())));
+    write(&mut session, "Makefile", b"all:\n");
+    assert_eq!(revoke(world.runtime.ledger(), None, &operator(1), None).unwrap().len(), 1);
+    write(&mut session, "Makefile", b"all:\n");
+    assert_eq!(world.asked.get(), 2);
+}
+
+#[test]
+fn c7_a_session_answer_is_for_this_session_and_policy_alone() {
+    let world = World::new();
+    let say = || world.says(Say::Session(Terms::default()));
+    let named = |asked: &mut Asked| asked.name = Some("a".to_owned());
+    let mut session = world.session_with(named);
+    session.set_approver(say());
+    write(&mut session, "Makefile", b"all:\n");
+    drop(session);
+    let mut same = world.session_with(named);
+    same.set_approver(say());
+    write(&mut same, "Makefile", b"all:\n");
+    assert_eq!(world.asked.get(), 1, "control: the same session by its name");
+    drop(same);
+    let changes: [&dyn Fn(&mut Asked); 4] = [
+        &|asked| asked.name = Some("b".to_owned()),
+        &|asked| asked.name = None,
+        &|asked| {
+            asked.name = Some("a".to_owned());
+            asked.policy_digest = "another".to_owned();
+        },
+        &|asked| {
+            asked.name = Some("a".to_owned());
+            asked.agent = Some("somebody".to_owned());
+        },
+    ];
+    for (count, change) in changes.iter().enumerate() {
+        let mut other = world.session_with(|asked| change(asked));
+        other.set_approver(say());
+        write(&mut other, "Makefile", b"all:\n");
+        // The identity of an agent is its session.
+        let expected = if count == 3 { 1 + count } else { 2 + count };
+        assert_eq!(world.asked.get(), u32::try_from(expected).unwrap(), "{count}");
+    }
+}
+
+#[test]
+fn c19_the_like_is_denied_five_times_and_then_nothing_is_done_any_more() {
+    let world = World::new();
+    let mut session = world.session();
+    session.set_approver(world.says(Say::Deny));
+    for round in 0..5 {
+        let content = format!("all: {round}\n");
+        assert!(write(&mut session, "Makefile", content.as_bytes()).starts_with("approval.denied"));
+    }
+    assert_eq!(write(&mut session, "notes.txt", b"harmless"), "approval.circuit-breaker");
+    assert!(!world.root.join("w/notes.txt").exists());
+    let mut fresh = world.session();
+    assert_eq!(write(&mut fresh, "notes.txt", b"harmless"), "done", "control: another session");
+}
+
+#[test]
+fn the_same_again_and_again_is_noted_and_then_stopped() {
+    let world = World::new();
+    let mut session = world.session();
+    let read = || Call::File(FileCall::Read { path: "a".into() });
+    fs::write(world.root.join("w/a"), "same").unwrap();
+    for round in 1..10 {
+        let settled = session.call(read(), io(b""));
+        assert_eq!((rule(&settled).as_str(), settled.note.is_some()), ("done", round == 5), "{round}");
+    }
+    let settled = session.call(read(), io(b""));
+    assert_eq!(rule(&settled), "loop.repeated");
+    assert_eq!(write(&mut session, "b", b"x"), "done");
+    assert_eq!(rule(&session.call(read(), io(b""))), "done", "another call begins anew");
+    for round in 0..20 {
+        fs::write(world.root.join("w/a"), round.to_string()).unwrap();
+        assert_eq!(rule(&session.call(read(), io(b""))), "done", "what changes is no loop");
+    }
+    let found: Vec<(u32, bool)> = world
+        .records()
+        .iter()
+        .filter_map(|record| match record.event {
+            Event::LoopFound { repeats, stopped, .. } => Some((repeats, stopped)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(found, [(5, false), (10, true)]);
+}
+
+#[test]
+fn a_session_with_a_name_goes_on_with_its_denials_and_its_loops() {
+    let world = World::new();
+    let named = |asked: &mut Asked| asked.name = Some("a".to_owned());
+    let mut session = world.session_with(named);
+    session.set_approver(world.says(Say::Deny));
+    write(&mut session, "Makefile", b"all:\n");
+    drop(session);
+    let mut session = world.session_with(named);
+    assert_eq!(write(&mut session, "Makefile", b"all:\n"), "approval.denied-before");
+    drop(session);
+    for _ in 0..4 {
+        let mut session = world.session_with(named);
+        write(&mut session, "Makefile", b"all:\n");
+    }
+    let mut session = world.session_with(named);
+    assert_eq!(write(&mut session, "other", b"x"), "approval.circuit-breaker");
+    drop(session);
+    let read = || Call::File(FileCall::Read { path: "none".into() });
+    let looping = |asked: &mut Asked| asked.name = Some("loop".to_owned());
+    for _ in 0..9 {
+        let mut session = world.session_with(looping);
+        let settled = session.call(read(), io(b""));
+        assert!(matches!(settled.ended, Ended::Failed { .. } | Ended::Refused(_)), "{settled:?}");
+    }
+    let mut session = world.session_with(looping);
+    assert_eq!(rule(&session.call(read(), io(b""))), "loop.repeated");
+    assert_eq!(world.count(Kind::SessionStarted), 2);
+}
+
+#[test]
+fn a_run_of_one_call_takes_two_steps_of_the_ledger() {
+    let world = World::new();
+    let settled = world.session().last_call(write_call("a", b"x"), io(b"x"));
+    assert_eq!(rule(&settled), "done");
+    assert_eq!(world.kinds(), ["session-started", "intent", "settled", "session-ended"]);
+}
+
+#[test]
+fn secrets_are_neither_in_the_question_nor_in_the_record_but_known_again() {
+    let world = World::new();
+    let secret = "hunter2-hunter2";
+    let shown = RefCell::new(String::new());
+    let mut session = world.session();
+    session.set_approver(world.person(|question| {
+        *shown.borrow_mut() = serde_json::to_string(question.request()).unwrap();
+        Heard::Reply(reply(Say::Deny))
+    }));
+    let mut run = |program: &str| {
+        let argv = [program, "--password", secret].map(Bytes::from).to_vec();
+        let cwd = Bytes::from(world.root.join("w"));
+        let call = Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None });
+        session.call(call, io(b""))
+    };
+    let _denied = run("frobnicate");
+    assert!(shown.borrow().contains("[redacted") && !shown.borrow().contains(secret), "{}", shown.borrow());
+    for _ in 0..2 {
+        let settled = run("echo");
+        assert!(matches!(settled.ended, Ended::Executed(_)), "{settled:?}");
+    }
+    let records = world.records();
+    assert!(!serde_json::to_string(&records).unwrap().contains(secret));
+    let fingerprints: Vec<String> = records
+        .into_iter()
+        .filter_map(|record| match record.event {
+            Event::Intent { findings, .. } => Some(findings[0].fingerprint.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(fingerprints.len(), 2);
+    assert_eq!((fingerprints[0].len(), &fingerprints[0]), (32, &fingerprints[1]));
 }

@@ -15,12 +15,12 @@ use std::process::Command;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use ringfence_runtime::approval::{Reply, Say, Waiting};
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::{
-    Answer, Operation, PathRule, PathRules, Policy, Question, RuleSource, protected,
-};
+use ringfence_runtime::authz::{Operation, PathRule, PathRules, Policy, RuleSource, protected};
 use ringfence_runtime::{
-    AgentSession, Approver, Asked, Ended, Io, Runtime, Setup, Source, Subject, Target, Touched, consider,
+    AgentSession, Approver, Asked, Ended, Heard, Io, Runtime, Setup, Source, Subject, Target, Touched,
+    consider, local_operator,
 };
 use ringfence_types::{Backend, Bytes, Call, Decision, Exec, Extent, FileCall, Layer, NetMode, Profile};
 use sha2::{Digest as _, Sha256};
@@ -73,7 +73,7 @@ impl World {
             ..Policy::new(Profile::Workspace)
         };
         policy.rules.paths = self.rules.clone();
-        Asked { workspace: self.beside("w"), policy, roots: Vec::new(), operator_file: None }
+        Asked::new(self.beside("w"), policy)
     }
 
     fn judged(&self, subject: Subject) -> Decision {
@@ -114,9 +114,11 @@ struct Tools<'r> {
 
 impl<'r> Tools<'r> {
     /// With a person who answers every question as given.
-    fn new(world: &World, runtime: &'r Runtime, answer: Answer) -> Self {
+    fn new(world: &World, runtime: &'r Runtime, answer: Option<Say>) -> Self {
         let mut session = runtime.session(world.asked(None)).unwrap().unwrap();
-        session.set_approver(Person(answer));
+        if let Some(answer) = answer {
+            session.set_approver(Person(answer));
+        }
         Self { session, workspace: world.beside("w"), said: Vec::new() }
     }
 
@@ -139,11 +141,15 @@ impl<'r> Tools<'r> {
 }
 
 #[derive(Debug)]
-struct Person(Answer);
+struct Person(Say);
 
 impl Approver for Person {
-    fn ask(&mut self, _question: &Question) -> Answer {
-        self.0.clone()
+    fn is_there(&mut self) -> bool {
+        true
+    }
+
+    fn ask(&mut self, _question: &Waiting<'_>) -> Heard {
+        Heard::Reply(Reply { by: local_operator(), say: self.0.clone(), reason: None })
     }
 }
 
@@ -449,7 +455,7 @@ fn agree(plan: &Plan, backend: Option<Backend>) {
         check_made(&world, plan, path, decision);
     }
     let runtime = Runtime::open(world.setup()).unwrap();
-    let mut tools = Tools::new(&world, &runtime, Answer::Unreachable);
+    let mut tools = Tools::new(&world, &runtime, None);
     for path in &existing {
         let judged = Answers { read: world.judged_read(path), write: world.judged_write(path) };
         let tool = Answers { read: tools.read(path), write: tools.write(path) };
@@ -567,8 +573,8 @@ fn what_a_person_approves_the_file_tools_do() {
     symlink("v1", world.path("current")).unwrap();
     fs::hard_link(world.path("twin-secret"), world.path("plain")).unwrap();
     let runtime = Runtime::open(world.setup()).unwrap();
-    let mut approved = Tools::new(&world, &runtime, Answer::Once);
-    let mut refused = Tools::new(&world, &runtime, Answer::Deny);
+    let mut approved = Tools::new(&world, &runtime, Some(Say::Once));
+    let mut refused = Tools::new(&world, &runtime, Some(Say::Deny));
     for path in ["my-secret", "drafts/a", "v1/secret.txt", "current/secret.txt", "twin-secret"] {
         assert!(approved.read(path), "approved: {path}");
         assert!(!refused.read(path), "refused: {path}");

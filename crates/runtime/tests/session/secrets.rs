@@ -41,7 +41,7 @@ impl World {
     fn asked(&self, workspace: &str, change: impl FnOnce(&mut Policy)) -> Asked {
         let mut policy = Policy::new(Profile::Workspace);
         change(&mut policy);
-        Asked { workspace: self.path.join(workspace), policy, roots: Vec::new(), operator_file: None }
+        Asked::new(self.path.join(workspace), policy)
     }
 
     /// The rule that refused, or `given`.

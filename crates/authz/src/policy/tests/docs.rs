@@ -138,6 +138,10 @@ fn tables() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         ("env", "EnvTable", EnvTable::keys()),
         ("host", "HostTable", HostTable::keys()),
         ("workspaces", "WorkspaceTable", own(WorkspaceTable::keys())),
+        ("approvals", "ApprovalsTable", ApprovalsTable::keys()),
+        ("quorum", "QuorumTable", QuorumTable::keys()),
+        ("webhook", "WebhookTable", WebhookTable::keys()),
+        ("ledger", "LedgerTable", LedgerTable::keys()),
     ]
 }
 

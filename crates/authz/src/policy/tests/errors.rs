@@ -46,7 +46,7 @@ deny = \"a*b\"
             "9:9: `[a` is not a pattern: unclosed character class; missing ']' | put a backslash before a character that stands for itself",
             "11:9: host `https://example.com` contains `/` | give a host name, not a URL",
             "13:8: tool `a*b` has a `*` that is not at its end | write a name, or its beginning and `*`",
-            "14:2: unknown key `nonsense` | known: schema, extends, profile, minimum_profile, agents, workspaces, commands, approval, access, net, backend, floor, danger_floor, limits, root, path, command, tool, env, host",
+            "14:2: unknown key `nonsense` | known: schema, extends, profile, minimum_profile, agents, workspaces, approvals, ledger, commands, approval, access, net, backend, floor, danger_floor, limits, root, path, command, tool, env, host",
         ]
     );
 }
@@ -84,7 +84,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "limits.open_files = 99999999999999999999999",
         "is not a number of files | write a number from 16 to 1048576",
     ),
-    ("limits.timeout = \"soon\"", "`soon` is not a time | write for example 30s, 5m or 500ms"),
+    ("limits.timeout = \"soon\"", "`soon` is not a time | write for example 30s, 5m or 7d"),
     ("limits.cpus = 1e300", "is not a number of cores"),
     ("limits.cpus = nan", "is not a number of cores"),
     // Profiles.

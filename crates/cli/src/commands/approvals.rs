@@ -1,0 +1,308 @@
+//! `ringfence approvals`: the questions that wait, from any terminal.
+
+mod grants;
+mod watch;
+
+use std::process::ExitCode;
+
+use ringfence_runtime::Runtime;
+use ringfence_runtime::approval::{AnswerError, Answered, Inbox, Pending, Reply, Say, Terms};
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::ledger::{ApprovalDecision, ApprovalRequest, Covers, Event, GrantMade, Timestamp};
+use ringfence_types::{Bytes, Call, Exec, Principal};
+use serde::Serialize;
+
+use crate::approval::{self, Explains, Need, Prompt, Terminal, span};
+use crate::args::{ApprovalsCommand, Approve};
+use crate::asked;
+use crate::commands::run::{self, print_json};
+use crate::environment::Environment;
+use crate::error;
+use crate::explain::Style;
+use crate::host;
+use crate::output::say;
+
+/// The answer did not count, or there was nothing to answer.
+const NOT_COUNTED: u8 = 1;
+
+pub(crate) fn run(command: ApprovalsCommand) -> ExitCode {
+    let desk = match Desk::open() {
+        Ok(desk) => desk,
+        Err(code) => return code,
+    };
+    let done = match command {
+        ApprovalsCommand::List { json } => desk.list(json.into()),
+        ApprovalsCommand::Show { id, json } => desk.show(&id, json.into()),
+        ApprovalsCommand::Approve(approve) => desk.approve(&approve),
+        ApprovalsCommand::Deny { id, reason } => desk.deny(&id, reason),
+        ApprovalsCommand::Watch { json } => watch::run(&desk, json.into()),
+        ApprovalsCommand::Grants { json } => grants::list(&desk, json.into()),
+        ApprovalsCommand::Revoke(revoke) => grants::revoke(&desk, &revoke),
+    };
+    done.unwrap_or_else(|code| code)
+}
+
+/// Who reads the answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    People,
+    Json,
+}
+
+impl From<bool> for Form {
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::People }
+    }
+}
+
+/// Where an operator answers.
+struct Desk {
+    environment: Environment,
+    runtime: Runtime,
+}
+
+impl Desk {
+    fn open() -> Result<Self, ExitCode> {
+        let environment = Environment::read();
+        let refused = approval::authenticate(&environment, Need::Nothing).err();
+        // What runs in a session is refused in any case, and makes no ledger of its own on the way.
+        if let (Some(refusal), false) = (&refused, has_ledger(&environment)) {
+            return Err(error::refused(refusal));
+        }
+        let runtime = run::runtime(&environment, Attendance::Unattended)?;
+        let desk = Self { environment, runtime };
+        desk.operator(Need::Nothing, "look at questions")?;
+        Ok(desk)
+    }
+
+    fn inbox(&self) -> Inbox<'_> {
+        Inbox::new(self.runtime.ledger(), &self.runtime.setup().state_dir)
+    }
+
+    /// Who acts. Somebody who may not is written down.
+    fn operator(&self, need: Need, purpose: &str) -> Result<Principal, ExitCode> {
+        approval::authenticate(&self.environment, need).map_err(|refusal| {
+            let event = Event::Authenticated {
+                principal: approval::here(),
+                purpose: purpose.to_owned(),
+                refusal: Some(refusal.clone()),
+            };
+            match self.runtime.ledger().append(&event) {
+                Ok(_receipt) => error::refused(&refusal),
+                Err(error) => error::failed(&error, error.hint()),
+            }
+        })
+    }
+
+    fn pending(&self) -> Result<Vec<Pending>, ExitCode> {
+        self.inbox().pending(Timestamp::now()).map_err(|error| error::failed(&error, None))
+    }
+
+    fn list(&self, form: Form) -> Result<ExitCode, ExitCode> {
+        let pending = self.pending()?;
+        if form == Form::Json {
+            print_json(&List { schema: 1, questions: pending.iter().map(Question::of).collect() });
+            return Ok(ExitCode::SUCCESS);
+        }
+        if pending.is_empty() {
+            say!("nobody waits for an answer");
+        }
+        for question in &pending {
+            let request = &question.request;
+            say!(
+                "{}  {:<8}  {:<12}  {}",
+                request.transaction,
+                request.risk,
+                span(left(request)),
+                summary(request)
+            );
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn show(&self, id: &str, form: Form) -> Result<ExitCode, ExitCode> {
+        let (question, decision) = self.inbox().find(id).map_err(|error| not_counted(&error))?;
+        if form == Form::Json {
+            print_json(&Shown { schema: 1, question: Question::of(&question), decision: decision.as_ref() });
+            return Ok(ExitCode::SUCCESS);
+        }
+        let style = Style::of(&self.environment.all, &std::io::stdout());
+        let prompt = Prompt::new(&question.request, left(&question.request), Explains::No);
+        say!("{}", prompt.card(100, style).trim_end());
+        for vote in &question.votes {
+            say!("voted        {} by {}", format!("{:?}", vote.vote).to_lowercase(), vote.by);
+        }
+        match decision {
+            Some(decision) => say!("answered     {} by {}", approval::word(decision.answer), decision.by),
+            None => say!("answered     not yet"),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn approve(&self, approve: &Approve) -> Result<ExitCode, ExitCode> {
+        let by = self.operator(Need::Terminal, &format!("approve {}", approve.id))?;
+        let inbox = self.inbox();
+        let (question, decision) = inbox.find(&approve.id).map_err(|error| not_counted(&error))?;
+        if let Some(decision) = decision {
+            let by = Box::new(decision.by);
+            return Err(not_counted(&AnswerError::AnsweredBefore { answer: decision.answer, by }));
+        }
+        let say = self.say(approve, &question.request)?;
+        let waiting = inbox.wait(&question.request).map_err(|error| error::failed(&error, None))?;
+        let confirmed = Terminal::new(&self.environment).confirmed(&waiting, &meaning(&say));
+        if let Some(decision) = waiting.decided() {
+            return Err(not_counted_text(&approval::told(&decision)));
+        }
+        if confirmed != Some(true) {
+            return Err(not_counted_text("nothing was answered"));
+        }
+        let reply = Reply { by, say, reason: approve.reason.clone() };
+        self.answered(&question.request, &reply)
+    }
+
+    fn deny(&self, id: &str, reason: Option<String>) -> Result<ExitCode, ExitCode> {
+        let by = self.operator(Need::Nothing, &format!("deny {id}"))?;
+        let (question, _) = self.inbox().find(id).map_err(|error| not_counted(&error))?;
+        self.answered(&question.request, &Reply { by, say: Say::Deny, reason })
+    }
+
+    /// Gives an answer, and says what came of it.
+    fn answered(&self, request: &ApprovalRequest, reply: &Reply) -> Result<ExitCode, ExitCode> {
+        let answered = self.inbox().answer(request.transaction.as_str(), reply);
+        match answered.map_err(|error| not_counted(&error))? {
+            Answered::Decided { decision, grant } => {
+                say!("{}: {}", request.transaction, approval::word(decision.answer));
+                grant.iter().for_each(|grant| self.stored(grant));
+            }
+            Answered::Counted { approve, deny } => {
+                let quorum = request.quorum;
+                say!("counted: {approve} of {} for it, {deny} of {} against", quorum.approve, quorum.deny);
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn stored(&self, grant: &GrantMade) {
+        say!("stored as {}: {}", grant.grant, Bytes::from(grant.permits.as_str()).display());
+        if let Covers::Here { rules, .. } = &grant.covers
+            && let Some(text) = grants::saved(&self.runtime, &grant.workspace, rules)
+        {
+            say!("{text}");
+        }
+    }
+
+    fn say(&self, approve: &Approve, request: &ApprovalRequest) -> Result<Say, ExitCode> {
+        let given = |time: std::time::Duration| Timestamp::now().checked_add(time).ok();
+        let asked = approve.expires.map(|time| std::time::Duration::from_millis(time.0));
+        let terms = Terms { expires: asked.and_then(given), uses: approve.uses };
+        if !approve.instead.is_empty() {
+            return edited(approve, request).map(Say::Edited);
+        }
+        if approve.session {
+            return Ok(Say::Session(terms));
+        }
+        match approve.always {
+            Some(number) => {
+                let settings = asked::settings(&self.environment, self.runtime.setup())?;
+                let usual =
+                    settings.approvals.grant_expiry.map(|time| std::time::Duration::from_millis(time.0));
+                let expires = terms.expires.or_else(|| usual.and_then(given));
+                Ok(Say::AlwaysHere { offer: number.saturating_sub(1), terms: Terms { expires, ..terms } })
+            }
+            None if terms != Terms::default() => Err(error::failed_text(
+                "`--expires` and `--uses` are about a stored answer",
+                Some("add `--session` or `--always`"),
+            )),
+            None => Ok(Say::Once),
+        }
+    }
+}
+
+fn has_ledger(environment: &Environment) -> bool {
+    host::state_dir(environment).is_ok_and(|directory| directory.join("ledger.db").exists())
+}
+
+/// The command with other arguments; where and with what it would run stays.
+fn edited(approve: &Approve, request: &ApprovalRequest) -> Result<Call, ExitCode> {
+    let Call::Exec(exec) = &request.call else {
+        return Err(error::failed_text("only a command can be replaced by another one", None));
+    };
+    let argv = approve.instead.iter().map(|word| Bytes::from(word.as_os_str())).collect();
+    Ok(Call::Exec(Exec { argv, ..exec.clone() }))
+}
+
+fn meaning(say: &Say) -> String {
+    match say {
+        Say::Once => "allow it once".to_owned(),
+        Say::Edited(Call::Exec(exec)) => {
+            let words: Vec<String> = exec.argv.iter().map(Bytes::quoted).collect();
+            format!("allow this instead, once: {}", words.join(" "))
+        }
+        Say::Edited(_) => "allow something else instead, once".to_owned(),
+        Say::Session(_) => "allow the same for the rest of the session".to_owned(),
+        Say::AlwaysHere { offer, .. } => format!("always allow number {} of `always here`", offer + 1),
+        Say::Deny => "deny it".to_owned(),
+    }
+}
+
+fn left(request: &ApprovalRequest) -> std::time::Duration {
+    request.expires.duration_since(Timestamp::now()).try_into().unwrap_or_default()
+}
+
+/// The first line of what would happen.
+fn summary(request: &ApprovalRequest) -> String {
+    let line = request.card.blocks.first().and_then(|block| block.lines.first()).cloned().unwrap_or_default();
+    match line.char_indices().nth(100) {
+        Some((end, _)) => format!("{}...", line.split_at(end).0),
+        None => line,
+    }
+}
+
+fn not_counted(error: &AnswerError) -> ExitCode {
+    let _failed = error::failed(error, error.hint());
+    ExitCode::from(NOT_COUNTED)
+}
+
+fn not_counted_text(text: &str) -> ExitCode {
+    let _failed = error::failed_text(text, None);
+    ExitCode::from(NOT_COUNTED)
+}
+
+/// What `approvals list --json` prints, schema 1.
+#[derive(Serialize)]
+struct List<'a> {
+    schema: u32,
+    questions: Vec<Question<'a>>,
+}
+
+/// What `approvals show --json` prints, schema 1.
+#[derive(Serialize)]
+struct Shown<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    question: Question<'a>,
+    /// `null` while it waits.
+    decision: Option<&'a ApprovalDecision>,
+}
+
+/// One question.
+#[derive(Serialize)]
+struct Question<'a> {
+    id: &'a str,
+    asked: Timestamp,
+    seconds_left: u64,
+    request: &'a ApprovalRequest,
+    votes: usize,
+}
+
+impl<'a> Question<'a> {
+    fn of(pending: &'a Pending) -> Self {
+        Self {
+            id: pending.request.transaction.as_str(),
+            asked: pending.asked,
+            seconds_left: left(&pending.request).as_secs(),
+            request: &pending.request,
+            votes: pending.votes.len(),
+        }
+    }
+}

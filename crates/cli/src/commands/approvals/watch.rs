@@ -1,0 +1,105 @@
+//! Waiting for questions in a terminal that somebody leaves open, and answering them there.
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use ringfence_runtime::Heard;
+use ringfence_runtime::approval::{Pending, watching};
+use ringfence_runtime::ledger::ApprovalDecision;
+use serde::Serialize;
+
+use super::{Desk, Form, Question};
+use crate::approval::{Need, Terminal};
+use crate::commands::run::print_json;
+use crate::error;
+use crate::output::{note, say};
+
+const LOOK: Duration = Duration::from_millis(200);
+
+pub(super) fn run(desk: &Desk, form: Form) -> Result<ExitCode, ExitCode> {
+    let need = if form == Form::Json { Need::Nothing } else { Need::Terminal };
+    let _operator = desk.operator(need, "watch for questions")?;
+    let held = watching(&desk.runtime.setup().state_dir)
+        .map_err(|error| error::failed_text(&format!("cannot say that somebody watches: {error}"), None))?;
+    if form == Form::People {
+        say!("waiting for questions; Ctrl-C ends it");
+    }
+    let mut watch = Watch { desk, form, open: Vec::new() };
+    loop {
+        watch.look()?;
+        // As long as this runs, somebody is there.
+        let _alive = &held;
+        thread::sleep(LOOK);
+    }
+}
+
+struct Watch<'a> {
+    desk: &'a Desk,
+    form: Form,
+    /// What was shown and not answered yet.
+    open: Vec<Pending>,
+}
+
+impl Watch<'_> {
+    fn look(&mut self) -> Result<(), ExitCode> {
+        let pending = self.desk.pending()?;
+        let is_open = |id: &str| pending.iter().any(|question| question.request.transaction.as_str() == id);
+        let (still, closed): (Vec<Pending>, Vec<Pending>) = std::mem::take(&mut self.open)
+            .into_iter()
+            .partition(|question| is_open(question.request.transaction.as_str()));
+        self.open = still;
+        closed.iter().for_each(|question| self.closed(question));
+        let known = |question: &Pending| {
+            self.open.iter().any(|open| open.request.transaction == question.request.transaction)
+        };
+        let fresh: Vec<Pending> = pending.iter().filter(|question| !known(question)).cloned().collect();
+        for question in fresh {
+            self.asked(&question);
+            self.open.push(question);
+        }
+        Ok(())
+    }
+
+    fn asked(&self, question: &Pending) {
+        if self.form == Form::Json {
+            return print_json(&Line {
+                schema: 1,
+                event: "asked",
+                question: Question::of(question),
+                decision: None,
+            });
+        }
+        let Ok(waiting) = self.desk.inbox().wait(&question.request) else { return };
+        match Terminal::new(&self.desk.environment).asked(&waiting) {
+            Heard::Reply(reply) => {
+                // What came of it was said.
+                let _said = self.desk.answered(&question.request, &reply);
+            }
+            Heard::Elsewhere => {}
+            Heard::Silence => note!("nobody answered in time: the answer is no"),
+            Heard::Interrupted => note!("not answered here"),
+        }
+    }
+
+    fn closed(&self, question: &Pending) {
+        if self.form == Form::People {
+            return;
+        }
+        let found = self.desk.inbox().find(question.request.transaction.as_str()).ok();
+        let decision = found.and_then(|(_, decision)| decision);
+        let question = Question::of(question);
+        print_json(&Line { schema: 1, event: "closed", question, decision: decision.as_ref() });
+    }
+}
+
+/// What `approvals watch --json` prints, schema 1.
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: u32,
+    /// `asked` or `closed`.
+    event: &'static str,
+    #[serde(flatten)]
+    question: Question<'a>,
+    decision: Option<&'a ApprovalDecision>,
+}

@@ -1,0 +1,137 @@
+//! The circuit breaker: somebody who goes on after a no, with small changes, is stopped for good (C-19).
+
+use ringfence_types::{Call, FileCall};
+
+/// So many denials of the like, and nothing is done any more.
+pub(crate) const ENOUGH: u32 = 5;
+
+/// Letters that are compared; what is longer counts by its beginning.
+const LONGEST: usize = 400;
+
+/// What was denied so far in a session, the like together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Breaker {
+    denied: Vec<(Likeness, u32)>,
+}
+
+impl Breaker {
+    /// One more no to this, or to something like it.
+    pub(super) fn count(&mut self, call: &Call) {
+        let likeness = Likeness::of(call);
+        match self.denied.iter_mut().find(|(known, _)| known.is_like(&likeness)) {
+            Some((_, count)) => *count += 1,
+            None => self.denied.push((likeness, 1)),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.denied.iter().any(|(_, count)| *count >= ENOUGH)
+    }
+}
+
+/// What two calls are compared by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Likeness {
+    /// The program and its subcommand, or the operation and its path.
+    head: [String; 2],
+    text: Vec<char>,
+}
+
+impl Likeness {
+    fn of(call: &Call) -> Self {
+        let words: Vec<String> = match call {
+            Call::Exec(exec) => exec.argv.iter().map(|word| word.display()).collect(),
+            Call::File(file) => vec![operation(file).to_owned(), file.path().display()],
+            Call::Apply(patch) => patch.files.iter().map(|file| file.path.display()).collect(),
+        };
+        let program = words.first().map(|word| word.rsplit('/').next().unwrap_or(word).to_owned());
+        let subcommand = words.iter().skip(1).find(|word| !word.starts_with('-')).cloned();
+        Self {
+            head: [program.unwrap_or_default(), subcommand.unwrap_or_default()],
+            text: words.join(" ").chars().take(LONGEST).collect(),
+        }
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        let longest = self.text.len().max(other.text.len());
+        self.head == other.head || distance(&self.text, &other.text) <= 2.max(longest / 5)
+    }
+}
+
+fn operation(file: &FileCall) -> &'static str {
+    match file {
+        FileCall::Read { .. } => "read",
+        FileCall::Write { .. } => "write",
+        FileCall::List { .. } => "list",
+        FileCall::Symlink { .. } => "symlink",
+    }
+}
+
+/// How many letters have to be changed, added or removed.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (above, left) in a.iter().zip(1..) {
+        let mut diagonal = std::mem::replace(row.first_mut().unwrap_or(&mut 0), left);
+        let mut before = left;
+        for (letter, cell) in b.iter().zip(row.iter_mut().skip(1)) {
+            let changed = diagonal + usize::from(above != letter);
+            diagonal = *cell;
+            *cell = changed.min(diagonal + 1).min(before + 1);
+            before = *cell;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_types::{Bytes, Exec, NetMode};
+
+    fn exec(words: &[&str]) -> Call {
+        let argv = words.iter().map(|word| Bytes::from(*word)).collect();
+        Call::Exec(Exec { argv, cwd: Bytes::from("/w"), env: Vec::new(), net: NetMode::None })
+    }
+
+    fn after(calls: &[&[&str]]) -> bool {
+        let mut breaker = Breaker::default();
+        calls.iter().for_each(|words| breaker.count(&exec(words)));
+        breaker.is_open()
+    }
+
+    #[test]
+    fn c19_five_denials_of_the_like_open_it() {
+        let same: [&[&str]; 5] = [&["git", "push", "--force"]; 5];
+        assert!(after(&same));
+        assert!(!after(&same[..4]));
+        assert!(after(&[
+            &["git", "push"],
+            &["git", "push", "--force"],
+            &["/usr/bin/git", "-q", "push", "origin"],
+            &["git", "push", "origin", "+main"],
+            &["git", "push", "-f"],
+        ]));
+        let scripts: Vec<String> = (0..5).map(|n| format!("curl http://127.0.0.1/upload?n={n}")).collect();
+        let scripts: Vec<[&str; 3]> = scripts.iter().map(|script| ["sh", "-c", script.as_str()]).collect();
+        let scripts: Vec<&[&str]> = scripts.iter().map(|words| &words[..]).collect();
+        assert!(after(&scripts), "a letter more or less is the like");
+    }
+
+    #[test]
+    fn different_things_are_counted_apart() {
+        assert!(!after(&[
+            &["git", "push"],
+            &["npm", "publish"],
+            &["make", "install"],
+            &["docker", "run", "x"],
+            &["terraform", "apply"],
+            &["kubectl", "delete", "pod"],
+        ]));
+    }
+
+    #[test]
+    fn the_distance_counts_letters() {
+        let of = |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        assert_eq!([of("", ""), of("", "ab"), of("kitten", "sitting"), of("abc", "abc")], [0, 2, 3, 0]);
+    }
+}

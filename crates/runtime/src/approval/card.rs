@@ -1,0 +1,390 @@
+//! A question as text: what would happen, why it is asked, and what each answer means. The same in every channel.
+//!
+//! INVARIANT: every character of an agent is escaped, no secret is in it, and nothing is left out without a count.
+
+use std::time::Duration;
+
+use ringfence_authz::{Aspect, Candidate, Judgement, Part};
+use ringfence_ledger::ReasonRule;
+use ringfence_types::{
+    Block, Bytes, Call, Card, Decision, Exec, FileCall, Layer, NetMode, Offer, OfferScope, Principal, Quorum,
+    Risk,
+};
+
+use crate::secrets::Secrets;
+
+/// Entries of a list (files, hosts, reasons); the rest is counted.
+const ENTRIES: usize = 10;
+/// Characters of one entry; the rest is counted.
+const SHOWN: usize = 400;
+
+/// What a card says besides the action.
+#[derive(Clone, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) requester: &'a Principal,
+    /// Who started the session.
+    pub(crate) owner: &'a Principal,
+    /// What the agent says about it: an allegation, shown as one.
+    pub(crate) stated: Option<&'a str>,
+    pub(crate) patience: Duration,
+    pub(crate) quorum: Quorum,
+    pub(crate) reason_rule: ReasonRule,
+    pub(crate) offers: &'a [Offer],
+    /// How long "always here" holds.
+    pub(crate) grant_expiry: Duration,
+}
+
+/// What is known to be secret, to take it out of every text that is made from a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Redactor<'a> {
+    /// What was found in the call.
+    found: Vec<String>,
+    /// What the operator has stored.
+    stored: Option<&'a Secrets>,
+}
+
+impl<'a> Redactor<'a> {
+    pub(crate) fn new(found: &[Vec<u8>], stored: Option<&'a Secrets>) -> Self {
+        let spellings = found.iter().flat_map(|secret| {
+            let bytes = Bytes::from(secret.as_slice());
+            [String::from_utf8_lossy(secret).into_owned(), bytes.display(), bytes.quoted()]
+        });
+        Self { found: spellings.filter(|spelling| !spelling.is_empty()).collect(), stored }
+    }
+
+    pub(crate) fn clean(&self, text: &str) -> String {
+        let text = self.stored.map_or_else(|| text.to_owned(), |stored| stored.text(text));
+        let known = self.found.iter().fold(text, |text, secret| text.replace(secret, "[redacted]"));
+        String::from_utf8_lossy(&ringfence_scan::redact(known.as_bytes()).clean).into_owned()
+    }
+}
+
+/// `call` is the call as it may be written down.
+pub(crate) fn card(
+    call: &Call,
+    judgement: &Judgement,
+    context: &Context<'_>,
+    redactor: &Redactor<'_>,
+) -> Card {
+    let mut fields = Fields { redactor, fields: Vec::new() };
+    fields.one("id", context.id);
+    fields.one("asked by", &asker(context));
+    facts(&mut fields, call, judgement);
+    reasons(&mut fields, judgement);
+    if let Some(stated) = context.stated {
+        fields.one("claim", &format!("the agent says (untrusted): {}", shown(stated)));
+    }
+    answers(&mut fields, call, judgement.risk(), context);
+    Card { sentence: redactor.clean(&sentence(call)), blocks: blocks(call, redactor), fields: fields.fields }
+}
+
+/// A card as plain lines.
+pub fn card_text(card: &Card) -> String {
+    let mut text = format!("{}\n", card.sentence);
+    for block in &card.blocks {
+        block.title.iter().for_each(|title| text.push_str(&format!("{title}\n")));
+        block.lines.iter().for_each(|line| text.push_str(&format!("| {line}\n")));
+    }
+    let mut last = "";
+    for (label, value) in &card.fields {
+        let label = if label == last {
+            ""
+        } else {
+            last = label;
+            label
+        };
+        text.push_str(format!("{label:<13}{value}").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// What "always here" could store, as it is written down. None where too much is at stake for a standing answer.
+pub(crate) fn offers(candidates: &[Candidate], risk: Risk, quorum: Quorum) -> Vec<Offer> {
+    if risk >= Risk::High || quorum.approve > 1 {
+        return Vec::new();
+    }
+    let scope = |scope| match scope {
+        ringfence_authz::Scope::Exact => OfferScope::Exact,
+        ringfence_authz::Scope::Here => OfferScope::Here,
+        ringfence_authz::Scope::Prefix => OfferScope::Prefix,
+    };
+    let offer = |candidate: &Candidate| Offer {
+        scope: scope(candidate.scope),
+        permits: candidate.permits.clone(),
+        stored: candidate.stored.clone(),
+    };
+    candidates.iter().map(offer).collect()
+}
+
+fn asker(context: &Context<'_>) -> String {
+    let who = match context.requester {
+        Principal::Agent { session, name: Some(name) } => {
+            format!("agent `{}` in session {session}", shown(name))
+        }
+        Principal::Agent { session, name: None } => format!("an agent in session {session}"),
+        other => other.to_string(),
+    };
+    format!("{who}, started by {}", context.owner)
+}
+
+struct Fields<'a> {
+    redactor: &'a Redactor<'a>,
+    fields: Vec<(String, String)>,
+}
+
+impl Fields<'_> {
+    fn one(&mut self, label: &str, text: &str) {
+        self.fields.push((label.to_owned(), self.redactor.clean(text)));
+    }
+
+    /// One label with several texts; without any, none.
+    fn list(&mut self, label: &str, entries: impl IntoIterator<Item = String>) {
+        let mut listed: Vec<String> = Vec::new();
+        let mut more = 0;
+        for entry in entries {
+            match listed.len() {
+                _ if listed.contains(&entry) => {}
+                ENTRIES => more += 1,
+                _ => listed.push(entry),
+            }
+        }
+        listed.iter().for_each(|entry| self.one(label, entry));
+        if more > 0 {
+            self.one(label, &format!("and {more} more"));
+        }
+    }
+}
+
+fn facts(fields: &mut Fields<'_>, call: &Call, judgement: &Judgement) {
+    match call {
+        Call::Exec(exec) => exec_facts(fields, exec, judgement),
+        Call::File(FileCall::Write { bytes, sha256, .. }) => {
+            fields.one("content", &format!("{bytes} bytes, sha256 {}", shown(sha256)));
+        }
+        Call::File(_) | Call::Apply(_) => {}
+    }
+    for (label, aspect) in [("writes", Aspect::Write), ("reads", Aspect::Read), ("hosts", Aspect::Host)] {
+        let parts = judgement.parts().iter().filter(|part| part.aspect == aspect);
+        fields.list(label, parts.map(|part| shown(&part.subject)));
+    }
+    let foreign = foreign(call);
+    if !foreign.is_empty() {
+        fields.one("letters", &format!("not ASCII, and maybe not what they look like: {foreign}"));
+    }
+}
+
+fn exec_facts(fields: &mut Fields<'_>, exec: &Exec, judgement: &Judgement) {
+    fields.one("in", &exec.cwd.display());
+    let programs = judgement.parts().iter().filter_map(|part| part.program.as_deref());
+    fields.list("program", programs.map(|path| Bytes::from(path).display()));
+    let variables = exec.env.iter().map(|(name, value)| format!("{}={}", name.display(), value.quoted()));
+    fields.list("with", variables.map(|variable| shown(&variable)));
+    fields.one(
+        "network",
+        match exec.net {
+            NetMode::None => "none",
+            NetMode::Filtered => "the hosts that the policy names",
+            NetMode::Full => "everything that this machine reaches",
+        },
+    );
+}
+
+/// Why it is asked, and how bad it would be.
+fn reasons(fields: &mut Fields<'_>, judgement: &Judgement) {
+    let asked: Vec<&Part> = judgement.parts().iter().filter(|part| part.decision == Decision::Ask).collect();
+    let reason = |part: &&Part| match asked.as_slice() {
+        [_] => basis(part),
+        _ => format!("{}: {}", shown(&part.subject), basis(part)),
+    };
+    fields.list("because", asked.iter().map(reason));
+    let risk = judgement.risk();
+    let riskiest = judgement.parts().iter().find(|part| part.risk == risk);
+    let why = riskiest.map(|part| format!(": {}", shown(why(part)))).unwrap_or_default();
+    fields.one("risk", &format!("{risk}{why}"));
+}
+
+/// What each answer would mean, who may give it, and what happens without one.
+fn answers(fields: &mut Fields<'_>, call: &Call, risk: Risk, context: &Context<'_>) {
+    fields.one("once", "allows it this time, as it is now");
+    if risk < Risk::High && context.quorum.approve == 1 {
+        fields.one("session", &format!("{}, until the session ends; stores a digest of these", same(call)));
+    }
+    if context.offers.is_empty() {
+        fields.one("always here", "not offered: no rule should stand for this");
+    }
+    for (index, offer) in context.offers.iter().enumerate() {
+        let number = if context.offers.len() > 1 { format!("{}. ", index + 1) } else { String::new() };
+        let expiry = span(context.grant_expiry);
+        fields.one("always here", &format!("{number}{}, for {expiry}", offer.permits));
+        let stored: Vec<&str> = offer.stored.lines().collect();
+        fields.one("always here", &format!("stores {}", Bytes::from(stored.join(" ").as_str()).display()));
+    }
+    fields.one("deny", "the same is then not asked again in this session");
+    fields.one("no answer", &format!("in {} is a no", span(context.patience)));
+    fields.one("who", &who(context));
+}
+
+fn who(context: &Context<'_>) -> String {
+    let people =
+        |count: u8| if count == 1 { "one operator".to_owned() } else { format!("{count} operators") };
+    let quorum = match context.quorum {
+        Quorum { approve: 1, deny: 1 } => "any operator may answer".to_owned(),
+        Quorum { approve, deny } => format!("{} to allow, {} to deny", people(approve), people(deny)),
+    };
+    let reason = match context.reason_rule {
+        ReasonRule::Optional => "",
+        ReasonRule::Required => ", with a reason",
+    };
+    format!("{quorum}{reason}; elsewhere with `ringfence approvals show {}`", context.id)
+}
+
+/// What counts as the same action.
+fn same(call: &Call) -> &'static str {
+    match call {
+        Call::Exec(_) => {
+            "the same arguments, programs, named files, directory, variables, network and policy"
+        }
+        Call::File(FileCall::Write { .. }) => "the same file with the same content",
+        Call::File(_) => "the same operation on the same path",
+        Call::Apply(_) => "the same changes to the same files",
+    }
+}
+
+fn sentence(call: &Call) -> String {
+    let name = |bytes: &Bytes| shown(&bytes.display());
+    match call {
+        Call::Exec(exec) => {
+            let program = exec.argv.first().map(name).unwrap_or_default();
+            let arguments = exec.argv.len().saturating_sub(1);
+            let more = match arguments {
+                0 => String::new(),
+                1 => " with 1 argument".to_owned(),
+                _ => format!(" with {arguments} arguments"),
+            };
+            format!("May `{program}` run{more}?")
+        }
+        Call::File(FileCall::Read { path }) => format!("May the file `{}` be read?", name(path)),
+        Call::File(FileCall::Write { path, .. }) => format!("May the file `{}` be written?", name(path)),
+        Call::File(FileCall::List { path }) => format!("May the directory `{}` be listed?", name(path)),
+        Call::File(FileCall::Symlink { path, target }) => {
+            format!("May `{}` become a link to `{}`?", name(path), name(target))
+        }
+        Call::Apply(patch) => format!("May {} files be changed as proposed?", patch.files.len()),
+    }
+}
+
+fn blocks(call: &Call, redactor: &Redactor<'_>) -> Vec<Block> {
+    let mut blocks = match call {
+        Call::Exec(exec) => command(exec),
+        Call::File(file) => vec![Block { title: None, lines: vec![Bytes::from(path_of(file)).display()] }],
+        Call::Apply(patch) => {
+            let lines = patch.files.iter().map(|file| file.path.display()).collect();
+            vec![Block { title: None, lines }]
+        }
+    };
+    let lines = blocks.iter_mut().flat_map(|block| &mut block.lines);
+    lines.for_each(|line| *line = redactor.clean(line));
+    blocks
+}
+
+fn path_of(file: &FileCall) -> Vec<u8> {
+    match file {
+        FileCall::Symlink { path, target } => [path.as_slice(), b" -> ", target.as_slice()].concat(),
+        other => other.path().as_slice().to_vec(),
+    }
+}
+
+/// The command line, and below it each argument that has lines of its own.
+fn command(exec: &Exec) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut words = Vec::new();
+    for (index, argument) in exec.argv.iter().enumerate() {
+        let lines: Vec<&[u8]> = argument.as_slice().split(|byte| *byte == b'\n').collect();
+        if lines.len() == 1 {
+            words.push(argument.quoted());
+            continue;
+        }
+        words.push(format!("<argument {index}, below>"));
+        let title = format!("argument {index}: {} bytes in {} lines", argument.as_slice().len(), lines.len());
+        blocks.push(Block { title: Some(title), lines: lines.into_iter().map(script_line).collect() });
+    }
+    blocks.insert(0, Block { title: None, lines: vec![words.join(" ")] });
+    blocks
+}
+
+/// A tab is space here: as an escape it would hide the script that it indents.
+fn script_line(line: &[u8]) -> String {
+    let pieces = line.split(|byte| *byte == b'\t').map(|piece| Bytes::from(piece).display());
+    pieces.collect::<Vec<_>>().join("    ")
+}
+
+/// Letters that are not ASCII, by number: some look like others, some are read from right to left.
+fn foreign(call: &Call) -> String {
+    let mut seen: Vec<char> = Vec::new();
+    let texts: Vec<&Bytes> = match call {
+        Call::Exec(exec) => exec.argv.iter().collect(),
+        Call::File(file) => vec![file.path()],
+        Call::Apply(patch) => patch.files.iter().map(|file| &file.path).collect(),
+    };
+    for chunk in texts.iter().flat_map(|text| text.as_slice().utf8_chunks()) {
+        for c in chunk.valid().chars().filter(|c| !c.is_ascii()) {
+            if !seen.contains(&c) && seen.len() <= ENTRIES {
+                seen.push(c);
+            }
+        }
+    }
+    let more = if seen.len() > ENTRIES { " and more" } else { "" };
+    let named = seen.iter().take(ENTRIES).map(|c| {
+        let shown = Bytes::from(c.to_string().as_str()).display();
+        format!("`{shown}` U+{:04X}", u32::from(*c))
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    format!("{named}{more}")
+}
+
+fn why(part: &Part) -> &str {
+    if part.reason.is_empty() { &part.rule } else { &part.reason }
+}
+
+/// By which rule, of which layer, written where, and why.
+fn basis(part: &Part) -> String {
+    let origin = part.origin.as_ref().map(|origin| format!(", {origin}")).unwrap_or_default();
+    let text = format!("{} ({}{origin})", shown(&part.rule), layer(part.layer));
+    if part.reason.is_empty() { text } else { format!("{text}: {}", shown(&part.reason)) }
+}
+
+fn layer(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Floor => "floor",
+        Layer::Flags => "flags",
+        Layer::Operator => "operator",
+        Layer::Workspace => "workspace",
+        Layer::Session => "session",
+        Layer::Call => "call",
+    }
+}
+
+/// Escaped, on one line, and never shortened in silence.
+fn shown(text: &str) -> String {
+    let escaped = Bytes::from(text).display();
+    let Some((end, _)) = escaped.char_indices().nth(SHOWN) else { return escaped };
+    let (head, tail) = escaped.split_at(end);
+    format!("{head}... ({} more characters)", tail.chars().count())
+}
+
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let unit =
+        |count: u64, word: &str| if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") };
+    match seconds {
+        _ if seconds >= 172_800 && seconds.is_multiple_of(86_400) => unit(seconds / 86_400, "day"),
+        _ if seconds >= 7200 && seconds.is_multiple_of(3600) => unit(seconds / 3600, "hour"),
+        _ if seconds >= 120 && seconds.is_multiple_of(60) => unit(seconds / 60, "minute"),
+        _ => unit(seconds, "second"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

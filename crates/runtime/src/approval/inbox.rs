@@ -1,0 +1,519 @@
+//! The questions that wait, and answering them: from the terminal of the process that asks, from another terminal, from
+//! anywhere that can write to the ledger. There is no other way to a decision.
+
+use std::path::Path;
+
+use jiff::SignedDuration;
+use ringfence_ledger::{
+    AppendError, ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, Covers, Event, GrantMade,
+    Kind, Ledger, LedgerReader, Life, OpenError, ReadError, ReasonRule, Record, Status, Timestamp, Vote,
+};
+use ringfence_types::{
+    Bytes, Call, Fingerprint, GrantId, Layer, Principal, Refusal, RefusalCode, Risk, TransactionId,
+};
+
+use super::grants::is_meant;
+use super::{Waiting, binding, is_operator, presence};
+
+/// More questions than these do not wait at once.
+const NEWEST: u32 = 1000;
+
+/// The questions of one ledger.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbox<'l> {
+    ledger: &'l Ledger,
+    state_dir: &'l Path,
+}
+
+/// A question that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    pub request: ApprovalRequest,
+    pub votes: Vec<ApprovalVote>,
+    pub asked: Timestamp,
+}
+
+/// What a person says to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub by: Principal,
+    pub say: Say,
+    pub reason: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Say {
+    Once,
+    /// This instead, once.
+    Edited(Call),
+    Session(Terms),
+    AlwaysHere {
+        /// Which of the offers, from 0.
+        offer: usize,
+        terms: Terms,
+    },
+    Deny,
+}
+
+/// How long a stored answer holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// `None`: as long as the session, or 30 days.
+    pub expires: Option<Timestamp>,
+    pub uses: Option<u32>,
+}
+
+/// What an answer led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answered {
+    Decided {
+        decision: Box<ApprovalDecision>,
+        grant: Option<Box<GrantMade>>,
+    },
+    /// It takes more people.
+    Counted {
+        approve: usize,
+        deny: usize,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InboxError {
+    #[error("the ledger cannot be read")]
+    Open(#[from] OpenError),
+    #[error("the ledger cannot be read")]
+    Read(#[from] ReadError),
+    #[error("the ledger cannot be written")]
+    Append(#[from] AppendError),
+}
+
+/// Why an answer did not count.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    #[error("no question is called `{}`", Bytes::from(id.as_str()).display())]
+    Unknown { id: String },
+    #[error("`{}` could be {}", Bytes::from(id.as_str()).display(), candidates.join(", "))]
+    Ambiguous { id: String, candidates: Vec<String> },
+    #[error("it was answered before: {} by {by}", answer.word())]
+    AnsweredBefore { answer: ApprovalAnswer, by: Box<Principal> },
+    #[error("it waited for too long: the answer is no")]
+    Expired,
+    #[error("{what} `{}` is not what it was when the question was asked; it is asked again", path.display())]
+    Changed { what: &'static str, path: Bytes },
+    #[error("only an operator answers a question, and never the one who asks")]
+    NotAnOperator,
+    #[error("an answer has to say why")]
+    ReasonRequired,
+    #[error("{0}")]
+    NotOffered(&'static str),
+    #[error("you have answered already; it takes somebody else")]
+    VotedBefore,
+    #[error(transparent)]
+    Inbox(#[from] InboxError),
+}
+
+impl AnswerError {
+    /// The one thing that would change it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Unknown { .. } => Some("`ringfence approvals list` shows the questions that wait"),
+            Self::Ambiguous { .. } => Some("write more of the id"),
+            Self::ReasonRequired => Some("add `--reason TEXT`"),
+            Self::NotOffered(_) => Some("answer `--once`"),
+            _ => None,
+        }
+    }
+}
+
+impl From<ReadError> for AnswerError {
+    fn from(error: ReadError) -> Self {
+        Self::Inbox(error.into())
+    }
+}
+
+impl<'l> Inbox<'l> {
+    /// `state_dir` is where those who ask say that they are alive.
+    pub fn new(ledger: &'l Ledger, state_dir: &'l Path) -> Self {
+        Self { ledger, state_dir }
+    }
+
+    /// The questions that wait, oldest first. What nobody waits for any more is closed on the way.
+    pub fn pending(&self, now: Timestamp) -> Result<Vec<Pending>, InboxError> {
+        self.sweep()?;
+        let reader = self.ledger.reader()?;
+        let records = reader.of_kinds(&[Kind::ApprovalRequested, Kind::ApprovalDecided], NEWEST)?;
+        let mut open: Vec<&TransactionId> = Vec::new();
+        for record in &records {
+            match &record.event {
+                Event::ApprovalRequested(request) => open.push(&request.transaction),
+                Event::ApprovalDecided(decision) => open.retain(|id| **id != decision.transaction),
+                _ => {}
+            }
+        }
+        let mut pending = Vec::new();
+        for id in open {
+            let Some(question) = waiting(&reader.about(id.as_str())?) else { continue };
+            if question.request.expires <= now {
+                self.close(&question.request, ApprovalAnswer::Expired, "nobody answered in time")?;
+            } else {
+                pending.push(question);
+            }
+        }
+        Ok(pending)
+    }
+
+    /// The question whose id begins with `id`; also one that was answered, with the answer.
+    pub fn find(&self, id: &str) -> Result<(Pending, Option<ApprovalDecision>), AnswerError> {
+        let reader = self.ledger.reader().map_err(InboxError::from)?;
+        let asked = reader.of_kinds(&[Kind::ApprovalRequested], NEWEST)?;
+        let mut found: Vec<TransactionId> = asked
+            .iter()
+            .filter_map(|record| record.event.transaction())
+            .filter(|known| is_meant(known.as_str(), id))
+            .cloned()
+            .collect();
+        found.dedup();
+        match found.as_slice() {
+            [] => Err(AnswerError::Unknown { id: id.to_owned() }),
+            [only] => {
+                let records = reader.about(only.as_str())?;
+                let unknown = || AnswerError::Unknown { id: id.to_owned() };
+                let question = question(&records).ok_or_else(unknown)?;
+                Ok((question, decided(&records).map(|(decision, _)| decision)))
+            }
+            several => Err(AnswerError::Ambiguous {
+                id: id.to_owned(),
+                candidates: several.iter().map(ToString::to_string).collect(),
+            }),
+        }
+    }
+
+    /// A question as somebody waits for its answer who has not asked it.
+    pub fn wait<'a>(&self, request: &'a ApprovalRequest) -> Result<Waiting<'a>, InboxError> {
+        Ok(Waiting::new(request, None, self.ledger.reader()?))
+    }
+
+    /// Answers a question. What this returns is on disk.
+    pub fn answer(&self, id: &str, reply: &Reply) -> Result<Answered, AnswerError> {
+        let (pending, decision) = self.find(id)?;
+        if let Some(decision) = decision {
+            return Err(AnswerError::AnsweredBefore { answer: decision.answer, by: Box::new(decision.by) });
+        }
+        let request = &pending.request;
+        self.check(&pending, reply)?;
+        if request.quorum.approve > 1 || request.quorum.deny > 1 {
+            return self.vote(request, reply);
+        }
+        self.decide(request, reply, Vec::new())
+    }
+
+    /// Closes a question without a person.
+    pub(crate) fn close(
+        &self,
+        request: &ApprovalRequest,
+        answer: ApprovalAnswer,
+        reason: &str,
+    ) -> Result<(), InboxError> {
+        let decision = ApprovalDecision {
+            transaction: request.transaction.clone(),
+            session: request.session.clone(),
+            fingerprint: request.fingerprint.clone(),
+            answer,
+            by: Principal::System,
+            reason: Some(reason.to_owned()),
+            edited: None,
+        };
+        let written = self.ledger.append(&Event::ApprovalDecided(Box::new(decision)));
+        match written {
+            Ok(_receipt) => Ok(()),
+            // Somebody was faster, and that counts.
+            Err(_) if self.is_decided(request)? => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn is_decided(&self, request: &ApprovalRequest) -> Result<bool, InboxError> {
+        let records = self.ledger.reader()?.about(request.transaction.as_str())?;
+        Ok(decided(&records).is_some())
+    }
+
+    fn check(&self, pending: &Pending, reply: &Reply) -> Result<(), AnswerError> {
+        let request = &pending.request;
+        if !is_operator(&reply.by) || reply.by.identity() == request.requester.identity() {
+            return Err(AnswerError::NotAnOperator);
+        }
+        if request.expires <= Timestamp::now() {
+            self.close(request, ApprovalAnswer::Expired, "nobody answered in time")?;
+            return Err(AnswerError::Expired);
+        }
+        if request.reason_rule == ReasonRule::Required && reply.reason.as_deref().is_none_or(str::is_empty) {
+            return Err(AnswerError::ReasonRequired);
+        }
+        let voter = reply.by.identity();
+        if pending.votes.iter().any(|vote| vote.by.identity() == voter) {
+            return Err(AnswerError::VotedBefore);
+        }
+        offered(request, &reply.say)?;
+        self.check_bound(request, reply)
+    }
+
+    /// Somebody who says yes to what does not exist any more says yes to nothing.
+    fn check_bound(&self, request: &ApprovalRequest, reply: &Reply) -> Result<(), AnswerError> {
+        let Some(bound) = binding::changed(&request.bound).filter(|_| reply.say != Say::Deny) else {
+            return Ok(());
+        };
+        let what = binding::noun(bound.what);
+        let reason = format!("{what} `{}` changed", bound.path.display());
+        self.close(request, ApprovalAnswer::Superseded, &reason)?;
+        Err(AnswerError::Changed { what, path: bound.path.clone() })
+    }
+
+    /// Writes the vote down first and counts afterwards: of two who vote at once, both see both.
+    fn vote(&self, request: &ApprovalRequest, reply: &Reply) -> Result<Answered, AnswerError> {
+        let vote = ApprovalVote {
+            transaction: request.transaction.clone(),
+            by: reply.by.clone(),
+            vote: if reply.say == Say::Deny { Vote::Deny } else { Vote::Approve },
+            reason: reply.reason.clone(),
+        };
+        self.write(request, vec![authenticated(request, reply), Event::ApprovalVoted(vote)])?;
+        let records = self.ledger.reader().map_err(InboxError::from)?.about(request.transaction.as_str())?;
+        let count = |wanted: Vote| {
+            let votes = records.iter().filter(|record| match &record.event {
+                Event::ApprovalVoted(vote) => vote.vote == wanted,
+                _ => false,
+            });
+            votes.count()
+        };
+        let (approve, deny) = (count(Vote::Approve), count(Vote::Deny));
+        let enough = match reply.say {
+            Say::Deny => deny >= usize::from(request.quorum.deny),
+            _ => approve >= usize::from(request.quorum.approve),
+        };
+        if !enough {
+            return Ok(Answered::Counted { approve, deny });
+        }
+        self.decide(request, reply, Vec::new())
+    }
+
+    fn decide(
+        &self,
+        request: &ApprovalRequest,
+        reply: &Reply,
+        mut events: Vec<Event>,
+    ) -> Result<Answered, AnswerError> {
+        let decision = decision_of(request, reply);
+        let grant =
+            grant_of(request, reply).map_err(|_no_id| AnswerError::NotOffered("no id could be made"))?;
+        if request.quorum.approve == 1 && request.quorum.deny == 1 {
+            events.push(authenticated(request, reply));
+        }
+        events.push(Event::ApprovalDecided(Box::new(decision.clone())));
+        events.extend(grant.clone().map(|grant| Event::GrantMade(Box::new(grant))));
+        self.write(request, events)?;
+        Ok(Answered::Decided { decision: Box::new(decision), grant: grant.map(Box::new) })
+    }
+
+    /// What cannot be written because somebody was faster is told as that.
+    fn write(&self, request: &ApprovalRequest, events: Vec<Event>) -> Result<(), AnswerError> {
+        let Err(error) = self.ledger.append_all(&events) else { return Ok(()) };
+        let records = self.ledger.reader().map_err(InboxError::from)?.about(request.transaction.as_str())?;
+        match decided(&records) {
+            Some((decision, _)) => {
+                Err(AnswerError::AnsweredBefore { answer: decision.answer, by: Box::new(decision.by) })
+            }
+            None => Err(AnswerError::Inbox(error.into())),
+        }
+    }
+
+    /// Closes what was left by processes that are gone: nothing of it was done, and nothing of it will be.
+    pub fn sweep(&self) -> Result<(), InboxError> {
+        for path in presence::abandoned(self.state_dir) {
+            let id = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+            let records = self.ledger.reader()?.about(&id)?;
+            if let Some(event) = self.leftover(&records)? {
+                // Somebody else who sweeps was faster.
+                let _closed = self.ledger.append(&event);
+            }
+            presence::forget(&path);
+        }
+        Ok(())
+    }
+
+    /// What ends a transaction whose process is gone.
+    fn leftover(&self, records: &[Record]) -> Result<Option<Event>, InboxError> {
+        let Some(transaction) = records.iter().find_map(|record| record.event.transaction()).cloned() else {
+            return Ok(None);
+        };
+        let life = Life::of(records.iter().map(|record| &record.event)).unwrap_or_default();
+        let question = question(records);
+        if let Some(question) = question.as_ref().filter(|_| life.is_pending()) {
+            self.close(&question.request, ApprovalAnswer::Expired, GONE)?;
+        }
+        Ok(match (life.status(), question) {
+            (Status::InProgress, _) => Some(Event::Interrupted { transaction, why: GONE.to_owned() }),
+            (Status::AwaitingApproval | Status::Approved, Some(question)) => {
+                Some(abandoned(question.request))
+            }
+            _ => None,
+        })
+    }
+}
+
+fn abandoned(request: ApprovalRequest) -> Event {
+    Event::Refused {
+        transaction: Some(request.transaction),
+        session: Some(request.session),
+        call: Some(request.call),
+        refusal: Refusal {
+            code: RefusalCode::Approval,
+            layer: Layer::Floor,
+            rule: "approval.abandoned".to_owned(),
+            message: format!("{GONE}; nothing was done"),
+            hint: None,
+        },
+    }
+}
+
+const GONE: &str = "the process that worked on it is gone";
+
+/// Too much is at stake for an answer that stands, or it takes several who would have to agree on what stands.
+fn offered(request: &ApprovalRequest, say: &Say) -> Result<(), AnswerError> {
+    let standing = request.risk < Risk::High && request.quorum.approve == 1;
+    match say {
+        Say::Once | Say::Deny => Ok(()),
+        Say::Edited(_) if !is_whole(request) => Err(AnswerError::NotOffered(
+            "it holds a secret, which is not written down, so it cannot be edited",
+        )),
+        Say::Edited(call) if holds_secret(call) => {
+            Err(AnswerError::NotOffered("what would run instead holds a secret, which is not written down"))
+        }
+        Say::Edited(_) => Ok(()),
+        Say::Session(_) if standing => Ok(()),
+        Say::AlwaysHere { offer, .. } if standing && request.offers.get(*offer).is_some() => Ok(()),
+        Say::Session(_) => Err(AnswerError::NotOffered("an answer for the session is not offered for this")),
+        Say::AlwaysHere { .. } => Err(AnswerError::NotOffered("`always here` is not offered for this")),
+    }
+}
+
+/// Whether the record is the call, and not the call without its secrets.
+fn is_whole(request: &ApprovalRequest) -> bool {
+    Fingerprint::of(&request.call, &request.roots) == request.fingerprint
+}
+
+fn holds_secret(call: &Call) -> bool {
+    let Call::Exec(exec) = call else { return false };
+    !ringfence_scan::redact_argv(&exec.argv.iter().map(Bytes::as_slice).collect::<Vec<_>>()).1.is_empty()
+}
+
+fn authenticated(request: &ApprovalRequest, reply: &Reply) -> Event {
+    let purpose = format!("answer {}", request.transaction);
+    Event::Authenticated { principal: reply.by.clone(), purpose, refusal: None }
+}
+
+fn decision_of(request: &ApprovalRequest, reply: &Reply) -> ApprovalDecision {
+    let edited = match &reply.say {
+        Say::Edited(call) => Some(call.clone()),
+        _ => None,
+    };
+    let fingerprint = edited
+        .as_ref()
+        .map_or_else(|| request.fingerprint.clone(), |call| Fingerprint::of(call, &request.roots));
+    ApprovalDecision {
+        transaction: request.transaction.clone(),
+        session: request.session.clone(),
+        fingerprint,
+        answer: match reply.say {
+            Say::Once | Say::Edited(_) => ApprovalAnswer::Once,
+            Say::Session(_) => ApprovalAnswer::Session,
+            Say::AlwaysHere { .. } => ApprovalAnswer::AlwaysHere,
+            Say::Deny => ApprovalAnswer::Denied,
+        },
+        by: reply.by.clone(),
+        reason: reply.reason.as_deref().map(clean),
+        edited,
+    }
+}
+
+fn clean(text: &str) -> String {
+    String::from_utf8_lossy(&ringfence_scan::redact(text.as_bytes()).clean).into_owned()
+}
+
+/// How long "always here" holds where nobody says it.
+pub(crate) const DEFAULT_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+fn grant_of(request: &ApprovalRequest, reply: &Reply) -> Result<Option<GrantMade>, getrandom::Error> {
+    let (covers, permits, terms) = match &reply.say {
+        Say::Session(terms) => {
+            let covers = Covers::Session { binding: request.binding.clone() };
+            (covers, "the same action in the same session".to_owned(), *terms)
+        }
+        Say::AlwaysHere { offer, terms } => {
+            let Some(offer) = request.offers.get(*offer) else { return Ok(None) };
+            let directory = request.roots.first().map_or_else(|| Bytes::from("/"), |root| root.path.clone());
+            let expires = terms.expires.or_else(|| Timestamp::now().checked_add(DEFAULT_EXPIRY).ok());
+            let covers = Covers::Here { directory, rules: offer.stored.clone() };
+            (covers, offer.permits.clone(), Terms { expires, ..*terms })
+        }
+        Say::Once | Say::Edited(_) | Say::Deny => return Ok(None),
+    };
+    Ok(Some(GrantMade {
+        grant: GrantId::random()?,
+        transaction: request.transaction.clone(),
+        session: request.session.clone(),
+        workspace: request.workspace.clone(),
+        covers,
+        permits,
+        by: reply.by.clone(),
+        expires: terms.expires,
+        uses: terms.uses,
+    }))
+}
+
+/// The question that these records of a transaction are about.
+fn question(records: &[Record]) -> Option<Pending> {
+    let mut votes = Vec::new();
+    let mut asked = None;
+    for record in records {
+        match &record.event {
+            Event::ApprovalRequested(request) => asked = Some((request.as_ref().clone(), time_of(record))),
+            Event::ApprovalVoted(vote) => votes.push(vote.clone()),
+            _ => {}
+        }
+    }
+    asked.map(|(request, asked)| Pending { request, votes, asked })
+}
+
+/// A time that cannot be read is the oldest.
+pub(super) fn time_of(record: &Record) -> Timestamp {
+    record.time.parse().unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+fn waiting(records: &[Record]) -> Option<Pending> {
+    let life = Life::of(records.iter().map(|record| &record.event)).ok()?;
+    question(records).filter(|_| life.is_pending())
+}
+
+/// The decision among these records, and what it stored.
+pub(crate) fn decided(records: &[Record]) -> Option<(ApprovalDecision, Option<GrantMade>)> {
+    let mut grant = None;
+    let mut decision = None;
+    for record in records {
+        match &record.event {
+            Event::ApprovalDecided(decided) => decision = Some(decided.as_ref().clone()),
+            Event::GrantMade(made) => grant = Some(made.as_ref().clone()),
+            _ => {}
+        }
+    }
+    decision.map(|decision| (decision, grant))
+}
+
+/// The decision about a question, once there is one.
+pub(crate) fn decision_in(
+    reader: &LedgerReader,
+    transaction: &TransactionId,
+) -> Result<Option<(ApprovalDecision, Option<GrantMade>)>, ReadError> {
+    Ok(decided(&reader.about(transaction.as_str())?))
+}

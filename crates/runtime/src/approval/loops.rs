@@ -1,0 +1,146 @@
+//! The loop guard: the same call with the same outcome, again and again, or two calls in turn.
+
+use std::collections::VecDeque;
+
+use ringfence_ledger::Event;
+use ringfence_types::{Fingerprint, Outcome, Refusal};
+use sha2::{Digest as _, Sha256};
+
+use crate::pipeline::{Ended, Touched};
+
+/// So many in a row are noted.
+pub(crate) const FLAGGED: usize = 5;
+/// The one that would be this many in a row is not done.
+pub(crate) const STOPPED: usize = 10;
+
+/// What was called last, and what came of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Loops {
+    last: VecDeque<(Fingerprint, String)>,
+}
+
+impl Loops {
+    /// How many times in a row it would be, where that is too many.
+    pub(crate) fn stops(&self, next: &Fingerprint) -> Option<usize> {
+        let same = self.row() + 1;
+        if self.is_last(0, next) && same >= STOPPED {
+            return Some(same);
+        }
+        let rounds = (self.turns() + 2) / 2;
+        (self.is_last(1, next) && rounds >= STOPPED).then_some(rounds)
+    }
+
+    /// Notes a call. How many times in a row it was, where that is worth a word now.
+    pub(crate) fn note(&mut self, call: &Fingerprint, outcome: String) -> Option<usize> {
+        if self.last.len() == 2 * STOPPED {
+            self.last.pop_front();
+        }
+        self.last.push_back((call.clone(), outcome));
+        let (same, turns) = (self.row(), self.turns());
+        if same == FLAGGED || turns == 2 * FLAGGED { Some(FLAGGED) } else { None }
+    }
+
+    fn is_last(&self, back: usize, next: &Fingerprint) -> bool {
+        self.last.iter().rev().nth(back).is_some_and(|(call, _)| call == next)
+    }
+
+    /// How many of the last are the same.
+    fn row(&self) -> usize {
+        let Some(last) = self.last.back() else { return 0 };
+        self.last.iter().rev().take_while(|entry| *entry == last).count()
+    }
+
+    /// How many of the last are two in turn.
+    fn turns(&self) -> usize {
+        let mut back = self.last.iter().rev();
+        let (Some(one), Some(other)) = (back.next(), back.next()) else { return 0 };
+        if one == other {
+            return 0;
+        }
+        let pattern = [one, other].into_iter().cycle();
+        self.last.iter().rev().zip(pattern).take_while(|(entry, expected)| entry == expected).count()
+    }
+}
+
+/// What came of a call, as far as it tells two outcomes apart.
+pub(crate) fn outcome_of(ended: &Ended) -> String {
+    match ended {
+        Ended::Executed(outcome) => executed(outcome),
+        Ended::Touched(Touched::Read(content)) => digest(content),
+        Ended::Touched(Touched::Listed(entries)) => digest(format!("{entries:?}").as_bytes()),
+        Ended::Touched(Touched::Written | Touched::Linked) => "done".to_owned(),
+        Ended::Refused(refusal) => refused(refusal),
+        Ended::Failed { what, .. } => what.clone(),
+    }
+}
+
+/// The same from the record.
+pub(crate) fn recorded_outcome(event: &Event) -> Option<String> {
+    match event {
+        Event::Settled { outcome: Some(outcome), .. } => Some(executed(outcome)),
+        Event::Settled { outcome: None, failure, .. } => {
+            Some(failure.clone().unwrap_or_else(|| "done".to_owned()))
+        }
+        Event::Refused { refusal, .. } => Some(refused(refusal)),
+        _ => None,
+    }
+}
+
+fn executed(outcome: &Outcome) -> String {
+    format!("{:?} {} {}", outcome.exit, outcome.stdout.sha256, outcome.stderr.sha256)
+}
+
+fn refused(refusal: &Refusal) -> String {
+    format!("{} {}", refusal.rule, refusal.message)
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_types::{Bytes, Call, FileCall};
+
+    fn call(name: &str) -> Fingerprint {
+        Fingerprint::of(&Call::File(FileCall::Read { path: Bytes::from(name) }), &[])
+    }
+
+    /// After which calls it was flagged, and which one was stopped first. Letters are calls, outcomes follow them.
+    fn played(calls: &str) -> (Vec<usize>, Option<usize>) {
+        let mut loops = Loops::default();
+        let mut flagged = Vec::new();
+        for (index, pair) in calls.split_whitespace().enumerate() {
+            let (name, outcome) = pair.split_at(1);
+            if loops.stops(&call(name)).is_some() {
+                return (flagged, Some(index + 1));
+            }
+            flagged.extend(loops.note(&call(name), outcome.to_owned()).map(|_| index + 1));
+        }
+        (flagged, None)
+    }
+
+    #[test]
+    fn the_same_with_the_same_outcome_is_flagged_at_five_and_stopped_at_ten() {
+        assert_eq!(played(&"a1 ".repeat(12)), (vec![5], Some(10)));
+        assert_eq!(played(&"a1 ".repeat(9)), (vec![5], None));
+    }
+
+    #[test]
+    fn another_outcome_or_another_call_begins_anew() {
+        assert_eq!(played(&format!("{}a2 {}", "a1 ".repeat(4), "a1 ".repeat(4))), (vec![], None));
+        let mut calls = "a1 ".repeat(9);
+        calls.push_str("b1 ");
+        calls.push_str(&"a1 ".repeat(9));
+        assert_eq!(played(&calls), (vec![5, 15], None));
+        let counting: Vec<String> = (0..30).map(|n| format!("a{n}")).collect();
+        assert_eq!(played(&counting.join(" ")), (vec![], None), "progress is no loop");
+    }
+
+    #[test]
+    fn two_in_turn_are_a_loop_as_well() {
+        assert_eq!(played(&"a1 b1 ".repeat(12)), (vec![10], Some(19)));
+        assert_eq!(played(&"a1 b1 c1 ".repeat(12)), (vec![], None));
+    }
+}

@@ -1,0 +1,295 @@
+//! Waiting for an answer, from whoever gives it first.
+
+use std::cell::{Cell, OnceCell};
+use std::os::fd::AsFd as _;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use ringfence_authz::Judgement;
+use ringfence_ledger::{
+    ApprovalAnswer, ApprovalDecision, ApprovalRequest, Covers, Event, GrantMade, LedgerReader, ReadError,
+    Timestamp,
+};
+use ringfence_sandbox::Interrupt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::channel::{self, Delivered};
+use super::inbox::{Inbox, InboxError, decision_in};
+use super::{AnswerError, Answered, Heard, Reply, Say, grants, presence};
+use crate::session::AgentSession;
+
+/// How often somebody who waits looks for an answer from elsewhere.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A question that waits for its answer.
+#[derive(Debug)]
+pub struct Waiting<'a> {
+    request: &'a ApprovalRequest,
+    judgement: Option<&'a Judgement>,
+    reader: LedgerReader,
+    seen: Cell<Option<i64>>,
+    found: OnceCell<ApprovalDecision>,
+}
+
+impl<'a> Waiting<'a> {
+    pub(super) fn new(
+        request: &'a ApprovalRequest,
+        judgement: Option<&'a Judgement>,
+        reader: LedgerReader,
+    ) -> Self {
+        Self { request, judgement, reader, seen: Cell::new(None), found: OnceCell::new() }
+    }
+
+    pub fn request(&self) -> &ApprovalRequest {
+        self.request
+    }
+
+    /// Every part with its decision, where this process has judged it.
+    pub fn judgement(&self) -> Option<&Judgement> {
+        self.judgement
+    }
+
+    pub fn left(&self) -> Duration {
+        left(self.request)
+    }
+
+    /// The decision, once there is one. Cheap while nobody writes to the ledger.
+    pub fn decided(&self) -> Option<ApprovalDecision> {
+        if self.found.get().is_none()
+            // What cannot be read now is read later; the time runs.
+            && let Ok(Some((decision, _))) = self.look()
+        {
+            return Some(self.found.get_or_init(|| decision).clone());
+        }
+        self.found.get().cloned()
+    }
+
+    /// Of how many of the last questions this offer would have been the answer, and how many there were.
+    pub fn matched(&self, offer: usize) -> Option<(usize, usize)> {
+        let offer = self.request.offers.get(offer)?;
+        grants::matched(&self.reader, &self.request.workspace, &offer.stored).ok()
+    }
+
+    fn look(&self) -> Result<Option<(ApprovalDecision, Option<GrantMade>)>, ReadError> {
+        let version = self.reader.version()?;
+        if self.seen.replace(Some(version)) == Some(version) {
+            return Ok(None);
+        }
+        decision_in(&self.reader, &self.request.transaction)
+    }
+}
+
+/// How long a question waits yet.
+pub(super) fn left(request: &ApprovalRequest) -> Duration {
+    let left = request.expires.duration_since(Timestamp::now());
+    left.try_into().unwrap_or(Duration::ZERO)
+}
+
+/// Asks whoever can be asked, and returns the decision that is in the ledger. There always is one.
+pub(crate) fn decision(
+    session: &mut AgentSession<'_>,
+    request: &ApprovalRequest,
+    judgement: &Judgement,
+    interrupts: &[Interrupt<'_>],
+) -> Result<(ApprovalDecision, Option<GrantMade>), InboxError> {
+    let runtime = session.runtime;
+    let inbox = Inbox::new(&runtime.ledger, &runtime.setup.state_dir);
+    let reader = runtime.ledger.reader()?;
+    let waiting = Waiting::new(request, Some(judgement), reader);
+    let here = session.approver.is_there();
+    let watched = presence::is_watched(&runtime.setup.state_dir);
+    let mut delivery = Delivery::start(session, request);
+    if !here && !watched {
+        delivery.settle(session, request);
+    }
+    let reached = watched || delivery.delivered > 0;
+    let failure = delivery.failure();
+    let mut asking = Asking { session, inbox, waiting: &waiting, delivery };
+    match (here, reached) {
+        (true, _) => asking.here(interrupts)?,
+        (false, true) => asking.elsewhere(interrupts)?,
+        (false, false) => {
+            let reason = failure.unwrap_or_else(|| "there is no terminal, and nobody watches".to_owned());
+            inbox.close(request, ApprovalAnswer::Unreachable, &reason)?;
+        }
+    }
+    asking.result()
+}
+
+struct Asking<'a, 's, 'r> {
+    session: &'a mut AgentSession<'s>,
+    inbox: Inbox<'r>,
+    waiting: &'a Waiting<'a>,
+    delivery: Delivery,
+}
+
+impl Asking<'_, '_, '_> {
+    /// The person at this terminal, while others may be faster.
+    fn here(&mut self, interrupts: &[Interrupt<'_>]) -> Result<(), InboxError> {
+        match self.session.approver.ask(self.waiting) {
+            Heard::Reply(reply) => self.said(&reply, interrupts),
+            Heard::Elsewhere => Ok(()),
+            Heard::Silence => self.expire(),
+            Heard::Interrupted => self.interrupted(),
+        }
+    }
+
+    fn said(&mut self, reply: &Reply, interrupts: &[Interrupt<'_>]) -> Result<(), InboxError> {
+        let request = self.waiting.request;
+        let reply = self.with_expiry(reply);
+        match self.inbox.answer(request.transaction.as_str(), &reply) {
+            Ok(Answered::Decided { grant, .. }) => {
+                if let Some(text) = grant.and_then(|grant| self.stored(&grant)) {
+                    self.session.approver.tell(&text);
+                }
+                Ok(())
+            }
+            Ok(Answered::Counted { approve, deny }) => {
+                let text = format!("{approve} for it, {deny} against; waiting for others");
+                self.session.approver.tell(&text);
+                self.elsewhere(interrupts)
+            }
+            Err(
+                error @ (AnswerError::AnsweredBefore { .. }
+                | AnswerError::Expired
+                | AnswerError::Changed { .. }),
+            ) => {
+                self.session.approver.tell(&error.to_string());
+                Ok(())
+            }
+            Err(AnswerError::Inbox(error)) => Err(error),
+            Err(error) => {
+                self.session.approver.tell(&error.to_string());
+                self.inbox.close(request, ApprovalAnswer::Denied, &error.to_string())
+            }
+        }
+    }
+
+    fn with_expiry(&self, reply: &Reply) -> Reply {
+        let mut reply = reply.clone();
+        if let Say::AlwaysHere { terms, .. } = &mut reply.say
+            && terms.expires.is_none()
+        {
+            terms.expires = Timestamp::now().checked_add(self.session.grant_expiry()).ok();
+        }
+        reply
+    }
+
+    /// What a standing answer is called, and what it would have saved.
+    fn stored(&self, grant: &GrantMade) -> Option<String> {
+        let Covers::Here { rules, .. } = &grant.covers else { return None };
+        let (count, of) = grants::matched(&self.waiting.reader, &grant.workspace, rules).ok()?;
+        Some(format!(
+            "stored as {}: it would have matched {count} of your last {of} asks; `ringfence approvals revoke` ends it",
+            grant.grant
+        ))
+    }
+
+    /// Nobody at this terminal: others answer through the ledger.
+    fn elsewhere(&mut self, interrupts: &[Interrupt<'_>]) -> Result<(), InboxError> {
+        loop {
+            self.delivery.note(self.session, self.waiting.request);
+            if self.waiting.decided().is_some() {
+                return Ok(());
+            }
+            let left = self.waiting.left();
+            if left.is_zero() {
+                return self.expire();
+            }
+            if interrupted(interrupts, left.min(LOOK)) {
+                return self.interrupted();
+            }
+        }
+    }
+
+    fn expire(&self) -> Result<(), InboxError> {
+        self.inbox.close(self.waiting.request, ApprovalAnswer::Expired, "nobody answered in time")
+    }
+
+    fn interrupted(&self) -> Result<(), InboxError> {
+        self.inbox.close(
+            self.waiting.request,
+            ApprovalAnswer::Denied,
+            "interrupted before there was an answer",
+        )
+    }
+
+    fn result(mut self) -> Result<(ApprovalDecision, Option<GrantMade>), InboxError> {
+        self.delivery.note(self.session, self.waiting.request);
+        let transaction = &self.waiting.request.transaction;
+        let found = decision_in(&self.waiting.reader, transaction)?;
+        found.ok_or_else(|| InboxError::Read(ReadError::Unknown { id: transaction.to_string() }))
+    }
+}
+
+/// Waits for a little while; whether a signal came that asks this process to end.
+fn interrupted(interrupts: &[Interrupt<'_>], time: Duration) -> bool {
+    use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    let ending =
+        interrupts.iter().filter(|interrupt| [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&interrupt.signal));
+    let mut ready: Vec<PollFd<'_>> =
+        ending.map(|interrupt| PollFd::from_borrowed_fd(interrupt.fd.as_fd(), PollFlags::IN)).collect();
+    let timeout = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 100_000_000 });
+    poll(&mut ready, Some(&timeout)).is_ok_and(|count| count > 0)
+}
+
+/// Word to people who are not here, on its way.
+#[derive(Debug)]
+struct Delivery {
+    results: Option<Receiver<Delivered>>,
+    delivered: usize,
+    failures: Vec<String>,
+}
+
+impl Delivery {
+    fn start(session: &AgentSession<'_>, request: &ApprovalRequest) -> Self {
+        let channels = &session.settings;
+        let results = (!channels.notify.is_empty()).then(|| channel::deliver(channels, request));
+        Self { results, delivered: 0, failures: Vec::new() }
+    }
+
+    /// Takes in what is known by now.
+    fn note(&mut self, session: &AgentSession<'_>, request: &ApprovalRequest) {
+        while let Some(delivered) = self.next() {
+            self.keep(session, request, delivered);
+        }
+    }
+
+    /// Waits until it is known of every channel; each has its own bound. Where nobody else can answer, a word that did
+    /// not arrive reached nobody.
+    fn settle(&mut self, session: &AgentSession<'_>, request: &ApprovalRequest) {
+        while let Some(Ok(delivered)) = self.results.as_ref().map(Receiver::recv) {
+            self.keep(session, request, delivered);
+        }
+        self.results = None;
+    }
+
+    fn next(&mut self) -> Option<Delivered> {
+        match self.results.as_ref()?.try_recv() {
+            Ok(delivered) => Some(delivered),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                self.results = None;
+                None
+            }
+        }
+    }
+
+    fn keep(&mut self, session: &AgentSession<'_>, request: &ApprovalRequest, delivered: Delivered) {
+        let channel = delivered.channel.word();
+        match &delivered.failure {
+            None => self.delivered += 1,
+            Some(why) => self.failures.push(format!("{channel}: {why}")),
+        }
+        // A question that is over needs no more words, and one whose record fails says so with its decision.
+        let _written = session.runtime.ledger.append(&Event::Notified {
+            transaction: request.transaction.clone(),
+            channel: channel.to_owned(),
+            failure: delivered.failure,
+        });
+    }
+
+    fn failure(&self) -> Option<String> {
+        (!self.failures.is_empty()).then(|| self.failures.join("; "))
+    }
+}

@@ -1,0 +1,82 @@
+//! Fingerprints of secrets: whether two findings are the same secret, and nothing else.
+//!
+//! Without the salt a fingerprint of a short secret could be guessed. It never leaves the state directory.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use sha2::Sha256;
+
+/// Enough to tell secrets apart, too little to be one.
+const SHOWN: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct Salt([u8; 32]);
+
+impl Salt {
+    /// The salt of a state directory, made where there is none.
+    pub(crate) fn load(state_dir: &Path) -> io::Result<Self> {
+        let path = state_dir.join("salt");
+        match read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make(&path)?;
+                read(&path)
+            }
+            read => read,
+        }
+    }
+
+    pub(crate) fn fingerprint(&self, secret: &[u8]) -> String {
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
+        mac.update(secret);
+        mac.finalize().into_bytes().iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn read(path: &Path) -> io::Result<Salt> {
+    let mut salt = [0; 32];
+    File::open(path)?.read_exact(&mut salt)?;
+    Ok(Salt(salt))
+}
+
+/// It appears whole or not at all, and of several who make one the first counts.
+fn make(path: &Path) -> io::Result<()> {
+    let mut salt = [0; 32];
+    getrandom::fill(&mut salt).map_err(io::Error::other)?;
+    let draft = path.with_added_extension(format!("{}.new", std::process::id()));
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(&salt)?;
+    file.sync_all()?;
+    let renamed = renameat_with(CWD, &draft, CWD, path, RenameFlags::NOREPLACE);
+    if renamed.is_err() {
+        let _gone = fs::remove_file(&draft);
+    }
+    match renamed {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_same_secret_has_the_same_fingerprint_only_with_the_same_salt() {
+        let [one, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let of =
+            |place: &tempfile::TempDir, secret: &[u8]| Salt::load(place.path()).unwrap().fingerprint(secret);
+        assert_eq!(of(&one, b"a"), of(&one, b"a"));
+        assert_ne!(of(&one, b"a"), of(&one, b"b"));
+        assert_ne!(of(&one, b"a"), of(&other, b"a"));
+        assert_eq!(of(&one, b"a").len(), 2 * SHOWN);
+        let mode = fs::metadata(one.path().join("salt")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}

@@ -1,0 +1,69 @@
+//! Sessions with a name: a later process goes on where an earlier one was.
+
+use std::path::Path;
+
+use jiff::SignedDuration;
+use ringfence_ledger::{Event, Kind, Ledger, LedgerReader, ReadError, Record, Timestamp};
+use ringfence_types::{Bytes, Root, SessionId, WorkspaceId};
+
+use super::{Asked, OpenSessionError};
+use crate::approval::{Inbox, Memory};
+use crate::workspace::Workspace;
+
+/// A session in which nothing happened for this long is over.
+const IDLE: SignedDuration = SignedDuration::from_hours(24);
+/// Older sessions than these are not looked for.
+const NEWEST: u32 = 5000;
+
+/// The session with the name that is asked for, and what it remembers.
+pub(super) fn named(
+    (ledger, state_dir): (&Ledger, &Path),
+    workspace: &Workspace,
+    asked: &Asked,
+) -> Result<Option<(SessionId, Memory)>, OpenSessionError> {
+    let Some(name) = &asked.name else { return Ok(None) };
+    // What an earlier process of it left open is no part of how it goes on.
+    Inbox::new(ledger, state_dir).sweep()?;
+    let reader = ledger.reader()?;
+    let Some((id, records)) = live(&reader, &workspace.id, name)? else { return Ok(None) };
+    let path = Bytes::from(workspace.path.as_path());
+    let mut roots = vec![Root { path, access: asked.policy.access }];
+    roots.extend(asked.roots.iter().cloned());
+    Ok(Some((id, Memory::of_records(&records, &roots))))
+}
+
+/// Ends the session with this name in a workspace. Its id, or `None` where there is none.
+pub fn end_session(
+    ledger: &Ledger,
+    workspace: &WorkspaceId,
+    name: &str,
+) -> Result<Option<SessionId>, OpenSessionError> {
+    let Some((id, _)) = live(&ledger.reader()?, workspace, name)? else { return Ok(None) };
+    let _receipt = ledger.append(&Event::SessionEnded { session: id.clone() })?;
+    Ok(Some(id))
+}
+
+fn live(
+    reader: &LedgerReader,
+    workspace: &WorkspaceId,
+    name: &str,
+) -> Result<Option<(SessionId, Vec<Record>)>, ReadError> {
+    let started = reader.of_kinds(&[Kind::SessionStarted], NEWEST)?;
+    let newest = started.iter().rev().find_map(|record| match &record.event {
+        Event::SessionStarted { session, name: Some(known), workspace_id, .. }
+            if known == name && workspace_id == workspace =>
+        {
+            Some(session.clone())
+        }
+        _ => None,
+    });
+    let Some(id) = newest else { return Ok(None) };
+    let records = reader.about(id.as_str())?;
+    Ok(is_live(&records).then_some((id, records)))
+}
+
+fn is_live(records: &[Record]) -> bool {
+    let ended = records.iter().any(|record| matches!(record.event, Event::SessionEnded { .. }));
+    let last = records.last().and_then(|record| record.time.parse::<Timestamp>().ok());
+    !ended && last.is_some_and(|last| Timestamp::now().duration_since(last) < IDLE)
+}
