@@ -246,6 +246,19 @@ pub fn judge(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<Judg
     judged(policy, action, facts).map(|(_, judgement)| judgement)
 }
 
+/// What applying a patch would meet, for somebody who may only propose it: profile `review` hands in what it may not write.
+/// Nobody is asked about a proposal; what would be asked stays a question, also where questions are off.
+pub fn judge_proposal(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<Judgement, Refusal> {
+    let mut applied = policy.clone();
+    let mut roots = action.roots.clone();
+    applied.approval = ApprovalMode::Ask;
+    if policy.profile == Profile::Review {
+        applied.profile = Profile::Workspace;
+        roots.iter_mut().take(1).for_each(|root| root.access = Access::Write);
+    }
+    judge(&applied, &Action::new(action.call.clone(), roots), facts)
+}
+
 fn judged(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<(Permissions, Judgement), Refusal> {
     check_policy(policy)?;
     check_roots(policy, &action.roots)?;

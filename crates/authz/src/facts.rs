@@ -34,6 +34,11 @@ pub trait Facts {
     fn obstacle(&self, _touch: &Touch<'_>) -> Option<Refusal> {
         None
     }
+
+    /// The same for several in the same roots: those that are refused.
+    fn obstacles<'t>(&self, touches: &[Touch<'t>]) -> Vec<(&'t Path, Refusal)> {
+        touches.iter().filter_map(|touch| Some((touch.path, self.obstacle(touch)?))).collect()
+    }
 }
 
 /// A file operation that is about to be allowed.

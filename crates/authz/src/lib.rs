@@ -45,6 +45,7 @@ pub use command::{
 pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
 pub use decide::{
     Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, decide, judge,
+    judge_proposal,
 };
 pub use facts::{Facts, PathKind, Touch};
 pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource, grant_file};

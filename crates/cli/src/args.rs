@@ -4,6 +4,7 @@ mod approvals;
 mod ledger;
 mod scan;
 mod secret;
+mod tx;
 mod variable;
 
 use std::ffi::OsString;
@@ -20,6 +21,7 @@ pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
 pub(crate) use secret::{Kind, ScopeArgs, SecretCommand};
+pub(crate) use tx::{Propose, TxCommand};
 pub(crate) use variable::Variable;
 
 /// Exit code when Ringfence itself failed, usage included (docs/errors.md).
@@ -58,6 +60,9 @@ pub(crate) enum Command {
     /// Sessions that go on from one command to the next
     #[command(subcommand)]
     Session(SessionCommand),
+    /// Propose changes without making them; look at, apply or discard what was proposed
+    #[command(subcommand)]
+    Tx(TxCommand),
     /// Show what this machine enforces, by trying each control
     Doctor(Doctor),
     /// Read and verify the record of everything that happened

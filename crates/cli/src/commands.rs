@@ -10,6 +10,7 @@ mod run;
 mod scan;
 mod secret;
 mod session;
+mod tx;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Scan(scan) => scan::run(*scan),
         Command::Approvals(approvals) => approvals::run(approvals),
         Command::Session(session) => session::run(&session),
+        Command::Tx(tx) => tx::run(tx),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(ledger),
         Command::Secret(secret) => secret::run(secret),

@@ -12,6 +12,7 @@ use std::path::{Component, Path, PathBuf};
 
 use ringfence_authz::{Facts, Intent, PathKind, Touch, env};
 use ringfence_sandbox::files::{FileError, FileOperation, Tree};
+use ringfence_sandbox::survey::SurveyError;
 use ringfence_sandbox::{is_system, survey};
 use ringfence_types::{Layer, Refusal, RefusalCode};
 use rustix::fs::{Access, AtFlags, CWD};
@@ -87,26 +88,41 @@ impl Facts for Machine {
     }
 
     fn obstacle(&self, touch: &Touch<'_>) -> Option<Refusal> {
-        let rules = WorkspaceRules::new(touch.rules);
-        let operation = match touch.intent {
-            Intent::Read => FileOperation::Read,
-            Intent::List => FileOperation::List,
-            Intent::Write => FileOperation::Write,
+        self.obstacles(&[*touch]).pop().map(|(_, refusal)| refusal)
+    }
+
+    /// All of them are in the same roots: one look is enough.
+    fn obstacles<'t>(&self, touches: &[Touch<'t>]) -> Vec<(&'t Path, Refusal)> {
+        let Some(first) = touches.first() else { return Vec::new() };
+        let rules = WorkspaceRules::new(first.rules);
+        let tree = match Tree::open(first.roots, &rules) {
+            Ok(tree) => tree,
+            Err(error) => return vec![(first.path, no_survey(&error))],
         };
-        match Tree::open(touch.roots, &rules) {
-            Ok(tree) => match tree.check(touch.path, operation) {
-                Err(FileError::Refused { refusal, .. }) => Some(pipeline::refusal_of(refusal)),
-                // What is not there or cannot be read says so itself when it is tried.
-                Ok(()) | Err(FileError::Io { .. }) => None,
-            },
-            Err(error) => Some(Refusal {
-                code: RefusalCode::Path,
-                layer: Layer::Floor,
-                rule: "path.survey".to_owned(),
-                message: format!("the workspace cannot be looked through: {}", chain(&error)),
-                hint: Some("remove what is in the way".to_owned()),
-            }),
-        }
+        touches.iter().filter_map(|touch| Some((touch.path, refused(&tree, touch)?))).collect()
+    }
+}
+
+fn refused(tree: &Tree<'_>, touch: &Touch<'_>) -> Option<Refusal> {
+    let operation = match touch.intent {
+        Intent::Read => FileOperation::Read,
+        Intent::List => FileOperation::List,
+        Intent::Write => FileOperation::Write,
+    };
+    match tree.check(touch.path, operation) {
+        Err(FileError::Refused { refusal, .. }) => Some(pipeline::refusal_of(refusal)),
+        // What is not there or cannot be read says so itself when it is tried.
+        Ok(()) | Err(FileError::Io { .. }) => None,
+    }
+}
+
+fn no_survey(error: &SurveyError) -> Refusal {
+    Refusal {
+        code: RefusalCode::Path,
+        layer: Layer::Floor,
+        rule: "path.survey".to_owned(),
+        message: format!("the workspace cannot be looked through: {}", chain(error)),
+        hint: Some("remove what is in the way".to_owned()),
     }
 }
 

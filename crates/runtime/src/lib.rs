@@ -11,6 +11,7 @@ mod environment;
 mod facts;
 pub mod pipeline;
 pub mod policy_files;
+pub mod proposal;
 mod rules;
 mod salt;
 pub mod secrets;

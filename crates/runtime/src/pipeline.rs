@@ -23,6 +23,7 @@
 //! ```
 
 mod admitted;
+mod apply;
 mod asked;
 mod authenticated;
 mod decided;
@@ -36,6 +37,7 @@ use ringfence_sandbox::Io;
 use crate::session::AgentSession;
 
 pub use admitted::Admitted;
+pub(crate) use apply::{conflict, edits};
 pub(crate) use decided::chain;
 pub use file::Touched;
 pub(crate) use file::refusal_of;

@@ -16,6 +16,7 @@ use ringfence_types::{Bytes, Call, Principal, Refusal, Risk, Root, SessionId};
 
 use crate::approval::{self, Approver, Memory, Nobody};
 use crate::pipeline::{self, Received, Settled};
+use crate::proposal::{self, Recovery, RecoveryError};
 use crate::salt::Salt;
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
@@ -54,6 +55,7 @@ pub struct Runtime {
     pub(crate) setup: Setup,
     /// Loaded with the first secret that is found.
     salt: OnceLock<Option<Salt>>,
+    recovered: Vec<Result<Recovery, RecoveryError>>,
 }
 
 /// Why a session could not be opened.
@@ -131,9 +133,16 @@ impl Runtime {
     pub fn open(setup: Setup) -> Result<Self, OpenError> {
         let settings = Settings::load(&setup.config_dir.join("ledger.toml"))?;
         let ledger = Ledger::open_with(&setup.state_dir.join("ledger.db"), settings)?;
+        // First: of these it is known what became of them. Of the rest only that nobody works on it.
+        let recovered = proposal::recover(&ledger, &setup.state_dir);
         // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
-        Ok(Self { ledger, setup, salt: OnceLock::new() })
+        Ok(Self { ledger, setup, salt: OnceLock::new(), recovered })
+    }
+
+    /// Applications that somebody left half done, and what this start made of them.
+    pub fn recovered(&self) -> &[Result<Recovery, RecoveryError>] {
+        &self.recovered
     }
 
     pub fn ledger(&self) -> &Ledger {

@@ -10,6 +10,9 @@
 //! configuration that is shown without its credentials inside is read without them here. On top of that the rules
 //! judge names, so that a hidden name that appears later is refused too.
 
+mod changes;
+mod exact;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,6 +28,9 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
 use crate::survey::{self, Ground, Kind, Rules, SurveyError, SurveyedRoot};
+
+pub use changes::{ChangeError, Changes, Edit, Progress};
+pub use exact::Place;
 
 /// The roots of a workspace, open for file operations.
 pub struct Tree<'r> {
@@ -57,6 +63,8 @@ pub enum FileRefusal {
     HardLinked,
     #[error("it is a symbolic link to something that does not exist")]
     DanglingLink,
+    #[error("it is a symbolic link, or one is on the way to it")]
+    Link,
     #[error("it is not a regular file")]
     NotRegular,
     #[error("it is not a directory")]

@@ -62,6 +62,18 @@ pub struct PatchedFile {
     pub result: Option<String>,
     /// Length of what will be there.
     pub bytes: u64,
+    /// What looks like a secret in what will be there and is not in what must be there.
+    #[serde(default)]
+    pub secrets: Vec<Introduced>,
+}
+
+/// Where something that looks like a secret would come into a file. Never the value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Introduced {
+    /// The rule of the scanner.
+    pub rule: String,
+    /// Of the result, from 1.
+    pub line: u64,
 }
 
 /// Digest of a call with the roots it may touch: the key of approvals and denials.
@@ -129,6 +141,10 @@ fn patch_fields(hash: &mut Sha256, patch: &Patch) {
         field(hash, file.path.as_slice());
         for digest in [&file.base, &file.result] {
             field(hash, digest.as_deref().unwrap_or("none").as_bytes());
+        }
+        for secret in &file.secrets {
+            field(hash, secret.rule.as_bytes());
+            field(hash, &secret.line.to_le_bytes());
         }
     }
 }
@@ -202,6 +218,8 @@ pub enum RefusalCode {
     Tool,
     /// A secret may not go where it was asked for.
     Secret,
+    /// What is there is not what the call was made for.
+    Conflict,
     /// The call itself makes no sense (empty command, NUL byte, …).
     Malformed,
 }

@@ -23,7 +23,7 @@ pub use address::{Special, special_address, special_name};
 pub use approval::{Block, Card, Offer, OfferScope, Principal, Quorum};
 pub use bytes::Bytes;
 pub use call::{
-    Call, Decision, Exec, FileCall, Fingerprint, Layer, Patch, PatchedFile, Refusal, RefusalCode,
+    Call, Decision, Exec, FileCall, Fingerprint, Introduced, Layer, Patch, PatchedFile, Refusal, RefusalCode,
 };
 pub use consent::{ApprovalMode, CommandMode, Risk};
 pub use host::{Host, HostRule, HostRuleError};

@@ -3,7 +3,8 @@
 use std::path::{Component, Path, PathBuf};
 
 use ringfence_types::{
-    Access, Bytes, CommandMode, Decision, Exec, FileCall, NetMode, Patch, Profile, Refusal, RefusalCode,
+    Access, Bytes, CommandMode, Decision, Exec, FileCall, Introduced, NetMode, Patch, PatchedFile, Profile,
+    Refusal, RefusalCode, Risk,
 };
 
 use super::{Permissions, Policy, WorkspaceRules};
@@ -76,8 +77,20 @@ pub(super) fn judge_file(scene: &Scene<'_>, file: &FileCall) -> Result<Vec<Part>
     let intent = Intent::of(file);
     if scene.policy.profile == Profile::Review && intent == Intent::Write {
         return Err(refuse(RefusalCode::Profile, "profile.review", "profile `review` writes nothing")
-            .hint("use `--profile workspace` to write inside the workspace"));
+            .hint("hand the change in with `ringfence tx propose`, or use `--profile workspace` to write"));
     }
+    let (path, mut parts) = judge_named(scene, file, intent)?;
+    if all_open(&parts) {
+        let touch = touch(scene, &path, intent);
+        parts.extend(
+            touch.and_then(|touch| scene.facts.obstacle(&touch)).map(|no| in_the_way(&path, intent, &no)),
+        );
+    }
+    Ok(parts)
+}
+
+/// By name, and by where it leads.
+fn judge_named(scene: &Scene<'_>, file: &FileCall, intent: Intent) -> Result<(PathBuf, Vec<Part>), Refusal> {
     let path = absolute(scene.permissions, file.path())?;
     let mut parts = vec![judge_path(scene, &path, intent)];
     // By name and by where it leads; whoever opens it follows links once more, in the kernel.
@@ -88,21 +101,41 @@ pub(super) fn judge_file(scene: &Scene<'_>, file: &FileCall) -> Result<Vec<Part>
     if let FileCall::Symlink { target, .. } = file {
         parts.push(judge_link_target(scene, &path, target)?);
     }
-    if all_open(&parts) {
-        parts.extend(obstacle(scene, &path, intent));
-    }
-    Ok(parts)
+    Ok((path, parts))
 }
 
 /// Every file of a patch is written; the strictest decides about the whole.
 pub(super) fn judge_patch(scene: &Scene<'_>, patch: &Patch) -> Result<Vec<Part>, Refusal> {
+    if scene.policy.profile == Profile::Review {
+        return Err(refuse(RefusalCode::Profile, "profile.review", "profile `review` applies nothing")
+            .hint("apply it under the profile of somebody who may write: `--profile workspace`"));
+    }
     let mut parts = Vec::new();
+    let mut open = Vec::new();
     for file in &patch.files {
         let sha256 = file.result.clone().unwrap_or_default();
         let write = FileCall::Write { path: file.path.clone(), sha256, bytes: file.bytes };
-        parts.extend(judge_file(scene, &write)?);
+        let (path, judged) = judge_named(scene, &write, Intent::Write)?;
+        open.extend(all_open(&judged).then_some(path));
+        parts.extend(judged);
+        parts.extend(file.secrets.iter().map(|secret| judge_secret(file, secret)));
+    }
+    // One look at the machine for all of them.
+    let touches: Vec<Touch<'_>> = open.iter().filter_map(|path| touch(scene, path, Intent::Write)).collect();
+    for (path, refusal) in scene.facts.obstacles(&touches) {
+        parts.push(in_the_way(path, Intent::Write, &refusal));
     }
     Ok(parts)
+}
+
+/// What looks like a secret gets into a file only where a person has seen that it does (C-15).
+fn judge_secret(file: &PatchedFile, secret: &Introduced) -> Part {
+    Part::new(Aspect::Write, format!("{}:{}", file.path.display(), secret.line), "secrets.introduced")
+        .because(format!(
+            "it brings in what looks like a secret ({})",
+            Bytes::from(secret.rule.as_str()).display()
+        ))
+        .ask(Risk::High, "take the secret out and propose it again, or let a person approve it")
 }
 
 /// Where the path leads. A link that is about to be made does not lead anywhere yet; the directory it goes into does.
@@ -117,16 +150,17 @@ fn all_open(parts: &[Part]) -> bool {
     parts.iter().all(|part| part.decision == Decision::Allow)
 }
 
-/// What only the machine knows: asked last, because it costs a look at the whole workspace.
-fn obstacle(scene: &Scene<'_>, path: &Path, intent: Intent) -> Option<Part> {
-    let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
-    if scene.permissions.rules == WorkspaceRules::Waived {
-        return None;
-    }
+/// What only the machine knows is asked last, because it costs a look at the whole workspace.
+fn touch<'s>(scene: &Scene<'s>, path: &'s Path, intent: Intent) -> Option<Touch<'s>> {
     let (roots, rules) = (&scene.permissions.roots, &scene.policy.rules.paths);
-    let refusal = scene.facts.obstacle(&Touch { roots, rules, path, intent })?;
-    let part = Part::refused(aspect, Bytes::from(path).display(), &refusal);
-    Some(Part { path: Some(Bytes::from(path)), ..part })
+    let enforced = scene.permissions.rules == WorkspaceRules::Enforced;
+    enforced.then_some(Touch { roots, rules, path, intent })
+}
+
+fn in_the_way(path: &Path, intent: Intent, refusal: &Refusal) -> Part {
+    let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
+    let part = Part::refused(aspect, Bytes::from(path).display(), refusal);
+    Part { path: Some(Bytes::from(path)), ..part }
 }
 
 /// Relative paths are relative to the workspace (C-7). `..` is refused rather than resolved: what it means depends on

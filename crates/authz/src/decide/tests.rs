@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ringfence_types::{Exec, FileCall, Risk};
+use ringfence_types::{Exec, FileCall, Introduced, Patch, PatchedFile, Risk};
 
 use super::*;
 use crate::DangerFlags;
@@ -439,4 +439,102 @@ proptest! {
             prop_assert_eq!(grant.permissions().view, View::Constructed);
         }
     }
+}
+
+fn patch(paths: &[&str]) -> Call {
+    let file = |path: &&str| PatchedFile {
+        path: Bytes::from(*path),
+        base: None,
+        result: Some("00".repeat(32)),
+        bytes: 1,
+        secrets: Vec::new(),
+    };
+    Call::Apply(Patch { files: paths.iter().map(file).collect() })
+}
+
+fn with_secret(path: &str) -> Call {
+    let Call::Apply(mut patch) = patch(&["plain", path]) else { panic!("no patch") };
+    patch.files[1].secrets.push(Introduced { rule: "github-token".to_owned(), line: 3 });
+    Call::Apply(patch)
+}
+
+fn proposed(policy: &Policy, call: Call) -> Result<Decision, Refusal> {
+    let action = Action::new(call, roots());
+    judge_proposal(policy, &action, &Table::default()).map(|judgement| judgement.decision())
+}
+
+/// Every path of a patch is judged like a write of that path, and the strictest decides.
+#[test]
+fn a_patch_is_judged_like_the_writes_in_it() {
+    for profile in [Profile::Workspace, Profile::Guarded] {
+        let policy = policy(profile);
+        assert_eq!(allowed(&policy, patch(&["a", "src/b"])).rule(), "path.open");
+        for path in [
+            ".git/hooks/pre-commit",
+            ".claude/x",
+            ".env",
+            "../x",
+            "/etc/passwd",
+            "closed/x",
+            "a/../b",
+            "",
+            "x\0",
+        ] {
+            let alone = denied(&policy, write(path));
+            let refusal = denied(&policy, patch(&["a", path]));
+            assert_eq!((refusal.code, refusal.rule), (alone.code, alone.rule), "{profile} {path:?}");
+        }
+    }
+    assert_eq!(denied(&policy(Profile::Workspace), patch(&[])).rule, "call.empty");
+}
+
+#[test]
+fn what_is_in_the_way_of_one_file_is_in_the_way_of_the_patch() {
+    let table = Table { obstacles: vec!["/w/linked"], ..Table::default() };
+    let verdict =
+        super::decide(&policy(Profile::Workspace), Action::new(patch(&["a", "linked"]), roots()), &table);
+    assert!(matches!(verdict, Verdict::Deny(refusal) if refusal.rule == "path.hidden"));
+}
+
+/// C-15: what looks like a secret is asked about by name, and refused where nobody is asked.
+#[test]
+fn c15_secrets_that_come_in_need_a_decision_of_their_own() {
+    let workspace = policy(Profile::Workspace);
+    let Verdict::Ask(question) = decide(&workspace, Action::new(with_secret("src/key.rs"), roots())) else {
+        panic!("not asked")
+    };
+    let part = question.judgement().decisive().unwrap();
+    assert_eq!((part.rule.as_ref(), part.risk), ("secrets.introduced", Risk::High));
+    assert_eq!(part.subject, "src/key.rs:3");
+    assert!(question.candidates().is_empty(), "asked each time");
+    let never = Policy { approval: ApprovalMode::Never, ..workspace.clone() };
+    assert_eq!(denied(&never, with_secret("src/key.rs")).rule, "secrets.introduced");
+    allowed(&never, patch(&["src/key.rs"]));
+    let Call::Apply(clean) = patch(&["plain", "src/key.rs"]) else { panic!("no patch") };
+    let fingerprint = |call: Call| Action::new(call, roots()).fingerprint().clone();
+    assert_ne!(fingerprint(Call::Apply(clean)), fingerprint(with_secret("src/key.rs")));
+}
+
+/// S001-10: `review` proposes and does not apply.
+#[test]
+fn s001_10_review_proposes_what_it_may_not_write() {
+    let review = policy(Profile::Review);
+    let refusal = denied(&review, patch(&["a"]));
+    assert_eq!(refusal.rule, "profile.review");
+    assert!(denied(&review, write("a")).hint.unwrap().contains("ringfence tx propose"));
+    assert_eq!(proposed(&review, patch(&["a", "src/b"])), Ok(Decision::Allow));
+    for path in [".git/hooks/pre-commit", ".env", "closed/x"] {
+        assert_eq!(proposed(&review, patch(&["a", path])), Ok(Decision::Deny), "{path}");
+    }
+    assert!(proposed(&review, patch(&["../x"])).is_err());
+    let never = Policy { approval: ApprovalMode::Never, ..policy(Profile::Guarded) };
+    assert_eq!(proposed(&never, patch(&["Makefile"])), Ok(Decision::Ask), "nobody is asked about a proposal");
+    assert!(denied(&never, patch(&["Makefile"])).rule.starts_with("path."));
+    let data = root("/w", Access::Read);
+    let read_only = judge_proposal(
+        &policy(Profile::Workspace),
+        &Action::new(patch(&["a"]), vec![data]),
+        &Table::default(),
+    );
+    assert_eq!(read_only.unwrap().decision(), Decision::Deny, "only `review` is judged as if it could write");
 }

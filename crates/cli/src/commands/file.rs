@@ -87,7 +87,7 @@ fn show(touched: Touched) -> ExitCode {
             out.write_all(entry.name.as_os_str().as_bytes())?;
             out.write_all(OsStr::new("\n").as_bytes())
         }),
-        Touched::Written | Touched::Linked => Ok(()),
+        Touched::Written | Touched::Linked | Touched::Applied => Ok(()),
     };
     match written {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,7 @@ use serde::Serialize;
 use crate::approval::Terminal;
 use crate::args::{FAILED, Run};
 use crate::asked::{self, Governed, Ungoverned};
+use crate::commands::tx;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
@@ -83,13 +84,15 @@ fn unreadable_policy() -> Refusal {
 
 pub(crate) fn runtime(environment: &Environment, attendance: Attendance) -> Result<Runtime, ExitCode> {
     let setup: Setup = host::setup(environment, attendance).map_err(|error| error::failed(&error, None))?;
-    Runtime::open(setup).map_err(|error| {
+    let runtime = Runtime::open(setup).map_err(|error| {
         let hint = error.hint();
         error::failed_text(
             &format!("the ledger cannot be opened, so nothing is done: {}", error::chain(&error)),
             hint.as_deref(),
         )
-    })
+    })?;
+    tx::tell_recovered(&runtime);
+    Ok(runtime)
 }
 
 fn recorded(run: &Run, runtime: &Runtime, refusal: &Refusal) -> ExitCode {

@@ -57,6 +57,10 @@ mod terminal;
 #[cfg(test)]
 mod testkit;
 #[cfg(test)]
+mod tx;
+#[cfg(test)]
+mod tx_crash;
+#[cfg(test)]
 mod work;
 #[cfg(test)]
 mod workspaces;

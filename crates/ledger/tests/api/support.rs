@@ -144,6 +144,7 @@ pub(crate) fn asked(ids: &Ids) -> Event {
         session: ids.session.clone(),
         workspace: WorkspaceId::of_canonical_path(Path::new("/w")),
         call: call(),
+        roots: roots(),
         fingerprint: fingerprint(),
         binding: "00".to_owned(),
         bound: Vec::new(),

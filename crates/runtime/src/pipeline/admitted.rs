@@ -115,8 +115,16 @@ fn floor_refusal(tried: &[String]) -> Refusal {
 
 /// What even a command that sees the whole machine must not touch: the record, and what others hold.
 fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
-    let files =
-        ["ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.key", "placeholders", "approvals", "salt"];
+    let files = [
+        "ledger.db",
+        "ledger.db-wal",
+        "ledger.db-shm",
+        "ledger.key",
+        "placeholders",
+        "approvals",
+        "salt",
+        "proposals",
+    ];
     let secrets = SecretStore::new(state_dir);
     let own = secrets.places().map(Path::to_owned).into_iter().chain([config_dir.to_owned()]);
     files.iter().map(|name| state_dir.join(name)).chain(own).collect()

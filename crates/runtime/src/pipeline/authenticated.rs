@@ -17,6 +17,8 @@ const TURNS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Authenticated {
     pub(super) call: Call,
+    /// Where the transaction began before the call.
+    pub(super) transaction: Option<TransactionId>,
 }
 
 impl Authenticated {
@@ -31,20 +33,29 @@ impl Authenticated {
         if let Some(refusal) = repeated(&self.call, session) {
             return Err(Refused::early(self.call, refusal));
         }
-        for _turn in 0..TURNS {
-            match turn(&self.call, session, interrupts)? {
+        // A transaction is asked about once: what began before the call cannot be asked about again.
+        let turns = if self.transaction.is_some() { 1 } else { TURNS };
+        let mut begun = self.transaction;
+        for _turn in 0..turns {
+            match turn(&self.call, begun.take(), session, interrupts)? {
                 Turn::Decided(decided) => return Ok(*decided),
                 Turn::Again => {}
             }
         }
-        Err(Refused::early(self.call, restless()))
+        Err(Refused::early(self.call, restless(turns)))
     }
 }
 
 /// Judges the call as everything is now, and asks where that is the answer.
-fn turn(call: &Call, session: &mut AgentSession<'_>, interrupts: &[Interrupt<'_>]) -> Result<Turn, Refused> {
+fn turn(
+    call: &Call,
+    begun: Option<TransactionId>,
+    session: &mut AgentSession<'_>,
+    interrupts: &[Interrupt<'_>],
+) -> Result<Turn, Refused> {
     let early = |refusal| Refused::early(call.clone(), refusal);
-    let transaction = TransactionId::random().map_err(|error| early(no_id(&error.to_string())))?;
+    let transaction = begun.map_or_else(TransactionId::random, Ok);
+    let transaction = transaction.map_err(|error| early(no_id(&error.to_string())))?;
     let action = Action::new(call.clone(), session.all_roots());
     let facts = Machine::new(&session.runtime.setup);
     match decide(&session.policy, action, &facts) {
@@ -88,12 +99,15 @@ fn over() -> Refusal {
     }
 }
 
-fn restless() -> Refusal {
+fn restless(turns: usize) -> Refusal {
     Refusal {
         code: RefusalCode::Approval,
         layer: Layer::Call,
         rule: "approval.superseded".to_owned(),
-        message: format!("what was asked about changed each of {TURNS} times while the question waited"),
+        message: match turns {
+            1 => "what was asked about changed while the question waited".to_owned(),
+            _ => format!("what was asked about changed each of {turns} times while the question waited"),
+        },
         hint: Some("let nothing change it while a person reads the question".to_owned()),
     }
 }

@@ -23,6 +23,8 @@ pub enum Touched {
     Written,
     Listed(Vec<Listed>),
     Linked,
+    /// Every file of a proposal.
+    Applied,
 }
 
 pub(super) fn perform(
@@ -64,7 +66,7 @@ fn judged_content<'a>(io: Io<'a>, sha256: &str) -> Result<&'a [u8], Ended> {
     Err(Ended::Failed { what, hint: None })
 }
 
-fn ended(error: FileError) -> Ended {
+pub(super) fn ended(error: FileError) -> Ended {
     match &error {
         FileError::Refused { refusal, .. } => {
             Ended::Refused(Refusal { message: error.to_string(), ..refusal_of(*refusal) })
@@ -93,7 +95,7 @@ fn hint_of(refusal: FileRefusal) -> Option<&'static str> {
         FileRefusal::Protected => Some("edit it outside Ringfence"),
         FileRefusal::ReadOnly => Some("declare its root writable at startup"),
         FileRefusal::HardLinked => Some("make a copy of it and change that"),
-        FileRefusal::DanglingLink => Some("name the file that it leads to"),
+        FileRefusal::DanglingLink | FileRefusal::Link => Some("name the file that it leads to"),
         FileRefusal::NotRegular
         | FileRefusal::NotDirectory
         | FileRefusal::TooLarge
@@ -110,6 +112,7 @@ fn rule_of(refusal: FileRefusal) -> &'static str {
         FileRefusal::ReadOnly => "path.read-only",
         FileRefusal::HardLinked => "path.hard-linked",
         FileRefusal::DanglingLink => "path.dangling-link",
+        FileRefusal::Link => "path.link",
         FileRefusal::NotRegular => "path.not-regular",
         FileRefusal::NotDirectory => "path.not-directory",
         FileRefusal::TooLarge => "path.too-large",

@@ -1,4 +1,4 @@
-use ringfence_types::{Call, Layer, Refusal, RefusalCode};
+use ringfence_types::{Call, Layer, Patch, Refusal, RefusalCode, TransactionId};
 
 use super::authenticated::Authenticated;
 use super::settled::Refused;
@@ -7,11 +7,18 @@ use super::settled::Refused;
 #[derive(Debug)]
 pub struct Received {
     call: Call,
+    /// Where the transaction began before the call: with a proposal.
+    transaction: Option<TransactionId>,
 }
 
 impl Received {
     pub fn new(call: Call) -> Self {
-        Self { call }
+        Self { call, transaction: None }
+    }
+
+    /// What was proposed is to be applied.
+    pub(crate) fn proposed(patch: Patch, transaction: TransactionId) -> Self {
+        Self { call: Call::Apply(patch), transaction: Some(transaction) }
     }
 
     /// In-process callers are the owner of this process. Somebody whose effective user is not their real one would
@@ -19,7 +26,7 @@ impl Received {
     pub(super) fn authenticate(self) -> Result<Authenticated, Refused> {
         let (real, effective) = (rustix::process::getuid(), rustix::process::geteuid());
         if real == effective {
-            return Ok(Authenticated { call: self.call });
+            return Ok(Authenticated { call: self.call, transaction: self.transaction });
         }
         let refusal = Refusal {
             code: RefusalCode::Danger,

@@ -4,6 +4,7 @@ use ringfence_authz::Grant;
 use ringfence_sandbox::{Command, Finished, Io, RunError};
 use ringfence_types::{Call, Exec, Outcome};
 
+use super::apply;
 use super::decided::chain;
 use super::file;
 use super::settled::{Settled, Settling};
@@ -24,9 +25,9 @@ impl Running {
                 let answer = execute(exec, &self.grant, session, io);
                 self.settling.executed(session, answer.as_ref().map(outcome).map_err(|error| chain(error)))
             }
-            Call::Apply(_) => {
-                let what = "proposals cannot be applied yet".to_owned();
-                self.settling.failed(session, what, None)
+            Call::Apply(patch) => {
+                let done = apply::perform(patch, &self.grant, session, &self.settling.transaction);
+                self.settling.touched(session, done)
             }
             Call::File(call) => {
                 let done = file::perform(call, &self.grant, session, io);

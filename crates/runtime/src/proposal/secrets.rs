@@ -1,0 +1,99 @@
+//! Secrets that a change would bring in: what the scanner finds in the result and did not find in the base.
+
+use std::collections::BTreeSet;
+
+use ringfence_ledger::Finding;
+use ringfence_scan::{Fingerprint, Scanner};
+use ringfence_types::{Bytes, Introduced};
+
+/// More than a person would look at.
+const MOST: usize = 100;
+
+/// Something that looks like a secret, and which one it is, without being it.
+pub(crate) type Found = (Introduced, Option<Fingerprint>);
+
+/// Whatever `scanner`, which has a salt, finds in `result`, unless the same value is in `base` already, in whatever
+/// encoding.
+pub(crate) fn introduced(scanner: &Scanner, base: Option<&[u8]>, result: Option<&[u8]>) -> Vec<Found> {
+    let Some(result) = result else { return Vec::new() };
+    let found = scanner.scan(result);
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let known = base.map(|base| scanner.scan(base)).unwrap_or_default();
+    let known: BTreeSet<Fingerprint> = known.iter().filter_map(|found| found.fingerprint).collect();
+    let fresh = found.iter().filter(|found| found.fingerprint.is_none_or(|print| !known.contains(&print)));
+    fresh
+        .take(MOST)
+        .map(|found| {
+            let above = result.get(..found.start).unwrap_or_default();
+            let line = 1 + above.iter().filter(|byte| **byte == b'\n').count() as u64;
+            (Introduced { rule: found.rule.to_string(), line }, found.fingerprint)
+        })
+        .collect()
+}
+
+/// As the ledger keeps it.
+pub(crate) fn finding(path: &Bytes, (introduced, print): &Found) -> Finding {
+    Finding {
+        rule: introduced.rule.clone(),
+        place: format!("{}:{}", path.display(), introduced.line),
+        fingerprint: print.map(|print| print.to_string()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use ringfence_scan::Salt;
+
+    use super::*;
+
+    fn token(tail: char) -> String {
+        format!("{}{}{tail}", concat!("gh", "p_"), "A1b2".repeat(9))
+    }
+
+    fn scanner() -> Scanner {
+        Scanner::builder().salt(Salt::new(*b"salt")).build()
+    }
+
+    #[test]
+    fn only_what_was_not_there_is_introduced() {
+        let scanner = scanner();
+        let (old, new) = (token('x'), token('y'));
+        let base = format!("a\nkey = {old}\n");
+        let result = format!("key = {old}\nb\nother {new}\n");
+        let found = introduced(&scanner, Some(base.as_bytes()), Some(result.as_bytes()));
+        let lines: Vec<_> = found.iter().map(|(found, _)| found.line).collect();
+        assert_eq!(lines, [3], "{found:?}");
+        assert!(found[0].0.rule.contains("github"), "{found:?}");
+        assert_eq!(introduced(&scanner, None, Some(result.as_bytes())).len(), 2);
+        assert!(introduced(&scanner, Some(result.as_bytes()), Some(base.as_bytes())).is_empty());
+        assert!(introduced(&scanner, Some(base.as_bytes()), None).is_empty());
+    }
+
+    #[test]
+    fn a_key_over_many_lines_and_an_encoded_one_are_found() {
+        let scanner = scanner();
+        let body = "MIIEowIBAAKCAQEA7bq0".repeat(8);
+        let key = format!("-----BEGIN RSA {0}-----\n{body}\n{body}\n-----END RSA {0}-----\n", "PRIVATE KEY");
+        let result = format!("x\n{key}");
+        let found = introduced(&scanner, Some(b"x\n"), Some(result.as_bytes()));
+        assert_eq!(found.first().map(|(found, _)| found.line), Some(2), "{found:?}");
+        let encoded = base64::engine::general_purpose::STANDARD.encode(format!("token {}", token('x')));
+        let encoded = format!("a\nb\n{encoded}\n");
+        assert_eq!(introduced(&scanner, None, Some(encoded.as_bytes())).len(), 1);
+    }
+
+    #[test]
+    fn findings_have_no_value_and_tell_secrets_apart() {
+        let (one, two) = (token('x'), token('y'));
+        let text = format!("{one}\n{two}\n{one}\n");
+        let found = introduced(&scanner(), None, Some(text.as_bytes()));
+        let findings: Vec<_> = found.iter().map(|found| finding(&Bytes::from("f"), found)).collect();
+        assert_eq!(findings[0].place, "f:1");
+        assert_eq!(findings[0].fingerprint, findings[2].fingerprint);
+        assert_ne!(findings[0].fingerprint, findings[1].fingerprint);
+        assert!(!format!("{findings:?}").contains(&one));
+    }
+}
