@@ -51,7 +51,7 @@ impl SettingsError {
 #[serde(deny_unknown_fields)]
 struct Stored {
     anchor_file: Option<PathBuf>,
-    anchor_command: Option<Vec<OsString>>,
+    anchor_command: Option<Vec<String>>,
     anchor_timeout: Option<String>,
 }
 
@@ -88,6 +88,7 @@ impl Stored {
             (Some(path), None) if path.is_absolute() => Ok(Some(Anchor::File(path))),
             (Some(_), None) => Err("`anchor_file` is an absolute path"),
             (None, Some(argv)) if argv.first().is_some_and(|program| Path::new(program).is_absolute()) => {
+                let argv = argv.into_iter().map(OsString::from).collect();
                 Ok(Some(Anchor::Command { argv, timeout }))
             }
             (None, Some(_)) => {
