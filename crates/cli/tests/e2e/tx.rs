@@ -334,6 +334,24 @@ fn c15_a_secret_comes_in_only_where_a_person_said_so() {
     assert!(!contains(&state, token().as_bytes()));
 }
 
+/// C-15: a secret that the operator keeps is known by its value, whatever it looks like.
+#[test]
+fn c15_the_value_of_a_kept_secret_is_found_and_never_written_down() {
+    let world = World::new();
+    let value = "the quick brown fox of the operator";
+    finish(world.ringfence().args(["secret", "set", "fox"]), value.as_bytes()).expect(0);
+    let content = format!("plain\nsay = {value}\n");
+    let done = world.tx(&["propose", "--title", value, "--file", "notes"], content.as_bytes()).expect(0);
+    assert!(done.err.contains("notes:2") && done.err.contains("secret/fox"), "{}", done.err);
+    let id = done.text().trim().to_owned();
+    world.operator_file("approval = \"never\"\n");
+    world.tx(&["apply", &id], b"").expect(126).says("rule: secrets.introduced");
+    world.tx(&["propose", "--file", &format!("dir/{value}")], b"x").expect(126).says("rule: secrets.in-path");
+    let state: Vec<u8> = tree(&world.state).into_values().flat_map(|(_, content)| content).collect();
+    assert!(!contains(&state, value.as_bytes()));
+    world.tx(&["propose", "--file", "notes"], b"another fox\n").expect(0);
+}
+
 /// What steers something later is asked about where the policy of whoever applies it asks, and then it is written.
 #[test]
 fn what_the_policy_asks_about_is_asked_when_it_is_applied() {

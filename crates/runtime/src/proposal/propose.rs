@@ -4,6 +4,7 @@ use ringfence_authz::{Action, Part, judge_proposal};
 use ringfence_ledger::{AppendError, Event, Finding};
 use ringfence_sandbox::files::{FileError, Place, Tree};
 use ringfence_sandbox::survey::SurveyError;
+use ringfence_scan::{ExactError, Scanner};
 use ringfence_types::{
     Access, Bytes, Call, Decision, Layer, Patch, PatchedFile, Principal, Profile, Refusal, RefusalCode, Root,
     TransactionId,
@@ -69,6 +70,8 @@ pub enum ProposeError {
     Ledger(#[from] AppendError),
     #[error("an id cannot be made")]
     Id(#[source] std::io::Error),
+    #[error("a stored secret cannot be looked for")]
+    Secret(#[from] ExactError),
 }
 
 impl ProposeError {
@@ -112,7 +115,7 @@ impl AgentSession<'_> {
                     transaction: None,
                     session: Some(self.id.clone()),
                     call: None,
-                    refusal: refusal.clone(),
+                    refusal: self.secrets.all.refusal(&refusal),
                 };
                 let _receipt = self.runtime.ledger.append(&event)?;
                 Ok(Err(refusal))
@@ -122,10 +125,12 @@ impl AgentSession<'_> {
 
     fn take_in(&self, draft: &Draft<'_>) -> Result<Proposed, Stopped> {
         let wanted = Wanted::of(&draft.input)?;
+        wanted.iter().try_for_each(|wanted| self.refuse_named(&wanted.path))?;
         // Before anything is read: what may not be written may not be probed either.
         let asks = self.judge_paths(&wanted)?;
         let vault = Vault::new(&self.runtime.setup.state_dir);
-        let (files, findings) = scanned(&vault, self.results(wanted)?)?;
+        let scanner = secrets::scanner(vault.salt(Missing::Make)?, &self.secrets.all)?;
+        let (files, findings) = scanned(&scanner, self.results(wanted)?);
         let transaction = TransactionId::random()
             .map_err(|error| Stopped::Failed(ProposeError::Id(std::io::Error::other(error))))?;
         vault.keep(&transaction, &files)?;
@@ -136,9 +141,12 @@ impl AgentSession<'_> {
             workspace_id: self.workspace.id.clone(),
             workspace: Bytes::from(self.workspace.path.as_path()),
             patch: patch.clone(),
-            title: draft.title.as_deref().map(clean_title),
+            title: draft.title.as_deref().map(|title| self.clean(title)),
             findings: findings.clone(),
-            by: Principal::Agent { session: self.id.clone(), name: draft.agent.clone() },
+            by: Principal::Agent {
+                session: self.id.clone(),
+                name: draft.agent.as_deref().map(|name| self.clean(name)),
+            },
         };
         if let Err(error) = self.runtime.ledger.append(&event) {
             // Without a record nobody can ask for it.
@@ -146,6 +154,26 @@ impl AgentSession<'_> {
             return Err(error.into());
         }
         Ok(Proposed { transaction, patch, findings, asks })
+    }
+
+    /// A path is written down as it is; a value that the operator keeps must not be.
+    fn refuse_named(&self, path: &Bytes) -> Result<(), Refusal> {
+        let Some(meta) = self.secrets.all.redact(path.as_slice()).found.first().copied() else {
+            return Ok(());
+        };
+        Err(Refusal {
+            code: RefusalCode::Secret,
+            layer: Layer::Floor,
+            rule: "secrets.in-path".to_owned(),
+            message: format!("the name of a file has the value of the secret `{}` in it", meta.name),
+            hint: Some("give the file another name".to_owned()),
+        })
+    }
+
+    /// As the ledger may have it, and not endless.
+    fn clean(&self, text: &str) -> String {
+        let clean = ringfence_scan::redact(self.secrets.all.text(text).as_bytes()).clean;
+        String::from_utf8_lossy(&clean).chars().take(TITLE).collect()
     }
 
     fn judge_paths(&self, wanted: &[Wanted<'_>]) -> Result<Vec<String>, Refusal> {
@@ -206,14 +234,13 @@ impl AgentSession<'_> {
 type Files = Vec<(PatchedFile, Sides)>;
 
 /// The digests of every file, and what the scanner says of it.
-fn scanned(vault: &Vault, files: Vec<(Bytes, Sides)>) -> Result<(Files, Vec<Finding>), VaultError> {
-    let scanner = vault.scanner(Missing::Make)?;
+fn scanned(scanner: &Scanner, files: Vec<(Bytes, Sides)>) -> (Files, Vec<Finding>) {
     let mut findings = Vec::new();
     let mut patched = Vec::with_capacity(files.len());
     for (path, sides) in files {
         let (base, result) =
             (sides.base.as_deref().map(Vec::as_slice), sides.result.as_deref().map(Vec::as_slice));
-        let found = secrets::introduced(&scanner, base, result);
+        let found = secrets::introduced(scanner, base, result);
         findings.extend(found.iter().map(|found| secrets::finding(&path, found)));
         let file = PatchedFile {
             path,
@@ -224,7 +251,7 @@ fn scanned(vault: &Vault, files: Vec<(Bytes, Sides)>) -> Result<(Files, Vec<Find
         };
         patched.push((file, sides));
     }
-    Ok((patched, findings))
+    (patched, findings)
 }
 
 /// What becomes of one file.
@@ -341,10 +368,4 @@ fn too_large() -> Refusal {
         TOTAL >> 20
     );
     malformed("patch.size", message).with_hint("propose it in parts")
-}
-
-/// Without secrets, and not endless.
-fn clean_title(title: &str) -> String {
-    let clean = ringfence_scan::redact(title.as_bytes()).clean;
-    String::from_utf8_lossy(&clean).chars().take(TITLE).collect()
 }

@@ -9,6 +9,7 @@ use ringfence_ledger::{
 };
 use ringfence_sandbox::Io;
 use ringfence_sandbox::files::{ChangeError, Tree};
+use ringfence_scan::{ExactError, Scanner};
 use ringfence_types::{
     Bytes, Layer, Patch, PatchedFile, Principal, Refusal, RefusalCode, TransactionId, WorkspaceId,
 };
@@ -153,6 +154,8 @@ pub enum RegisterError {
     Find(#[from] FindError),
     #[error("cannot write to the ledger")]
     Ledger(#[source] AppendError),
+    #[error("a stored secret cannot be looked for")]
+    Secret(#[from] ExactError),
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The outcome is as it was said; what was prepared for it is still there.
@@ -193,6 +196,7 @@ impl RegisterError {
             Self::Vault(error) => error.hint().map(str::to_owned),
             Self::Ledger(error) => error.hint().map(str::to_owned),
             Self::Find(_) => Some("`ringfence tx list --all` shows every proposal".to_owned()),
+            Self::Secret(_) => None,
             Self::Journal(_) => {
                 Some("free some space, or check that the state directory is writable".to_owned())
             }
@@ -343,7 +347,8 @@ impl AgentSession<'_> {
             return Err(RegisterError::Closed { id: id.clone(), state: now.state() });
         }
         let _lock = locked?;
-        let patch = scanned(&vault, id, now.patch)?;
+        let scanner = secrets::scanner(vault.salt(Missing::Refuse)?, &self.secrets.all)?;
+        let patch = scanned(&vault, id, now.patch, &scanner)?;
         if let Some(files) = self.conflicts(&patch) {
             let event = Event::Conflicted { transaction: id.clone(), files: files.clone() };
             let _receipt = self.runtime.ledger.append(&event).map_err(RegisterError::Ledger)?;
@@ -372,13 +377,12 @@ impl AgentSession<'_> {
 
 /// The patch with what the scanner of today finds in it: whoever approves it is told, whatever was found when it was
 /// proposed.
-fn scanned(vault: &Vault, id: &TransactionId, patch: Patch) -> Result<Patch, VaultError> {
-    let scanner = vault.scanner(Missing::Refuse)?;
+fn scanned(vault: &Vault, id: &TransactionId, patch: Patch, scanner: &Scanner) -> Result<Patch, VaultError> {
     let mut files = Vec::with_capacity(patch.files.len());
     for (number, file) in patch.files.into_iter().enumerate() {
         let base = vault.open(id, (number, &file), Side::Base)?;
         let result = vault.open(id, (number, &file), Side::Result)?;
-        let introduced = secrets::introduced(&scanner, plain(base.as_ref()), plain(result.as_ref()));
+        let introduced = secrets::introduced(scanner, plain(base.as_ref()), plain(result.as_ref()));
         let secrets = introduced.into_iter().map(|(introduced, _)| introduced).collect();
         files.push(PatchedFile { secrets, ..file });
     }

@@ -3,14 +3,25 @@
 use std::collections::BTreeSet;
 
 use ringfence_ledger::Finding;
-use ringfence_scan::{Fingerprint, Scanner};
+use ringfence_scan::{ExactError, Fingerprint, SHORTEST_SECRET, Salt, Scanner};
 use ringfence_types::{Bytes, Introduced};
+
+use crate::secrets::Secrets;
 
 /// More than a person would look at.
 const MOST: usize = 100;
 
 /// Something that looks like a secret, and which one it is, without being it.
 pub(crate) type Found = (Introduced, Option<Fingerprint>);
+
+/// Finds what looks like a secret, and the values of those that the operator keeps.
+pub(crate) fn scanner(salt: Salt, known: &Secrets) -> Result<Scanner, ExactError> {
+    let mut long = known.values().filter(|(_, value)| value.as_slice().len() >= SHORTEST_SECRET);
+    let builder = Scanner::builder().salt(salt);
+    Ok(long
+        .try_fold(builder, |builder, (meta, value)| builder.secret(&meta.name.to_string(), value.as_slice()))?
+        .build())
+}
 
 /// Whatever `scanner`, which has a salt, finds in `result`, unless the same value is in `base` already, in whatever
 /// encoding.
@@ -45,7 +56,6 @@ pub(crate) fn finding(path: &Bytes, (introduced, print): &Found) -> Finding {
 #[cfg(test)]
 mod tests {
     use base64::Engine as _;
-    use ringfence_scan::Salt;
 
     use super::*;
 

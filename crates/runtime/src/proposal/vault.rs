@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use chacha20poly1305::aead::{AeadInOut as _, KeyInit as _};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
-use ringfence_scan::{Salt, Scanner};
+use ringfence_scan::Salt;
 use ringfence_types::{Bytes, PatchedFile, TransactionId};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
@@ -190,12 +190,12 @@ impl Vault {
         }
     }
 
-    /// A scanner whose fingerprints are those of this place: nobody without the key can try values.
-    pub(crate) fn scanner(&self, missing: Missing) -> Result<Scanner, VaultError> {
+    /// What the fingerprints of findings are made with here: nobody without the key can try values.
+    pub(crate) fn salt(&self, missing: Missing) -> Result<Salt, VaultError> {
         let key = self.key(missing)?;
         let salt =
             Sha256::new().chain_update(b"ringfence finding v1\0").chain_update(key.as_slice()).finalize();
-        Ok(Scanner::builder().salt(Salt::new(salt.to_vec())).build())
+        Ok(Salt::new(salt.to_vec()))
     }
 
     pub(crate) fn private_directory(&self, path: &Path) -> Result<(), VaultError> {
