@@ -26,7 +26,7 @@ pub use file::{Loader, PolicyFile, Role};
 pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
 pub use limits::LimitFlags;
 pub use problem::{PolicyError, Problem};
-pub use settings::{ApprovalSettings, Channel, LedgerSettings, Settings, Webhook, settings};
+pub use settings::{ApprovalSettings, Channel, Settings, Webhook, settings};
 pub use text::{Excerpt, MAX_BYTES, sha256};
 pub use write::{WriteError, with_approved};
 

@@ -23,15 +23,9 @@ pub(super) fn top(role: Role, top: &Top, problems: &mut Problems<'_>) {
     for (path, table) in top.workspaces.iter().flat_map(|named| &named.0) {
         workspace(role, path, table, problems);
     }
-    if role != Role::Operator {
-        for (key, span) in [
-            ("approvals", top.approvals.as_ref().map(|table| table.head.span)),
-            ("ledger", top.ledger.as_ref().map(|table| table.head.span)),
-        ] {
-            let Some(span) = span else { continue };
-            let message = format!("{} says nothing about `{key}`", role.noun());
-            problems.add(span, message, "write it in `config.toml` of the operator");
-        }
+    if let Some(approvals) = top.approvals.as_ref().filter(|_| role != Role::Operator) {
+        let message = format!("{} says nothing about `approvals`", role.noun());
+        problems.add(approvals.head.span, message, "write it in `config.toml` of the operator");
     }
     settings::check(top, problems);
 }

@@ -7,7 +7,7 @@ use ringfence_types::{Layer, Profile};
 use toml::de::DeTable;
 
 use super::check;
-use super::format::{ApprovalsTable, Body, LedgerTable, Top, WorkspaceTable};
+use super::format::{ApprovalsTable, Body, Top, WorkspaceTable};
 use super::problem::{PolicyError, Problems};
 use super::read::{Many, read_table, shorten};
 use super::rules::{self, RuleSet};
@@ -65,7 +65,6 @@ pub(super) struct Document {
     pub(super) agents: Vec<(At<String>, Section)>,
     pub(super) workspaces: Vec<(At<String>, WorkspaceSection)>,
     pub(super) approvals: ApprovalsTable,
-    pub(super) ledger: LedgerTable,
 }
 
 /// What a file, an agent's part or a workspace's part says.
@@ -198,7 +197,6 @@ impl Loading<'_> {
                 .map(|(path, table)| (path, self.workspace(table, problems)))
                 .collect(),
             approvals: top.approvals.unwrap_or_default(),
-            ledger: top.ledger.unwrap_or_default(),
         }
     }
 

@@ -61,8 +61,6 @@ table! {
         "workspaces" workspaces: Named<WorkspaceTable>,
         /// How questions are asked and answered. Operator files only.
         "approvals" approvals: ApprovalsTable,
-        /// Where the ends of the ledger are kept besides it. Operator files only.
-        "ledger" ledger: LedgerTable,
     }
 }
 
@@ -101,16 +99,6 @@ table! {
         "url" url: At<String>,
         /// A file with the secret that signs what is sent, readable by its owner alone; absolute or below the home (`~/…`).
         "secret_file" secret_file: At<String>,
-    }
-}
-
-table! {
-    /// Where the ends of the ledger are kept besides it.
-    LedgerTable {
-        /// A file, best on another disk, to which every signed end is appended; absolute or below the home (`~/…`).
-        "anchor_file" anchor_file: At<String>,
-        /// A program with its arguments that is given every signed end on its standard input.
-        "anchor_command" anchor_command: Many<String>,
     }
 }
 

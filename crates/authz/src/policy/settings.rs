@@ -1,4 +1,4 @@
-//! What operator files say that is about no action: how questions are asked, and where the ledger is anchored.
+//! What operator files say that is about no action: how questions are asked.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,6 @@ use super::text::At;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub approvals: ApprovalSettings,
-    pub ledger: LedgerSettings,
 }
 
 /// How questions are asked and answered.
@@ -54,20 +53,12 @@ pub struct Webhook {
     pub secret_file: PathBuf,
 }
 
-/// Where the ends of the ledger are kept besides it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LedgerSettings {
-    pub anchor_file: Option<PathBuf>,
-    /// Empty: none.
-    pub anchor_command: Vec<String>,
-}
-
 /// Of all operator files together: for each key the file that was heard last, and of one file its own text before what
 /// it extends.
 pub fn settings(files: &[PolicyFile], home: Option<&Path>) -> Settings {
     let operators = files.iter().rev().filter(|file| file.role() == Role::Operator);
     let documents: Vec<&Document> = operators.flat_map(PolicyFile::documents).collect();
-    Settings { approvals: approvals(&documents, home), ledger: ledger(&documents, home) }
+    Settings { approvals: approvals(&documents, home) }
 }
 
 /// The first that says something.
@@ -95,15 +86,6 @@ fn approvals(documents: &[&Document], home: Option<&Path>) -> ApprovalSettings {
     }
 }
 
-fn ledger(documents: &[&Document], home: Option<&Path>) -> LedgerSettings {
-    let file = first(documents, |document| document.ledger.anchor_file.as_ref());
-    let command = first(documents, |document| document.ledger.anchor_command.as_ref());
-    LedgerSettings {
-        anchor_file: file.and_then(|given| expanded(&given.value, home)),
-        anchor_command: command.iter().flat_map(|list| &list.items).map(|word| word.value.clone()).collect(),
-    }
-}
-
 fn channel(word: ChannelWord) -> Channel {
     match word {
         ChannelWord::Desktop => Channel::Desktop,
@@ -128,9 +110,6 @@ pub(super) fn check(top: &Top, problems: &mut Problems<'_>) {
     if let Some(approvals) = &top.approvals {
         check_channels(approvals, problems);
         approvals.webhook.iter().for_each(|webhook| check_webhook(webhook, problems));
-    }
-    if let Some(file) = top.ledger.as_ref().and_then(|ledger| ledger.anchor_file.as_ref()) {
-        check_place(file, problems);
     }
 }
 

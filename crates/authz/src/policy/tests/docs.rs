@@ -141,7 +141,6 @@ fn tables() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         ("approvals", "ApprovalsTable", ApprovalsTable::keys()),
         ("quorum", "QuorumTable", QuorumTable::keys()),
         ("webhook", "WebhookTable", WebhookTable::keys()),
-        ("ledger", "LedgerTable", LedgerTable::keys()),
     ]
 }
 

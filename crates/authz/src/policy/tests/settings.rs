@@ -26,11 +26,8 @@ reason = \"required\"
 grant_expiry = \"7d\"
 notify = [\"desktop\", \"webhook\"]
 webhook = { url = \"https://a.test/x\", secret_file = \"~/secret\" }
-[ledger]
-anchor_file = \"~/anchors\"
-anchor_command = [\"logger\", \"-t\", \"x\"]
 ";
-    let Settings { approvals, ledger } = read(text);
+    let Settings { approvals } = read(text);
     let expected = ApprovalSettings {
         timeout: Some(Duration(180_000)),
         quorum: Quorum { approve: 2, deny: 1 },
@@ -40,8 +37,6 @@ anchor_command = [\"logger\", \"-t\", \"x\"]
         webhook: Some(Webhook { url: "https://a.test/x".to_owned(), secret_file: "/home/ann/secret".into() }),
     };
     assert_eq!(approvals, expected);
-    assert_eq!(ledger.anchor_file, Some("/home/ann/anchors".into()));
-    assert_eq!(ledger.anchor_command, ["logger", "-t", "x"]);
 }
 
 #[test]
@@ -55,13 +50,12 @@ fn a_file_counts_before_what_it_extends_and_key_by_key() {
 
 #[test]
 fn only_an_operator_says_it() {
-    for key in ["[approvals]\ntimeout = \"1h\"\n", "[ledger]\nanchor_file = \"/x\"\n"] {
-        for role in [Role::Workspace, Role::Session] {
-            let error = PolicyFile::parse(role, Path::new("/w/policy.toml"), key.as_bytes()).unwrap_err();
-            assert!(error.to_string().contains("says nothing about"), "{error}");
-        }
-        assert!(operator(key).is_ok());
+    let key = "[approvals]\ntimeout = \"1h\"\n";
+    for role in [Role::Workspace, Role::Session] {
+        let error = PolicyFile::parse(role, Path::new("/w/policy.toml"), key.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("says nothing about"), "{error}");
     }
+    assert!(operator(key).is_ok());
 }
 
 #[test]
@@ -85,7 +79,6 @@ fn what_makes_no_sense_is_an_error() {
         "[approvals]\nquorum = { approve = 0 }\n".to_owned(),
         "[approvals]\ntimeout = 0\n".to_owned(),
         "[approvals]\nreason = true\n".to_owned(),
-        "[ledger]\nanchor_file = \"x\"\n".to_owned(),
         "[workspaces.\"/w\".approvals]\ntimeout = \"1h\"\n".to_owned(),
     ];
     for text in bad {
