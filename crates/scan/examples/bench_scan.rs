@@ -91,13 +91,34 @@ fn some_rules(count: usize) -> Any<Vec<Arc<Rule>>> {
     Ok(all)
 }
 
-/// Lines of the hard negatives, again and again, each time with other numbers in them.
+/// What is in files: prose, programs, logs, tables.
+const ORDINARY: &[&str] = &[
+    "The {lower:4} of the {lower:7} was {lower:5} by a {lower:6} that nobody had {lower:4} before, and the {lower:9} went on.",
+    "    let {lower:6} = {lower:8}.{lower:5}({lower:4}, {digit:2})?;",
+    "    if {lower:5} > {digit:3} && !{lower:7}.is_empty() {(}",
+    "        return Err({alpha:9}::{alpha:7} {(} {lower:5}: {lower:6}.clone() {)});",
+    "    {)}",
+    "def {lower:8}({lower:5}, {lower:4}=None):",
+    "    for {lower:1}, {lower:5} in enumerate(self.{lower:7}):",
+    "2026-05-{digit:2}T{digit:2}:{digit:2}:{digit:2}.{digit:3}Z INFO {lower:7}: {lower:6} {lower:9} in {digit:3} ms",
+    "{digit:5},{lower:6},{digit:3}.{digit:2},{lower:9},{digit:4},{lower:5}",
+    "| {lower:9} | {lower:7} | {digit:4} | {lower:12} |",
+    "<div class=\"{lower:6} {lower:5}-{lower:4}\"><span>{lower:8}</span></div>",
+    "  \"{lower:7}\": {(}\"{lower:5}\": {digit:4}, \"{lower:6}\": [\"{lower:8}\", \"{lower:5}\"]{)},",
+    "import {(} {alpha:8}, {lower:7} {)} from '../{lower:6}/{lower:8}';",
+    "// {lower:5} {lower:3} {lower:7} {lower:2} {lower:8} {lower:4} {lower:6}",
+    "{lower:8}:{lower:6} {lower:3} {lower:9} ({lower:5}) - {lower:4} {lower:7}.",
+    "",
+];
+
+/// Ordinary lines, each time with other words in them, and after every sixteen one of the hard negatives.
 fn text(bytes: usize, file: &Path) -> Any<()> {
     let mut out = std::io::BufWriter::new(File::create(file)?);
     let mut written = 0;
     for variant in 0.. {
-        for line in NEGATIVES.iter().flat_map(|text| text.lines()) {
-            let line = expand(line, variant)?;
+        let hard = NEGATIVES.iter().flat_map(|text| text.lines());
+        for line in hard.flat_map(|line| ORDINARY.iter().copied().chain([line])) {
+            let line = expand(line, variant ^ written as u64)?;
             out.write_all(&line)?;
             out.write_all(b"\n")?;
             written += line.len() + 1;

@@ -45,6 +45,8 @@ pub(crate) enum Places {
     Groups { base: usize, from: usize, to: usize, end: usize },
     /// Start and end of what became each byte.
     Each(Vec<(u32, u32)>),
+    /// Parts as they are: where each begins in the piece, and where it came from.
+    Parts(Vec<(usize, usize)>),
     /// All of it became all of it.
     Whole(Range<usize>),
 }
@@ -58,6 +60,14 @@ impl Places {
                 let start = base + range.start / to * from;
                 let last = base + (range.end.checked_sub(1)? / to + 1) * from;
                 Some(start..last.min(*end))
+            }
+            Self::Parts(parts) => {
+                let source = |at: usize| {
+                    let (begin, from) =
+                        parts.get(parts.partition_point(|(begin, _)| *begin <= at).checked_sub(1)?)?;
+                    Some(from + (at - begin))
+                };
+                Some(source(range.start)?..source(range.end.checked_sub(1)?)? + 1)
             }
             Self::Each(places) => {
                 let start = places.get(range.start)?.0;

@@ -9,7 +9,7 @@ use crate::decode::{self, Allowance, Joined, Piece};
 use crate::exact::Form;
 use crate::finding::{Confidence, Encoding, Finding, Layers};
 use crate::matcher::Matcher;
-use crate::rules::{Edges, Pattern, Rule, Shape, Strength, is_reference};
+use crate::rules::{Compiled, Edges, Pattern, Rule, Shape, Strength, is_reference};
 use crate::scanner::{Engine, Target};
 
 /// Encodings inside of encodings. Joints between them do not count.
@@ -96,19 +96,16 @@ impl Search<'_> {
 
     fn announced(&mut self, layer: &mut Layer<'_>) {
         let engine = self.engine;
-        let Some(automaton) = &engine.automaton else { return };
-        for hit in automaton.find_overlapping_iter(layer.bytes) {
-            for target in engine.targets.get(hit.pattern().as_usize()).into_iter().flatten() {
+        engine.keywords.each(layer.bytes, |keyword, hit| {
+            for target in engine.targets.get(keyword).into_iter().flatten() {
                 match *target {
                     Target::Rule(at) => {
-                        engine.rules.get(at).map(|rule| self.by_rule(rule, hit.range(), layer))
+                        engine.rules.get(at).map(|rule| self.by_rule(rule, hit.clone(), layer))
                     }
-                    Target::Form(at) => {
-                        engine.forms.get(at).map(|form| self.by_form(form, hit.start(), layer))
-                    }
+                    Target::Form(at) => engine.forms.get(at).map(|form| self.by_form(form, hit.start, layer)),
                 };
             }
-        }
+        });
     }
 
     fn by_form(&self, form: &Form, start: usize, layer: &mut Layer<'_>) {
@@ -160,12 +157,8 @@ impl Search<'_> {
         let from = hit.start.saturating_sub(pattern.before);
         let to = (hit.end + pattern.reach).min(bytes.len());
         let anchored = if pattern.before == 0 { Anchored::Yes } else { Anchored::No };
-        // Decided before anything is compared: a run of one letter may be full of keywords.
-        if pattern.before == 0
-            && pattern.edges == Edges::Token
-            && rule.checksum.is_none()
-            && !starts_alone(bytes, hit.start)
-        {
+        let Compiled { regex, shortest } = pattern.compiled()?;
+        if pattern.before == 0 && !may_begin(rule, pattern, *shortest, bytes.get(..to)?, hit.start) {
             return None;
         }
         // Most end after a few bytes. Those that may go far pay for all of it.
@@ -173,7 +166,6 @@ impl Search<'_> {
         if !self.compared.take(price) {
             return None;
         }
-        let regex = pattern.regex()?;
         let input = Input::new(bytes).span(from..to).anchored(anchored);
         let end = regex.search_half(&input)?.offset();
         if !self.compared.take((end - from) * GROUPS) {
@@ -210,6 +202,20 @@ fn admits(rule: &Rule, value: &[u8]) -> bool {
     // Matchers decide by themselves.
     let is_named = rule.strength == Strength::Context && is_reference(value);
     matches!(rule.shape, Shape::Built(_)) || (!is_named && rule.gate.admits(value))
+}
+
+/// Decided before anything is compared: a keyword in the middle of a word, and one that begins a short word, are most of
+/// all keywords in a text, and a run of one letter may be full of them.
+fn may_begin(rule: &Rule, pattern: &Pattern, shortest: usize, bytes: &[u8], start: usize) -> bool {
+    if pattern.edges == Edges::Anything {
+        return true;
+    }
+    let is_whole = || {
+        let word = bytes.get(start..start + shortest);
+        word.is_some_and(|word| !word.iter().any(u8::is_ascii_whitespace))
+    };
+    let stands = rule.checksum.is_some() || starts_alone(bytes, start);
+    stands && (rule.strength == Strength::Context || is_whole())
 }
 
 /// Neither a letter nor a digit on either side.

@@ -14,6 +14,7 @@ mod argv;
 mod decode;
 mod exact;
 mod finding;
+mod keywords;
 mod layer;
 mod matcher;
 pub mod rules;

@@ -84,7 +84,14 @@ pub(crate) struct Pattern {
     /// How far behind the keyword it may end.
     pub(crate) reach: usize,
     pub(crate) edges: Edges,
-    compiled: OnceLock<Option<Regex>>,
+    compiled: OnceLock<Option<Compiled>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) regex: Regex,
+    /// No match is shorter.
+    pub(crate) shortest: usize,
 }
 
 /// What may stand beside a match.
@@ -101,16 +108,19 @@ impl Pattern {
     }
 
     /// Compiled when its keyword first turns up: most never do.
-    pub(crate) fn regex(&self) -> Option<&Regex> {
+    pub(crate) fn compiled(&self) -> Option<&Compiled> {
         self.compiled.get_or_init(|| compile(&self.text).ok()).as_ref()
     }
 }
 
-fn compile(text: &str) -> Result<Regex, Box<regex_automata::meta::BuildError>> {
+fn compile(text: &str) -> Result<Compiled, Box<regex_automata::meta::BuildError>> {
     let syntax = syntax::Config::new().unicode(false).utf8(false);
     let config =
         Regex::config().utf8_empty(false).nfa_size_limit(Some(1 << 20)).hybrid_cache_capacity(1 << 18);
-    Regex::builder().configure(config).syntax(syntax).build(text).map_err(Box::new)
+    let regex = Regex::builder().configure(config).syntax(syntax).build(text).map_err(Box::new)?;
+    let parsed = regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build().parse(text);
+    let shortest = parsed.ok().and_then(|hir| hir.properties().minimum_len()).unwrap_or_default();
+    Ok(Compiled { regex, shortest })
 }
 
 /// The rules that come with the crate, parsed on first use. Their examples are checked by the tests of this crate, which

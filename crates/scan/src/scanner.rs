@@ -1,18 +1,15 @@
-//! Rules and registered secrets, built once: one automaton over every keyword and every form.
+//! Rules and registered secrets, built once: one search over every keyword and every form.
 
 use std::sync::{Arc, OnceLock};
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
-
 use crate::exact::{self, ExactError, Form};
 use crate::finding::{Finding, Salt};
+use crate::keywords::Keywords;
 use crate::layer;
 use crate::rules::{self, Rule};
 use crate::stream::{Output, Stream};
 
-/// More states than this would not fit a processor's cache as a table.
-const MOST_TABLE_PATTERNS: usize = 3000;
-/// So much of a form goes into the automaton; the rest is compared.
+/// So much of a form is searched for; the rest is compared.
 const FORM_PREFIX: usize = 12;
 
 /// Finds secrets. Cheap to clone, shared between threads.
@@ -22,8 +19,8 @@ pub struct Scanner(pub(crate) Arc<Engine>);
 pub(crate) struct Engine {
     pub(crate) rules: Vec<Arc<Rule>>,
     pub(crate) forms: Vec<Form>,
-    pub(crate) automaton: Option<AhoCorasick>,
-    /// What each pattern of the automaton announces.
+    pub(crate) keywords: Keywords,
+    /// What each keyword announces.
     pub(crate) targets: Vec<Vec<Target>>,
     pub(crate) salt: Option<Salt>,
 }
@@ -112,8 +109,13 @@ impl Builder {
     pub fn build(self) -> Scanner {
         let rules = self.rules.unwrap_or_else(|| rules::built_in().to_vec());
         let (patterns, targets) = patterns(&rules, &self.forms);
-        let automaton = automaton(&patterns);
-        Scanner(Arc::new(Engine { rules, forms: self.forms, automaton, targets, salt: self.salt }))
+        Scanner(Arc::new(Engine {
+            rules,
+            forms: self.forms,
+            keywords: Keywords::new(patterns),
+            targets,
+            salt: self.salt,
+        }))
     }
 }
 
@@ -129,22 +131,6 @@ fn patterns(rules: &[Arc<Rule>], forms: &[Form]) -> (Vec<Vec<u8>>, Vec<Vec<Targe
         announced.entry(prefix.to_ascii_lowercase()).or_default().push(Target::Form(at));
     }
     announced.into_iter().unzip()
-}
-
-/// `None` only when there is nothing to look for, or more than an automaton can hold: then nothing is let through.
-fn automaton(patterns: &[Vec<u8>]) -> Option<AhoCorasick> {
-    let kind = if patterns.len() <= MOST_TABLE_PATTERNS {
-        AhoCorasickKind::DFA
-    } else {
-        AhoCorasickKind::ContiguousNFA
-    };
-    AhoCorasick::builder()
-        .ascii_case_insensitive(true)
-        .match_kind(MatchKind::Standard)
-        .kind(Some(kind))
-        .prefilter(false)
-        .build(patterns)
-        .ok()
 }
 
 impl std::fmt::Debug for Scanner {

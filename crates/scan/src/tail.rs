@@ -29,7 +29,7 @@ fn is_suspicious(engine: &Engine, bytes: &[u8], word: usize) -> bool {
     let before = bytes.get(start.saturating_sub(CONTEXT)..).unwrap_or_default();
     let line = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1).min(before.len() - word);
     let announced = before.get(line..).unwrap_or_default();
-    letters >= ENCODED || engine.automaton.as_ref().is_none_or(|automaton| automaton.is_match(announced))
+    letters >= ENCODED || engine.keywords.is_in(announced)
 }
 
 /// The longest beginning of a form of a registered secret that `bytes` end with.

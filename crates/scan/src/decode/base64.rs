@@ -13,48 +13,44 @@ const FEWEST_QUADS: usize = 4;
 
 pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
     let Some(letters) = bytes.get(run.clone()) else { return };
-    for phase in 0..QUAD {
-        for quads in stretches(letters.get(phase..).unwrap_or_default()) {
-            let start = run.start + phase + quads.start * QUAD;
-            let end = (run.start + phase + quads.end * QUAD).min(run.end);
-            pieces.extend(text(bytes, start..end, allowance));
-        }
-    }
-    if let Some(at) = memchr::memmem::find(letters, gzip::IN_BASE64) {
+    stretches(letters, |stretch| {
+        pieces.extend(text(bytes, run.start + stretch.start..run.start + stretch.end, allowance));
+    });
+    let magic = memchr::memchr_iter(b'H', letters)
+        .find(|at| letters.get(*at..).is_some_and(|rest| rest.starts_with(gzip::IN_BASE64)));
+    if let Some(at) = magic {
         let start = run.start + at;
         let padded = start..padding_end(bytes, run.end);
         pieces.extend(compressed(bytes, start..run.end, padded, allowance));
     }
 }
 
-/// Stretches of quads that decode to seven-bit bytes, in quads, each with one more at both sides: a secret may begin
-/// and end in the middle of a quad.
-fn stretches(letters: &[u8]) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
-    let mut since = 0;
-    let mut count = 0;
-    for (at, quad) in letters.chunks(QUAD).enumerate() {
-        count = at + 1;
-        if !is_seven_bit(quad) {
-            keep(since..at, &mut found);
-            since = at + 1;
+/// Stretches of quads, at any of the four phases, that decode to seven-bit bytes, each with one more quad at both sides: a
+/// secret may begin and end in the middle of a quad.
+///
+/// The three bytes of a quad are below 128 if bit 5 of the first letter, bit 3 of the second and bit 1 of the third are not
+/// set. All phases are looked at in one pass.
+fn stretches(letters: &[u8], mut found: impl FnMut(Range<usize>)) {
+    let mut since = [0, 1, 2, 3];
+    let mut close = |since: &mut usize, at: usize| {
+        if at >= *since + FEWEST_QUADS * QUAD {
+            found(since.saturating_sub(QUAD)..(at + QUAD).min(letters.len()));
+        }
+        *since = at + QUAD;
+    };
+    for (at, quad) in letters.windows(QUAD).enumerate() {
+        let [a, b, c, _] = quad else { break };
+        if (sextet(*a) & 32) | (sextet(*b) & 8) | (sextet(*c) & 2) != 0
+            && let Some(since) = since.get_mut(at % QUAD)
+        {
+            close(since, at);
         }
     }
-    keep(since..count, &mut found);
-    found
-}
-
-fn keep(quads: Range<usize>, found: &mut Vec<Range<usize>>) {
-    if quads.len() >= FEWEST_QUADS {
-        found.push(quads.start.saturating_sub(1)..quads.end + 1);
+    // What is left at the end is shorter than a quad, and belongs to the stretch before it.
+    for since in &mut since {
+        let whole = letters.len().saturating_sub(*since) / QUAD * QUAD;
+        close(since, *since + whole);
     }
-}
-
-/// Whether the three bytes of a quad are below 128: their high bits are bit 5 of the first letter, bit 3 of the second and bit
-/// 1 of the third.
-fn is_seven_bit(quad: &[u8]) -> bool {
-    let bit = |at: usize, mask: u8| quad.get(at).is_none_or(|letter| sextet(*letter) & mask == 0);
-    bit(0, 32) && bit(1, 8) && bit(2, 2)
 }
 
 fn text(bytes: &[u8], range: Range<usize>, allowance: &mut Allowance) -> Option<Piece> {

@@ -7,7 +7,8 @@ use flate2::read::MultiGzDecoder;
 use super::{Allowance, Piece, Places};
 use crate::finding::Encoding;
 
-const MAGIC: &[u8] = &[0x1f, 0x8b, 0x08];
+const MAGIC_START: u8 = 0x1f;
+const MAGIC: &[u8] = &[MAGIC_START, 0x8b, 0x08];
 /// The magic in base64.
 pub(super) const IN_BASE64: &[u8] = b"H4sI";
 /// Most that one compressed text may become.
@@ -22,8 +23,12 @@ pub(super) struct Inflated {
 /// Compressed data that is there as such, not encoded.
 pub(super) fn raw(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
     let mut from = 0;
-    while let Some(at) = memchr::memmem::find(bytes.get(from..).unwrap_or_default(), MAGIC) {
+    while let Some(at) = memchr::memchr(MAGIC_START, bytes.get(from..).unwrap_or_default()) {
         let start = from + at;
+        if !bytes.get(start..).is_some_and(|rest| rest.starts_with(MAGIC)) {
+            from = start + 1;
+            continue;
+        }
         let inflated = inflate(bytes.get(start..).unwrap_or_default(), allowance);
         from = start + inflated.as_ref().map_or(MAGIC.len(), |inflated| inflated.consumed.max(MAGIC.len()));
         if let Some(inflated) = inflated {

@@ -11,6 +11,12 @@ const FEWEST_BYTES: usize = 12;
 const PAIR: usize = 2;
 
 pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+    // Two letters that are none of hex stand in every word and in every base64.
+    let text = bytes.get(run.clone()).unwrap_or_default();
+    let probes = text.iter().skip(FEWEST_DIGITS / 2).step_by(FEWEST_DIGITS / 2);
+    if text.len() < FEWEST_DIGITS || !probes.clone().any(u8::is_ascii_hexdigit) {
+        return;
+    }
     let mut start = run.start;
     for part in bytes.get(run).unwrap_or_default().split(|byte| !byte.is_ascii_hexdigit()) {
         if part.len() >= FEWEST_DIGITS && allowance.take(part.len()) {
@@ -24,32 +30,42 @@ pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, a
 
 /// Pairs that are text, as long as they are.
 fn stretches(digits: &[u8], start: usize, phase: usize, pieces: &mut Vec<Piece>) {
-    let mut text = Vec::new();
-    let mut base = start + phase;
-    for (at, pair) in digits.get(phase..).unwrap_or_default().chunks_exact(PAIR).enumerate() {
-        match byte(pair).filter(|byte| super::is_textual(*byte)) {
-            Some(byte) => text.push(byte),
-            None => {
-                keep(std::mem::take(&mut text), base, pieces);
-                base = start + phase + (at + 1) * PAIR;
-            }
+    let digits = digits.get(phase..).unwrap_or_default();
+    let mut since = 0;
+    let mut count = 0;
+    for (at, pair) in digits.chunks_exact(PAIR).enumerate() {
+        count = at + 1;
+        // Text is between 0x20 and 0x7e, tab and line breaks; most hashes end here at the third pair.
+        if !byte(pair).is_some_and(super::is_textual) {
+            keep(digits, since..at, start + phase, pieces);
+            since = at + 1;
         }
     }
-    keep(text, base, pieces);
+    keep(digits, since..count, start + phase, pieces);
 }
 
-fn keep(bytes: Vec<u8>, base: usize, pieces: &mut Vec<Piece>) {
+fn keep(digits: &[u8], pairs: Range<usize>, start: usize, pieces: &mut Vec<Piece>) {
+    if pairs.len() < FEWEST_BYTES {
+        return;
+    }
+    let text = digits.get(pairs.start * PAIR..pairs.end * PAIR).unwrap_or_default();
+    let bytes: Vec<u8> = text.chunks_exact(PAIR).filter_map(byte).collect();
     // Numbers in a row are rather digits than hex of control characters and punctuation.
     let letters = bytes.iter().filter(|byte| byte.is_ascii_alphanumeric()).count();
-    if bytes.len() >= FEWEST_BYTES && letters * 3 > bytes.len() {
-        let end = base + bytes.len() * PAIR;
-        let places = Places::Groups { base, from: PAIR, to: 1, end };
+    if letters * 3 > bytes.len() {
+        let base = start + pairs.start * PAIR;
+        let places = Places::Groups { base, from: PAIR, to: 1, end: base + text.len() };
         pieces.push(Piece { bytes, places, encodings: &[Encoding::Hex] });
     }
 }
 
 pub(super) fn byte(pair: &[u8]) -> Option<u8> {
     let [high, low] = pair else { return None };
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    };
+    Some(digit(*high)? << 4 | digit(*low)?)
 }

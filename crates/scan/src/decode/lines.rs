@@ -40,16 +40,15 @@ impl Joint {
         if breaks.is_empty() || !allowance.take(self.end - self.start) {
             return;
         }
-        let (mut joined, mut places) = (Vec::new(), Vec::new());
+        let mut joined = Vec::with_capacity(self.end - self.start);
+        let mut parts = Vec::with_capacity(breaks.len() + 1);
         let mut from = self.start;
         for at in breaks.into_iter().chain([self.end]) {
-            let line = bytes.get(from..at).unwrap_or_default();
-            let line = trimmed(line);
-            joined.extend_from_slice(line);
-            places.extend((from..from + line.len()).map(|place| (place as u32, place as u32 + 1)));
+            parts.push((joined.len(), from));
+            joined.extend_from_slice(trimmed(bytes.get(from..at).unwrap_or_default()));
             from = at + 1;
         }
-        pieces.push(Piece { bytes: joined, places: Places::Each(places), encodings: &[Encoding::Lines] });
+        pieces.push(Piece { bytes: joined, places: Places::Parts(parts), encodings: &[Encoding::Lines] });
     }
 }
 
@@ -69,7 +68,12 @@ fn sides(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let left = before.iter().rev().take_while(|byte| is_letter(**byte)).count();
     let right = bytes.get(at + 1..)?.iter().take(REACH).take_while(|byte| is_letter(**byte)).count();
     let start = at - (at.min(REACH) - before.len()) - left;
-    (left > 0 && left + right >= FEWEST).then_some((start, at + 1 + right))
+    if left == 0 || left + right < FEWEST {
+        return None;
+    }
+    // Words meet at the end of every other line of prose. What chance made of sixteen letters has a digit.
+    let letters = bytes.get(start..at + 1 + right)?;
+    letters.iter().any(u8::is_ascii_digit).then_some((start, at + 1 + right))
 }
 
 /// Letters of credentials.

@@ -44,11 +44,11 @@ const SUFFIXES: &[&[u8]] = &[
 
 /// `hit` is the keyword in the name.
 pub(super) fn assigned(bytes: &[u8], hit: Range<usize>) -> Option<Range<usize>> {
+    let name = name_end(bytes, hit.clone())?;
+    let value = value_start(bytes, name)?;
     if names_something_else(bytes, &hit) {
         return None;
     }
-    let name = name_end(bytes, hit.clone())?;
-    let value = value_start(bytes, name)?;
     let found = match value.quote {
         Some(quote) => quoted(bytes, value.start, quote)?,
         None => bare(bytes, value.start)?,
@@ -136,25 +136,26 @@ const HARMLESS: &[&[u8]] = &[
 /// `nextToken`, and the last but one part of `arn:…:secret:name`.
 fn names_something_else(bytes: &[u8], hit: &Range<usize>) -> bool {
     let before = bytes.get(hit.start.saturating_sub(LONGEST_NAME)..hit.start).unwrap_or_default();
-    let words = before
-        .strip_suffix(b"_")
-        .or_else(|| before.strip_suffix(b"-"))
-        .unwrap_or(before)
-        .to_ascii_lowercase();
-    before.ends_with(b":") || HARMLESS.iter().any(|word| words.ends_with(word))
+    let words = before.strip_suffix(b"_").or_else(|| before.strip_suffix(b"-")).unwrap_or(before);
+    let ends_with = |word: &&[u8]| {
+        let from = words.len().checked_sub(word.len());
+        from.and_then(|from| words.get(from..)).is_some_and(|end| end.eq_ignore_ascii_case(word))
+    };
+    before.ends_with(b":") || HARMLESS.iter().any(ends_with)
 }
 
 /// Where the name ends whose keyword was hit, if what follows the keyword still names a secret.
 fn name_end(bytes: &[u8], hit: Range<usize>) -> Option<usize> {
     let rest = bytes.get(hit.end..)?;
     let length = rest.iter().take(LONGEST_NAME).take_while(|byte| is_name(**byte) || **byte == b'-').count();
-    let suffix: Vec<u8> = rest
-        .get(..length)?
-        .iter()
-        .filter(|byte| is_name(**byte) && **byte != b'_')
-        .map(u8::to_ascii_lowercase)
-        .collect();
-    SUFFIXES.contains(&suffix.as_slice()).then_some(hit.end + length)
+    let suffix = rest.get(..length)?;
+    (suffix.is_empty() || is_known_suffix(suffix)).then_some(hit.end + length)
+}
+
+/// Whatever its case, and with or without `_` and `-` between its words.
+fn is_known_suffix(suffix: &[u8]) -> bool {
+    let letters = || suffix.iter().filter(|byte| !matches!(byte, b'_' | b'-')).map(u8::to_ascii_lowercase);
+    SUFFIXES.iter().any(|known| letters().eq(known.iter().copied()))
 }
 
 struct Value {

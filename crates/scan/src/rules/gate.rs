@@ -1,5 +1,9 @@
 //! What tells a secret from a word, a reference or an example of the same shape.
 
+use std::sync::OnceLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+
 /// What a match must have besides its shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gate {
@@ -80,13 +84,21 @@ const EXAMPLE_WORDS: &[&[u8]] = &[
 
 /// What documentation writes where a secret would be.
 pub(crate) fn is_placeholder(value: &[u8]) -> bool {
-    let lower = value.to_ascii_lowercase();
-    EXAMPLE_WORDS.iter().any(|word| memchr::memmem::find(&lower, word).is_some()) || is_repetition(&lower)
+    static WORDS: OnceLock<Option<AhoCorasick>> = OnceLock::new();
+    let words = WORDS.get_or_init(|| {
+        AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(EXAMPLE_WORDS)
+            .ok()
+    });
+    words.as_ref().is_some_and(|words| words.is_match(value)) || is_repetition(value)
 }
 
 /// A few letters over and over.
 fn is_repetition(value: &[u8]) -> bool {
-    let repeats = |period: usize| value.iter().zip(value.iter().skip(period)).all(|(a, b)| a == b);
+    let repeats =
+        |period: usize| value.iter().zip(value.iter().skip(period)).all(|(a, b)| a.eq_ignore_ascii_case(b));
     value.len() >= 12 && (1..=4).any(repeats)
 }
 

@@ -19,7 +19,7 @@ pub(super) fn scan(scan: &Scan, lens: &Lens, report: &Report) {
         if path.as_os_str() == "-" {
             outcome(report, standard_input(lens, report));
         } else if path.is_dir() {
-            directory(path, scan.no_ignore, lens, report);
+            directory(path, scan, lens, report);
         } else {
             outcome(report, file(path, lens, report));
         }
@@ -42,9 +42,9 @@ fn file(path: &Path, lens: &Lens, report: &Report) -> Result<(), ScanError> {
     read(&mut file, path, lens, report).map_err(fault)
 }
 
-fn directory(path: &Path, no_ignore: bool, lens: &Lens, report: &Report) {
+fn directory(path: &Path, scan: &Scan, lens: &Lens, report: &Report) {
     let mut walk = WalkBuilder::new(path);
-    walk.hidden(false).follow_links(false).require_git(false).standard_filters(!no_ignore).hidden(false);
+    walk.hidden(false).follow_links(false).require_git(false).standard_filters(!scan.no_ignore).hidden(false);
     walk.filter_entry(|entry| entry.file_name() != ".git");
     walk.build_parallel().run(|| {
         Box::new(|entry| {
