@@ -283,7 +283,8 @@ fn tail_filters_and_follows() {
     assert_eq!(only.lines().count(), 1, "{only}");
     let all = world.all_records();
     let session = all[1]["event"]["session"].as_str().unwrap();
-    let of_session = world.ledger_tool(&["tail", "--session", &session[..12], "--json"]).expect(0).text();
+    let of_session =
+        world.ledger_tool(&["tail", "--session", session.get(..12).unwrap(), "--json"]).expect(0).text();
     assert_eq!(of_session.lines().count(), 4, "{of_session}");
     assert_eq!(world.ledger_tool(&["tail", "--since", "2999-01-01"]).expect(0).text(), "");
     world.ledger_tool(&["tail", "--since", "yesterday"]).expect(125).says("2026-11-15");
