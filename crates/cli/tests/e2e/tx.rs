@@ -396,7 +396,11 @@ fn a_question_that_lost_its_process_is_over() {
     let process = rustix::process::Pid::from_raw(number).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
     collect(child);
-    assert_eq!(world.state_of(&id), "expired");
+    let shown = world.tx(&["show", &id, "--json"], b"").expect(0).json();
+    assert_eq!(
+        (shown["status"].as_str(), shown["end"].as_str()),
+        (Some("refused"), Some("a question about it ended: expired"))
+    );
     assert!(!world.workspace.join("Makefile").exists());
     let again = world.tx(&["apply", &id], b"").expect(126).says("rule: apply.closed");
     assert!(again.err.contains("| ringfence tx propose"), "{}", again.err);

@@ -4,8 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 
 use ringfence_ledger::{
-    AppendError, ApprovalAnswer, Event, Finding, Kind, LedgerReader, Life, OpenError, ReadError, Record,
-    Status,
+    AppendError, Event, Finding, Kind, LedgerReader, Life, OpenError, ReadError, Record, Status,
 };
 use ringfence_sandbox::Io;
 use ringfence_sandbox::files::{ChangeError, Tree};
@@ -39,8 +38,6 @@ pub struct Proposal {
     pub title: Option<String>,
     pub findings: Vec<Finding>,
     pub by: Principal,
-    /// How a question about it was answered, where nothing followed from that.
-    answer: Option<ApprovalAnswer>,
     /// Files that were not what they had to be when somebody wanted to apply it.
     pub conflicts: Vec<Bytes>,
     /// Why it ended, where that needs words.
@@ -77,8 +74,6 @@ impl Proposal {
         match (self.status, &self.end) {
             (Status::Completed, None) => "applied",
             (Status::Completed, Some(_)) => "failed",
-            // The question ended with its process, and it is asked about only once.
-            (Status::Approved, _) => self.answer.map_or(Status::Approved.word(), ApprovalAnswer::word),
             (status, _) => status.word(),
         }
     }
@@ -89,10 +84,12 @@ impl Proposal {
             records.iter().find_map(|record| Some((record, begun(&record.event)?)))?;
         proposal.time.clone_from(&record.time);
         proposal.status = life.status();
-        proposal.answer = life.answered().filter(|answer| !answer.permits());
         for record in records {
             match &record.event {
                 Event::Conflicted { files, .. } => proposal.conflicts.clone_from(files),
+                Event::ApprovalDecided(decision) if !decision.answer.permits() => {
+                    proposal.end = Some(format!("a question about it ended: {}", decision.answer.word()));
+                }
                 Event::Refused { refusal, .. } => proposal.end = Some(refusal.message.clone()),
                 Event::Settled { failure, .. } => proposal.end.clone_from(failure),
                 Event::Interrupted { why, .. } => proposal.end = Some(why.clone()),
@@ -119,7 +116,6 @@ fn begun(event: &Event) -> Option<Proposal> {
         title: title.clone(),
         findings: findings.clone(),
         by: by.clone(),
-        answer: None,
         conflicts: Vec::new(),
         end: None,
     })
