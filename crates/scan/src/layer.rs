@@ -156,23 +156,25 @@ impl Search<'_> {
     ) -> Option<(Range<usize>, bool)> {
         let from = hit.start.saturating_sub(pattern.before);
         let to = (hit.end + pattern.reach).min(bytes.len());
-        let anchored = if pattern.before == 0 { Anchored::Yes } else { Anchored::No };
         let Compiled { regex, shortest } = pattern.compiled()?;
         if pattern.before == 0 && !may_begin(rule, pattern, *shortest, bytes.get(..to)?, hit.start) {
             return None;
         }
         // Most end after a few bytes. Those that may go far pay for all of it.
-        let price = if pattern.reach > FAR { to - from } else { NEAR };
-        if !self.compared.take(price) {
+        let near = (hit.start - from + 1) * NEAR;
+        if !self.compared.take(if pattern.reach > FAR { near + to - from } else { near }) {
             return None;
         }
-        let input = Input::new(bytes).span(from..to).anchored(anchored);
-        let end = regex.search_half(&input)?.offset();
-        if !self.compared.take((end - from) * GROUPS) {
+        // A match begins at or before its keyword. Searching from there to the end of its reach instead would look at
+        // everything behind each keyword.
+        let input = |start: usize| Input::new(bytes).span(start..to).anchored(Anchored::Yes);
+        let matched = |start: usize| Some((start, regex.search_half(&input(start))?.offset()));
+        let (start, end) = (from..=hit.start).find_map(matched)?;
+        if !self.compared.take((end - start) * GROUPS) {
             return None;
         }
         let mut captures = regex.create_captures();
-        regex.search_captures(&input, &mut captures);
+        regex.search_captures(&input(start), &mut captures);
         let whole = captures.get_match()?;
         let secret = captures.get_group(1).unwrap_or_else(|| whole.span());
         let edged = pattern.edges == Edges::Anything || stands_alone(bytes, whole.range());
