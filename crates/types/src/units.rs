@@ -153,7 +153,9 @@ mod tests {
         assert_eq!("500ms".parse(), Ok(Duration(500)));
         assert_eq!("30".parse(), Ok(Duration(30_000)));
         assert_eq!("2m".parse(), Ok(Duration(120_000)));
-        for wrong in ["", "s", "0", "-3s", "1d", "1.5s"] {
+        assert_eq!("7d".parse(), Ok(Duration(7 * 86_400_000)));
+        assert_eq!(Duration(86_400_000).to_string(), "1d");
+        for wrong in ["", "s", "0", "-3s", "1w", "1.5s"] {
             assert!(wrong.parse::<Duration>().is_err(), "{wrong}");
         }
         assert_eq!(Duration(1).whole_seconds(), 1);

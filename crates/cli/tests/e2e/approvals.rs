@@ -437,3 +437,16 @@ fn a_signal_ends_the_wait_for_somebody_elsewhere() {
     collect(child).expect(126);
     assert!(approvals(&world, &["deny", &id]).expect(1).err.contains("answered before: denied by ringfence"));
 }
+
+/// Each commit costs a wait for the disk: one before the command, one after it.
+#[test]
+fn a_run_without_a_question_writes_to_the_ledger_twice() {
+    let world = World::new();
+    world.run(&[], &["true"]).expect(0);
+    let trace = world.beside("trace").join("calls");
+    let mut command = world.host("strace");
+    command.args(["-f", "-y", "-e", "trace=fsync,fdatasync", "-o"]).arg(&trace).arg(binary());
+    finish(command.args(["run", "--", "true"]), b"").expect(0);
+    let calls = fs::read_to_string(&trace).unwrap();
+    assert_eq!(calls.lines().filter(|line| line.contains("ledger.db-wal")).count(), 2, "{calls}");
+}
