@@ -140,7 +140,7 @@ impl Desk {
     }
 
     fn approve(&self, approve: &Approve) -> Result<ExitCode, ExitCode> {
-        let by = self.operator(Need::Terminal, &format!("approve {}", approve.id))?;
+        let by = self.operator(Need::Terminal, &format!("approve {}", shown(&approve.id)))?;
         let inbox = self.inbox();
         let (question, decision) = inbox.find(&approve.id).map_err(|error| not_counted(&error))?;
         if let Some(decision) = decision {
@@ -161,7 +161,7 @@ impl Desk {
     }
 
     fn deny(&self, id: &str, reason: Option<String>) -> Result<ExitCode, ExitCode> {
-        let by = self.operator(Need::Nothing, &format!("deny {id}"))?;
+        let by = self.operator(Need::Nothing, &format!("deny {}", shown(id)))?;
         let (question, _) = self.inbox().find(id).map_err(|error| not_counted(&error))?;
         self.answered(&question.request, &Reply { by, say: Say::Deny, reason })
     }
@@ -216,6 +216,10 @@ impl Desk {
             None => Ok(Say::Once),
         }
     }
+}
+
+fn shown(text: &str) -> String {
+    Bytes::from(text).display()
 }
 
 fn has_ledger(environment: &Environment) -> bool {

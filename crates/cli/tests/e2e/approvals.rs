@@ -1,6 +1,7 @@
 //! Questions that are answered from elsewhere: another terminal, another operator, too late, by nobody, by the agent itself.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -449,4 +450,36 @@ fn a_run_without_a_question_writes_to_the_ledger_twice() {
     finish(command.args(["run", "--", "true"]), b"").expect(0);
     let calls = fs::read_to_string(&trace).unwrap();
     assert_eq!(calls.lines().filter(|line| line.contains("ledger.db-wal")).count(), 2, "{calls}");
+}
+
+#[test]
+fn a_stream_of_questions_is_read_as_long_as_somebody_reads_it() {
+    let world = World::new();
+    let mut command = world.ringfence();
+    command.args(["approvals", "watch", "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut watcher = command.spawn().unwrap();
+    let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    let asking = || {
+        let mut command = world.ringfence();
+        command.args(["run", "--json", "--profile", "guarded", "--", "mkdir", "made"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let holds = || {
+        fs::read_dir(world.state.join("ringfence/approvals/watching"))
+            .is_ok_and(|mut all| all.next().is_some())
+    };
+    eventually("it watches", holds);
+    let child = asking();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let asked = next();
+    assert_eq!(asked["event"], "asked");
+    approvals(&world, &["deny", asked["id"].as_str().unwrap()]).expect(0);
+    let closed = next();
+    assert_eq!((&closed["event"], &closed["decision"]["answer"]), (&"closed".into(), &"denied".into()));
+    assert_eq!(closed["id"], asked["id"]);
+    collect(child).expect(126);
+    drop(lines);
+    assert!(watcher.wait().unwrap().success(), "it ends when nobody reads it");
+    let refused = collect(asking()).expect(126).json();
+    assert!(refused["refusal"]["rule"].as_str().unwrap().starts_with("approval.unreachable"), "{refused}");
 }

@@ -1,9 +1,13 @@
 //! Going round in circles: the same call again and again, and the like after a no.
 
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
 use crate::approval::session;
 use crate::approvals::{approvals, events, one_waiting};
 use crate::terminal::Terminal;
-use crate::testkit::{World, collect};
+use crate::testkit::{World, collect, eventually, send};
 
 const SESSION: &[&str] = &["--session", "work"];
 
@@ -60,4 +64,39 @@ fn c19_a_no_stands_and_the_like_of_it_ends_the_session() {
     let over = world.run(&["--session", "work", "--profile", "guarded"], &["ls"]).expect(126);
     assert!(over.err.contains("approval.circuit-breaker"), "{}", over.err);
     world.run(&["--profile", "guarded"], &["ls"]).expect(0);
+}
+
+#[test]
+fn a_session_with_a_name_marks_what_an_earlier_process_of_it_left() {
+    let world = World::new();
+    let mut command = world.ringfence();
+    command.args(["run", "--session", "work", "--", "sh", "-c", "echo up >up; exec sleep 600"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("it runs", || world.read("up").is_some());
+    send(&child, Signal::KILL);
+    collect(child);
+    world.run(SESSION, &["true"]).expect(0);
+    let records = world.records();
+    let left = events(&records, "intent")[0]["transaction"].clone();
+    let interrupted = events(&records, "interrupted");
+    assert_eq!((interrupted.len(), &interrupted[0]["transaction"]), (1, &left));
+    assert_eq!(events(&records, "session-started").len(), 1);
+}
+
+/// The process that began the session is gone; the one that goes on with it is not.
+#[test]
+fn another_start_leaves_the_question_of_a_session_with_a_name_alone() {
+    let world = World::new();
+    world.run(SESSION, &["true"]).expect(0);
+    let terminal = Terminal::new(24, 80);
+    let script = "exec \"$RINGFENCE\" run --session work --profile guarded -- mkdir made";
+    let child = session(&world, &terminal, script);
+    terminal.wait_for("[e]xplain > ");
+    let id = one_waiting(&world);
+    world.run(&[], &["true"]).expect(0);
+    world.run(SESSION, &["true"]).expect(0);
+    assert_eq!(one_waiting(&world), id);
+    terminal.type_in(b"o");
+    collect(child).expect(0);
+    assert!(world.workspace.join("made").is_dir());
 }

@@ -13,7 +13,7 @@ use ringfence_ledger::{
 };
 use ringfence_types::{Bytes, GrantId, Layer, Principal, Refusal, RefusalCode, WorkspaceId};
 
-use super::inbox::time_of;
+use super::inbox::{clean, time_of};
 use super::is_operator;
 
 /// Older answers than these are not looked for.
@@ -161,7 +161,7 @@ pub fn revoke(
     events.extend(chosen.iter().map(|grant| Event::GrantRevoked {
         grant: grant.clone(),
         by: by.clone(),
-        reason: reason.map(str::to_owned),
+        reason: reason.map(clean),
     }));
     let _receipts = ledger.append_all(&events)?;
     Ok(chosen)

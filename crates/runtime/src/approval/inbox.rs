@@ -276,7 +276,7 @@ impl<'l> Inbox<'l> {
             transaction: request.transaction.clone(),
             by: reply.by.clone(),
             vote: if reply.say == Say::Deny { Vote::Deny } else { Vote::Approve },
-            reason: reply.reason.clone(),
+            reason: reply.reason.as_deref().map(clean),
         };
         self.write(request, vec![authenticated(request, reply), Event::ApprovalVoted(vote)])?;
         let records = self.ledger.reader().map_err(InboxError::from)?.about(request.transaction.as_str())?;
@@ -437,7 +437,8 @@ fn decision_of(request: &ApprovalRequest, reply: &Reply) -> ApprovalDecision {
     }
 }
 
-fn clean(text: &str) -> String {
+/// What a person says can hold a secret as well.
+pub(super) fn clean(text: &str) -> String {
     String::from_utf8_lossy(&ringfence_scan::redact(text.as_bytes()).clean).into_owned()
 }
 

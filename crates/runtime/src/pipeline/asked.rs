@@ -105,6 +105,10 @@ impl Asked {
         if let Some(id) = id.clone() {
             session.memory.grant(request.binding.clone(), id);
         }
+        if decision.answer == ApprovalAnswer::AlwaysHere {
+            // The rule counts from the next call on; this one was answered.
+            let _unchanged = session.refresh();
+        }
         let answer = match (decision.answer, &grant) {
             (ApprovalAnswer::Session, _) => Answer::Session,
             (ApprovalAnswer::AlwaysHere, Some(grant)) => Answer::AlwaysHere { stored: rules(grant) },

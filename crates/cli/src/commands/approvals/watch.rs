@@ -1,5 +1,6 @@
 //! Waiting for questions in a terminal that somebody leaves open, and answering them there.
 
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use ringfence_runtime::Heard;
 use ringfence_runtime::approval::{Pending, watching};
 use ringfence_runtime::ledger::ApprovalDecision;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{Desk, Form, Question};
@@ -26,12 +28,23 @@ pub(super) fn run(desk: &Desk, form: Form) -> Result<ExitCode, ExitCode> {
         say!("waiting for questions; Ctrl-C ends it");
     }
     let mut watch = Watch { desk, form, open: Vec::new() };
-    loop {
+    while is_read() {
         watch.look()?;
-        // As long as this runs, somebody is there.
-        let _alive = &held;
         thread::sleep(LOOK);
     }
+    // Until here somebody was there.
+    drop(held);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether anybody is at the other end of standard output: a stream that nobody reads reaches nobody.
+fn is_read() -> bool {
+    let out = std::io::stdout();
+    let mut ready = [PollFd::from_borrowed_fd(out.as_fd(), PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let polled = poll(&mut ready, Some(&now));
+    let [out] = ready;
+    polled.is_err() || !out.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
 }
 
 struct Watch<'a> {
