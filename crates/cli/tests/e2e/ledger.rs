@@ -109,12 +109,12 @@ fn an_altered_ledger_is_found_and_nothing_more_is_done() {
         world.sh(&format!("exit {number}")).expect(number);
     }
     let done = world.ledger_tool(&["verify", "--json"]).expect(0);
-    assert_eq!((&done.json()["valid"], &done.json()["records"]), (&true.into(), &13.into()));
+    assert_eq!((&done.json()["valid"], &done.json()["records"]), (&true.into(), &16.into()));
     let head = done.json()["head"].as_str().unwrap().to_owned();
     world.ledger_tool(&["verify", "--head", &head]).expect(0);
-    sqlite(&world, "UPDATE record SET body = replace(body, 'exit 3', 'exit 4') WHERE seq = 11");
+    sqlite(&world, "UPDATE record SET body = replace(body, 'exit 3', 'exit 4') WHERE seq = 13");
     let done = world.ledger_tool(&["verify"]).expect(1);
-    assert!(done.err.contains("record 11"), "it names the record: {}", done.err);
+    assert!(done.err.contains("record 13"), "it names the record: {}", done.err);
     assert_eq!(world.ledger_tool(&["verify", "--json"]).expect(1).json()["valid"], false);
 }
 
@@ -122,7 +122,7 @@ fn an_altered_ledger_is_found_and_nothing_more_is_done() {
 fn an_altered_end_of_the_ledger_stops_the_next_run() {
     let world = World::new();
     world.sh("true").expect(0);
-    sqlite(&world, "UPDATE record SET body = replace(body, 'settled', 'Settled') WHERE seq = 5");
+    sqlite(&world, "UPDATE record SET body = replace(body, 'session', 'Session') WHERE seq = 6");
     world.ledger_tool(&["verify"]).expect(1);
     let done = world.run(&[], &["touch", "made"]);
     assert!(matches!(done.code, Some(125 | 126)), "{:?} {}", done.code, done.err);
@@ -239,7 +239,7 @@ fn two_runs_at_once_make_one_chain() {
         collect(child).expect(0);
     }
     let checked = world.ledger_tool(&["verify", "--json"]).expect(0).json();
-    assert_eq!((&checked["records"], &checked["incomplete"]), (&17.into(), &serde_json::json!([])));
+    assert_eq!((&checked["records"], &checked["incomplete"]), (&21.into(), &serde_json::json!([])));
 }
 
 /// Who looked, at what, and how much of it.
@@ -268,7 +268,7 @@ fn reading_is_recorded_with_who_read() {
 fn what_cannot_be_written_can_still_be_read() {
     let world = World::new();
     world.sh("true").expect(0);
-    sqlite(&world, "UPDATE record SET body = replace(body, 'settled', 'Settled') WHERE seq = 5");
+    sqlite(&world, "UPDATE record SET body = replace(body, 'session', 'Session') WHERE seq = 6");
     let done =
         world.ledger_tool(&["tail", "-n", "3", "--kind", "intent"]).expect(0).says("not in the ledger");
     assert!(done.text().contains("intent"), "{}", done.text());
@@ -285,7 +285,7 @@ fn tail_filters_and_follows() {
     let session = all[1]["event"]["session"].as_str().unwrap();
     let of_session =
         world.ledger_tool(&["tail", "--session", session.get(..12).unwrap(), "--json"]).expect(0).text();
-    assert_eq!(of_session.lines().count(), 4, "{of_session}");
+    assert_eq!(of_session.lines().count(), 5, "{of_session}");
     assert_eq!(world.ledger_tool(&["tail", "--since", "2999-01-01"]).expect(0).text(), "");
     world.ledger_tool(&["tail", "--since", "yesterday"]).expect(125).says("2026-11-15");
     world.ledger_tool(&["tail", "--kind", "nothing"]).expect(125).says("intent");
@@ -381,14 +381,14 @@ fn a_broken_ledger_is_acknowledged_with_a_reason() {
     let world = World::new();
     world.sh("true").expect(0);
     world.ledger_tool(&["acknowledge", "--reason", "no reason"]).expect(125).says("nothing to acknowledge");
-    sqlite(&world, "UPDATE record SET body = replace(body, 'settled', 'Settled') WHERE seq = 5");
+    sqlite(&world, "UPDATE record SET body = replace(body, 'session', 'Session') WHERE seq = 6");
     let done = world.run(&[], &["touch", "made"]);
     assert!(done.err.contains("acknowledge") && !world.workspace.join("made").exists(), "{}", done.err);
     world.ledger_tool(&["acknowledge"]).expect(125);
     world.ledger_tool(&["acknowledge", "--reason", " "]).expect(125).says("reason");
     let done =
         world.ledger_tool(&["acknowledge", "--reason", "restored from backup", "--json"]).expect(0).json();
-    assert!(done["problem"].as_str().unwrap().contains("record 5"), "{done}");
+    assert!(done["problem"].as_str().unwrap().contains("record 6"), "{done}");
     world.ledger_tool(&["verify", "--file", done["aside"].as_str().unwrap()]).expect(1);
     world.run(&[], &["touch", "made"]).expect(0);
     assert!(world.workspace.join("made").exists());
@@ -403,7 +403,7 @@ fn pruning_forgets_what_was_said_and_keeps_the_chain() {
     let world = World::new();
     world.sh("echo forget-this-word").expect(0);
     let dry = world.ledger_tool(&["prune", "--older-than", "1ms", "--dry-run", "--json"]).expect(0).json();
-    assert_eq!((&dry["records"], &dry["pruned"]), (&4.into(), &false.into()));
+    assert_eq!((&dry["records"], &dry["pruned"]), (&5.into(), &false.into()));
     world.ledger_tool(&["prune", "--older-than", "90d"]).expect(0);
     assert!(
         world.ledger_tool(&["show", "3"]).expect(0).text().contains("forget-this-word"),
@@ -413,12 +413,12 @@ fn pruning_forgets_what_was_said_and_keeps_the_chain() {
         .ledger_tool(&["prune", "--older-than", "1ms", "--class", "activity", "--json"])
         .expect(0)
         .json();
-    assert_eq!((&done["records"], &done["pruned"]), (&4.into(), &true.into()));
+    assert_eq!((&done["records"], &done["pruned"]), (&5.into(), &true.into()));
     let shown = world.ledger_tool(&["show", "3"]).expect(0).text();
     assert!(shown.contains("pruned") && !shown.contains("forget-this-word"), "{shown}");
     let checked = world.ledger_tool(&["verify", "--json"]).expect(0).json();
-    assert_eq!((&checked["valid"], &checked["pruned"]), (&true.into(), &4.into()));
-    assert!(world.ledger_tool(&["stats"]).expect(0).text().contains("4 records were pruned"));
+    assert_eq!((&checked["valid"], &checked["pruned"]), (&true.into(), &5.into()));
+    assert!(world.ledger_tool(&["stats"]).expect(0).text().contains("5 records were pruned"));
     world.sh("true").expect(0);
 }
 

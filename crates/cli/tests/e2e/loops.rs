@@ -28,7 +28,7 @@ fn the_same_command_is_noted_at_five_and_stopped_at_ten() {
     world.run(SESSION, &["ls"]).expect(0);
     world.run(&["--session", "other"], &["ls"]).expect(0);
     world.run(&[], &["ls"]).expect(0);
-    let records = world.records();
+    let records = world.all_records();
     let found: Vec<(u64, bool)> = events(&records, "loop-found")
         .iter()
         .map(|event| (event["repeats"].as_u64().unwrap(), event["stopped"].as_bool().unwrap()))
@@ -76,7 +76,7 @@ fn a_session_with_a_name_marks_what_an_earlier_process_of_it_left() {
     send(&child, Signal::KILL);
     collect(child);
     world.run(SESSION, &["true"]).expect(0);
-    let records = world.records();
+    let records = world.all_records();
     let left = events(&records, "intent")[0]["transaction"].clone();
     let interrupted = events(&records, "interrupted");
     assert_eq!((interrupted.len(), &interrupted[0]["transaction"]), (1, &left));

@@ -103,7 +103,8 @@ impl World {
 
     /// Every record so far, oldest first, without those that the ledger keeps about itself and about sessions.
     pub(crate) fn records(&self) -> Vec<Value> {
-        const BESIDE: [&str; 4] = ["chain-started", "session-started", "ledger-read", "checkpoint"];
+        const BESIDE: [&str; 5] =
+            ["chain-started", "session-started", "session-ended", "ledger-read", "checkpoint"];
         let mut records = self.all_records();
         records.retain(|record| !BESIDE.iter().any(|kind| record["event"]["kind"] == *kind));
         records
