@@ -145,7 +145,7 @@ fn left(records: &[Record]) -> Option<Left> {
         Status::InProgress => Some(Left::Begun),
         Status::AwaitingApproval if life.is_proposed() => question().map(Left::ProposalAsked),
         Status::AwaitingApproval => question().map(Left::Asked),
-        Status::Approved if !life.is_proposed() => Some(Left::Answered),
+        Status::Approved | Status::Refused if !life.is_over() && !life.is_proposed() => Some(Left::Answered),
         _ => None,
     }
 }

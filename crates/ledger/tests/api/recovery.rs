@@ -36,6 +36,8 @@ fn what_a_dead_process_left_is_closed_and_what_a_live_one_does_is_not() {
     let asking = begin(&ledger, alive, &[asked]);
     let unanswered = begin(&ledger, dead.clone(), &[asked]);
     let unused = begin(&ledger, dead.clone(), &[asked, yes]);
+    let no: fn(&Ids) -> Event = |ids| answered(ids, ApprovalAnswer::Denied);
+    let denied = begin(&ledger, dead.clone(), &[asked, no]);
     let done = begin(&ledger, dead, &[intent, settled]);
     let unknown = begin(&ledger, None, &[intent]);
 
@@ -48,12 +50,14 @@ fn what_a_dead_process_left_is_closed_and_what_a_live_one_does_is_not() {
             (&crashed.transaction, &Left::Begun),
             (&unanswered.transaction, &Left::Asked(question)),
             (&unused.transaction, &Left::Answered),
+            (&denied.transaction, &Left::Answered),
         ]
     );
     assert_eq!(ledger.recover(&ProcessId::is_alive).unwrap(), found);
     assert_eq!(end_of(&ledger, &crashed), ["intent", "interrupted"]);
     assert_eq!(end_of(&ledger, &unanswered), ["approval-requested", "approval-decided", "refused"]);
     assert_eq!(end_of(&ledger, &unused), ["approval-requested", "approval-decided", "refused"]);
+    assert_eq!(end_of(&ledger, &denied), ["approval-requested", "approval-decided", "refused"]);
     assert_eq!(end_of(&ledger, &running), ["intent"]);
     assert_eq!(end_of(&ledger, &asking), ["approval-requested"]);
     assert_eq!(end_of(&ledger, &done), ["intent", "settled"]);
