@@ -309,7 +309,7 @@ fn a_full_and_a_read_only_disk_are_errors_and_nothing_is_half_written() {
         append_many(&Ledger::open(&path).unwrap(), 1);
         let before = verify(&path, None).unwrap();
         let mount = path.parent().unwrap().parent().unwrap();
-        let status = Command::new("mount").args(["-o", "remount,ro"]).arg(mount).status().unwrap();
+        let status = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(mount).status().unwrap();
         assert!(status.success());
         match Ledger::open(&path) {
             Ok(again) => assert!(again.append(&battery(1)).is_err()),
