@@ -259,6 +259,8 @@ pub enum Flaw {
     Key { why: String },
     #[error("is not what the anchor says: the ledger is an older copy, or another one ({anchored})")]
     RolledBack { anchored: String },
+    #[error("is not what chain {by} has witnessed ({head}): this chain was cut back or rewritten")]
+    Unwitnessed { by: String, head: String },
     #[error("is the last one, and the table `{table}` does not say what the records say")]
     Index { table: String },
 }

@@ -10,6 +10,7 @@ use crate::chain::{Break, Head};
 use crate::event::Event;
 use crate::key::KeyError;
 use crate::life::OutOfOrder;
+use crate::postgres::node::Node;
 use crate::reader::LedgerReader;
 use crate::settings::Settings;
 use crate::sqlite::open::{ACKNOWLEDGE, OpenError};
@@ -90,6 +91,8 @@ pub enum AppendError {
     Full(#[source] Fault),
     #[error("cannot append to the ledger")]
     Storage(#[source] Fault),
+    #[error("cannot append to the ledger")]
+    Server(#[source] StoreError),
     #[error("cannot encode the event")]
     Encode(#[source] Arc<serde_json::Error>),
     #[error("`{id}` cannot go on like this: {why}")]
@@ -109,6 +112,7 @@ impl AppendError {
             Self::Key(_) => Some(
                 "put the key back from a backup with mode 600, or `ringfence ledger acknowledge` begins a new chain",
             ),
+            Self::Server(error) => error.hint(),
             Self::Encode(_) | Self::OutOfOrder { .. } => None,
         }
     }
@@ -122,6 +126,10 @@ impl AppendError {
                 Self::Broken(Break { seq, what: crate::Flaw::Malformed { reason } })
             }
             StoreError::Failed(fault) => Self::Storage(fault),
+            StoreError::Unreachable(_)
+            | StoreError::ReadOnly(_)
+            | StoreError::Denied(_)
+            | StoreError::InDoubt(_) => Self::Server(error),
             StoreError::Taken { key } => {
                 let (id, why) = crate::claim::taken(&key);
                 Self::OutOfOrder { id, why }
@@ -180,6 +188,18 @@ impl Ledger {
         });
         begun.map_err(|source| OpenError::Read { path: path.clone(), source })?;
         Self::over(store, Keyring::new(key), path, settings)
+    }
+
+    /// The ledger of a node in a database, where its chain begins if there is none.
+    ///
+    /// Not from a task of an async runtime: every call waits for the server.
+    pub fn connect(node: &Node, settings: Settings) -> Result<Self, OpenError> {
+        Self::with_store(Box::new(node.open()?), node.key.clone(), settings)
+    }
+
+    /// Opens the ledger of a node in a database to read it. Never creates anything.
+    pub fn connect_read(node: &Node) -> Result<LedgerReader, OpenError> {
+        Ok(LedgerReader::over(Box::new(node.read()?)))
     }
 
     fn over(

@@ -10,7 +10,8 @@ use crate::chain::{Break, Flaw, Head, Row};
 use crate::checkpoint::{self, Proof};
 use crate::event::{Event, Kind};
 use crate::record::{Listed, Record};
-use crate::store::{self, Fault, Order, Rows, Select, Side, StoreError, collect};
+use crate::store::{self, Chains, Fault, Order, Rows, Select, Side, StoreError, collect};
+use crate::verify::{Expected, Verification, VerifyError, verify_rows};
 
 /// More candidates than a person would read.
 const MOST_CANDIDATES: usize = 10;
@@ -85,6 +86,7 @@ impl Filter {
     fn select(&self, order: Order, most: Option<u64>) -> Select<'_> {
         let time = |time: &Option<Timestamp>| time.as_ref().map(|time| format!("{time:.6}"));
         Select {
+            chains: if self.about.is_some() { Chains::All } else { Chains::This },
             id: self.about.as_deref(),
             kinds: self.kinds.clone(),
             numbers: (self.after.saturating_add(1), u64::MAX),
@@ -105,14 +107,21 @@ impl LedgerReader {
         &*self.rows
     }
 
+    /// Walks the whole chain; see [`crate::verify()`].
+    pub fn verify(&self, expected: Expected<'_>) -> Result<Verification, VerifyError> {
+        verify_rows(self.rows(), expected)
+    }
+
     /// The last `count` records, oldest first.
     pub fn tail(&self, count: u32) -> Result<Vec<Record>, ReadError> {
         Ok(whole(self.list(&Filter::default(), count)?))
     }
 
-    /// The newest `count` records of these kinds, oldest first.
+    /// The newest `count` records of these kinds, oldest first, of every node.
     pub fn of_kinds(&self, kinds: &[Kind], count: u32) -> Result<Vec<Record>, ReadError> {
-        Ok(whole(self.list(&Filter { kinds: kinds.to_vec(), ..Filter::default() }, count)?))
+        let mut found = self.records(&Select::newest(count.into()).kinds(kinds).everywhere())?;
+        found.reverse();
+        Ok(whole(found))
     }
 
     /// Everything with exactly this id, in order.
@@ -170,12 +179,15 @@ impl LedgerReader {
             .iter()
             .flat_map(|row| row.ids.split_ascii_whitespace().filter(|id| id.starts_with("tx_")))
             .collect();
-        let mut all: BTreeMap<u64, Row> = BTreeMap::new();
+        let several = self.rows.chains() == Chains::All;
+        // Numbers of several chains have no order among each other.
+        let key = |row: &Row| (several.then(|| row.time.clone()), row.seq, row.hash.clone());
+        let mut all: BTreeMap<_, Row> = BTreeMap::new();
         for transaction in transactions {
             let related = collect(self.rows(), &Select::about(transaction)).map_err(ReadError::of_store)?;
-            all.extend(related.into_iter().map(|row| (row.seq, row)));
+            all.extend(related.into_iter().map(|row| (key(&row), row)));
         }
-        all.extend(found.into_iter().map(|row| (row.seq, row)));
+        all.extend(found.into_iter().map(|row| (key(&row), row)));
         all.into_values().map(|row| Listed::of_row(row).map_err(ReadError::Broken)).collect()
     }
 
@@ -207,7 +219,7 @@ impl LedgerReader {
 
     /// The newest checkpoint with the number of its record.
     pub fn newest_checkpoint(&self) -> Result<Option<Anchored>, ReadError> {
-        let newest = self.of_kinds(&[Kind::Checkpoint], 1)?.pop();
+        let newest = whole(self.records(&Select::newest(1).kinds(&[Kind::Checkpoint]))?).pop();
         Ok(newest.and_then(|record| match record.event {
             Event::Checkpoint(checkpoint) => Some(Anchored { seq: record.seq, checkpoint }),
             _ => None,
@@ -223,7 +235,16 @@ impl LedgerReader {
 
     /// A proof for each record that `id` means; see [`LedgerReader::show`].
     pub fn prove(&self, id: &str) -> Result<Vec<Proof>, ReadError> {
-        self.rows_of(id)?.into_iter().map(|row| self.prove_row(row)).collect()
+        let rows = match id.parse::<u64>() {
+            Ok(_) => self.rows_of(id)?,
+            // Other chains are proven by whoever reads them.
+            Err(_) => {
+                let id = self.full_id(id)?;
+                let select = Select { chains: Chains::This, ..Select::about(&id) };
+                collect(self.rows(), &select).map_err(ReadError::of_store)?
+            }
+        };
+        rows.into_iter().map(|row| self.prove_row(row)).collect()
     }
 
     fn prove_row(&self, row: Row) -> Result<Proof, ReadError> {

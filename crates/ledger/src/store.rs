@@ -12,7 +12,7 @@
 //! all chains, and [`Rows::scan`] with an id finds rows of every chain.
 //!
 //! INVARIANT: when [`Store::append`] returns `Ok`, the batch is on disk, whole. When it returns an error, nothing of
-//! it is, now or after a restart.
+//! it is, now or after a restart; [`StoreError::InDoubt`] is the exception, and says so.
 
 use std::error::Error;
 use std::fmt;
@@ -20,8 +20,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use ringfence_types::ChainId;
+
 use crate::chain::Head;
 use crate::event::{Class, Kind};
+use crate::postgres::node::Node;
 use crate::sqlite::aside;
 use crate::sqlite::open::OpenError;
 
@@ -52,6 +55,16 @@ pub trait Rows {
 
     /// Whatever `work` reads is of one moment.
     fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), StoreError>;
+
+    /// Where the chains of other nodes stand.
+    fn others(&self) -> Result<Vec<(ChainId, Head)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Whether other chains say something about the same transactions. Then numbers tell nothing about their order.
+    fn chains(&self) -> Chains {
+        Chains::This
+    }
 }
 
 /// Is given a row and says whether it wants another.
@@ -127,6 +140,8 @@ impl Side {
 /// Which rows, in which order.
 #[derive(Clone, Debug)]
 pub struct Select<'a> {
+    /// Of every chain, the order is that in which one thing led to another.
+    pub chains: Chains,
     /// Filed under exactly this id.
     pub id: Option<&'a str>,
     /// Empty: of any kind.
@@ -140,6 +155,13 @@ pub struct Select<'a> {
     pub most: Option<u64>,
 }
 
+/// Of a store for several nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chains {
+    This,
+    All,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     OldestFirst,
@@ -149,6 +171,7 @@ pub enum Order {
 impl Default for Select<'_> {
     fn default() -> Self {
         Self {
+            chains: Chains::This,
             id: None,
             kinds: Vec::new(),
             numbers: (0, u64::MAX),
@@ -162,7 +185,7 @@ impl Default for Select<'_> {
 
 impl<'a> Select<'a> {
     pub fn about(id: &'a str) -> Self {
-        Self { id: Some(id), ..Self::default() }
+        Self { chains: Chains::All, id: Some(id), ..Self::default() }
     }
 
     pub fn newest(count: u64) -> Self {
@@ -171,6 +194,11 @@ impl<'a> Select<'a> {
 
     pub fn numbered(first: u64, last: u64) -> Self {
         Self { numbers: (first, last), ..Self::default() }
+    }
+
+    pub fn everywhere(mut self) -> Self {
+        self.chains = Chains::All;
+        self
     }
 
     pub fn kinds(mut self, kinds: &[Kind]) -> Self {
@@ -221,6 +249,15 @@ pub enum StoreError {
     Taken { key: String },
     #[error("row {seq} is not one: {reason}")]
     Malformed { seq: u64, reason: String },
+    #[error("the server cannot be reached")]
+    Unreachable(#[source] Fault),
+    #[error("the server takes no writes")]
+    ReadOnly(#[source] Fault),
+    #[error("this user may not do that")]
+    Denied(#[source] Fault),
+    /// The one error after which the batch may be there. Whoever appends again finds out.
+    #[error("the server went away before it said whether it was written")]
+    InDoubt(#[source] Fault),
     #[error("it does not work")]
     Failed(#[source] Fault),
 }
@@ -228,6 +265,30 @@ pub enum StoreError {
 /// The store of one machine: the SQLite file at `path`, made with a chain in it if there is none.
 pub fn sqlite(path: &Path) -> Result<Box<dyn Store>, OpenError> {
     Ok(Box::new(aside::open_or_begin(path)?.0))
+}
+
+/// The store of several machines: the chain of `node` in its database, made if there is none.
+pub fn postgres(node: &Node) -> Result<Box<dyn Store>, OpenError> {
+    Ok(Box::new(node.open()?))
+}
+
+impl StoreError {
+    /// The one thing that would change the answer.
+    pub fn hint(&self) -> Option<&'static str> {
+        let hint = match self {
+            Self::Busy(_) => "look for a stopped process that holds the ledger open",
+            Self::Full(_) => "free some space",
+            Self::Moved => "start again",
+            Self::Unreachable(_) | Self::InDoubt(_) => "check that the server runs, then try again",
+            Self::ReadOnly(_) => "connect to the primary",
+            Self::Denied(_) => {
+                "docs/postgres.md has the rights a role needs; the owner of the tables grants them"
+            }
+            Self::Failed(_) => "check that the store can be written",
+            Self::Taken { .. } | Self::Malformed { .. } => return None,
+        };
+        Some(hint)
+    }
 }
 
 /// Everything of `select`, owned.

@@ -1,9 +1,10 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
+use std::mem;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use ringfence_types::{ChainId, TransactionId};
+use ringfence_types::{Bytes, ChainId, TransactionId};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{Break, Flaw, GENESIS, Head, Hex, RowRef, unhex};
@@ -15,7 +16,7 @@ use crate::merkle::Growing;
 use crate::reader::transaction_id;
 use crate::sqlite::open::{self, OpenError, SCHEMA_VERSION};
 use crate::sqlite::{format1, rows::SqliteRows};
-use crate::store::{Fault, Rows, Select, Side, StoreError};
+use crate::store::{Chains, Fault, Rows, Select, Side, StoreError};
 
 /// How often whoever waits hears how far it is.
 const NEWS: u64 = 4096;
@@ -67,6 +68,8 @@ pub enum VerifyError {
     OtherChain { expected: String, found: String },
     #[error("no checkpoint of this chain is signed by the expected key")]
     OtherKey,
+    #[error("chain {chain} of node `{}` does not hold", Bytes::from(node.as_str()).display())]
+    Chain { node: String, chain: String, source: Box<VerifyError> },
 }
 
 /// Walks the whole chain. With `expected`, a head from earlier, that record must still be in it.
@@ -99,6 +102,31 @@ pub fn verify_rows(rows: &dyn Rows, expected: Expected<'_>) -> Result<Verificati
     let mut walk = Walk::new(expected);
     walk.whole(rows, &mut |_| {})?;
     walk.finish()
+}
+
+/// One chain of several, without the order of what its records are about, and where it has seen the others.
+pub(crate) fn verify_links(
+    rows: &dyn Rows,
+    expected: Expected<'_>,
+) -> Result<(Verification, HashMap<ChainId, Head>), VerifyError> {
+    let mut walk = Walk::new(expected);
+    walk.part = Part::Link;
+    let mut walked = Ok(());
+    let read = rows.at_once(&mut || walked = walk.chain(rows, &mut |_| {}));
+    walked?;
+    read?;
+    let witnessed = mem::take(&mut walk.witnessed);
+    Ok((walk.finish()?, witnessed))
+}
+
+/// The order of what all chains together say. Gives the transactions that have begun, and those of them that are open.
+pub(crate) fn verify_order(rows: &dyn Rows) -> Result<(Vec<TransactionId>, HashSet<String>), VerifyError> {
+    let mut walk = Walk::new(Expected::default());
+    walk.part = Part::Order;
+    walk.order(rows)?;
+    let open =
+        walk.lives.iter().filter(|(_, known)| !known.life.is_over()).map(|(id, _)| id.to_string()).collect();
+    Ok((walk.finish()?.incomplete, open))
 }
 
 /// The last record up to which the chain holds, and what is wrong after it.
@@ -143,6 +171,19 @@ struct Walk<'a> {
     claims: u64,
     /// A vote without its body claims something that cannot be known any more.
     votes_gone: bool,
+    part: Part,
+    /// Where other chains were seen last.
+    witnessed: HashMap<ChainId, Head>,
+}
+
+/// What is checked of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Everything,
+    /// Its place in the chain.
+    Link,
+    /// Its place in the life of its transaction, of which other chains may have a part.
+    Order,
 }
 
 struct Tracked {
@@ -172,6 +213,8 @@ impl<'a> Walk<'a> {
             mentions: 0,
             claims: 0,
             votes_gone: false,
+            part: Part::Everything,
+            witnessed: HashMap::new(),
         }
     }
 
@@ -187,6 +230,43 @@ impl<'a> Walk<'a> {
     }
 
     fn all(&mut self, rows: &dyn Rows, news: &mut dyn FnMut(u64)) -> Result<(), VerifyError> {
+        if rows.chains() == Chains::This {
+            self.chain(rows, news)?;
+            return self.check_open(rows);
+        }
+        self.part = Part::Link;
+        self.chain(rows, news)?;
+        self.part = Part::Order;
+        self.order(rows)
+    }
+
+    /// The lives of all transactions, wherever their records are.
+    fn order(&mut self, rows: &dyn Rows) -> Result<(), VerifyError> {
+        let mut broken = None;
+        rows.scan(&Select::default().everywhere(), &mut |row| match self.step_order(row) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(found) => {
+                broken = Some(found);
+                ControlFlow::Break(())
+            }
+        })?;
+        broken.map_or(Ok(()), |broken| Err(VerifyError::Broken(broken)))
+    }
+
+    fn step_order(&mut self, row: RowRef<'_>) -> Result<(), Break> {
+        let Some(kind) = Kind::of_word(row.kind).filter(|kind| kind.class() != Class::Ledger) else {
+            return Ok(());
+        };
+        match row.body {
+            Some(body) => self.body(row, kind, body),
+            None => {
+                let subject = Subject::of_ids(kind, row.ids);
+                self.live(row, &subject, Step::Forgotten(kind)).map_err(|what| Break { seq: row.seq, what })
+            }
+        }
+    }
+
+    fn chain(&mut self, rows: &dyn Rows, news: &mut dyn FnMut(u64)) -> Result<(), VerifyError> {
         let mut broken = None;
         let read = rows.scan(&Select::default(), &mut |row| match self.step(row) {
             Ok(()) => {
@@ -208,7 +288,13 @@ impl<'a> Walk<'a> {
                 let seq = if seq == 0 { self.seq + 1 } else { seq };
                 return Err(VerifyError::Broken(Break { seq, what: Flaw::Malformed { reason } }));
             }
-            Err(StoreError::Failed(source) | StoreError::Busy(source) | StoreError::Full(source)) => {
+            Err(
+                StoreError::Failed(source)
+                | StoreError::Busy(source)
+                | StoreError::Full(source)
+                | StoreError::Unreachable(source)
+                | StoreError::Denied(source),
+            ) => {
                 return Err(VerifyError::Damaged { after: self.seq, source });
             }
             read => read?,
@@ -273,7 +359,7 @@ impl<'a> Walk<'a> {
                 let event: Event = serde_json::from_str(body).map_err(no_event)?;
                 return self.answer(row, &event);
             }
-            Kind::Checkpoint | Kind::KeyRotated | Kind::ChainStarted | Kind::Pruned => {
+            Kind::Checkpoint | Kind::KeyRotated | Kind::ChainStarted | Kind::Pruned | Kind::Witnessed => {
                 let event: Event = serde_json::from_str(body).map_err(no_event)?;
                 self.of_the_ledger(row, event).map_err(flawed)?;
                 Step::None
@@ -299,12 +385,22 @@ impl<'a> Walk<'a> {
     }
 
     fn follow(&mut self, row: RowRef<'_>, subject: &Subject<'_>, step: Step<'_>) -> Result<(), Flaw> {
+        if self.part != Part::Order {
+            self.note(row, subject);
+        }
+        if self.part == Part::Link { Ok(()) } else { self.live(row, subject, step) }
+    }
+
+    fn note(&mut self, row: RowRef<'_>, subject: &Subject<'_>) {
         for id in row.ids.split_ascii_whitespace() {
             self.mentions = self.mentions.wrapping_add(self.hasher.hash_one((id, row.seq)));
         }
         if let Some(key) = subject.claim() {
             self.claims = self.claims.wrapping_add(self.hasher.hash_one((key.as_str(), row.seq)));
         }
+    }
+
+    fn live(&mut self, row: RowRef<'_>, subject: &Subject<'_>, step: Step<'_>) -> Result<(), Flaw> {
         let Some(id) = subject.transaction else { return Ok(()) };
         if !self.lives.contains_key(id) {
             self.lives.insert(id.into(), Tracked { life: Life::default(), first: row.seq });
@@ -329,6 +425,7 @@ impl<'a> Walk<'a> {
                 self.signers.push(old);
                 self.result.keys.push(new);
             }
+            Event::Witnessed { chain, head } => drop(self.witnessed.insert(chain, head)),
             Event::Pruned { before, records, classes, .. } => {
                 self.prunings.push(Pruning { before, records, classes });
             }
@@ -392,10 +489,7 @@ impl<'a> Walk<'a> {
 
     /// What lies beside the records says the same as they do.
     fn check_sides(&self, rows: &dyn Rows) -> Result<(), VerifyError> {
-        let broken = |side: Side| {
-            let what = Flaw::Index { table: side.word().to_owned() };
-            VerifyError::Broken(Break { seq: self.seq, what })
-        };
+        let broken = |side| self.side_broken(side);
         let mut sum = 0_u64;
         let mut add = |id: &str, seq| sum = sum.wrapping_add(self.hasher.hash_one((id, seq)));
         rows.side(Side::Mention, &mut add)?;
@@ -411,6 +505,14 @@ impl<'a> Walk<'a> {
         if sum != self.claims && !self.votes_gone {
             return Err(broken(Side::Claim));
         }
+        Ok(())
+    }
+
+    fn side_broken(&self, side: Side) -> VerifyError {
+        VerifyError::Broken(Break { seq: self.seq, what: Flaw::Index { table: side.word().to_owned() } })
+    }
+
+    fn check_open(&self, rows: &dyn Rows) -> Result<(), VerifyError> {
         let mut open = 0_usize;
         let mut is_known = true;
         rows.side(Side::Open, &mut |id, seq| {
@@ -418,7 +520,7 @@ impl<'a> Walk<'a> {
             is_known &= self.lives.get(id).is_some_and(|known| known.first == seq && !known.life.is_over());
         })?;
         let expected = self.lives.values().filter(|known| !known.life.is_over()).count();
-        if is_known && open == expected { Ok(()) } else { Err(broken(Side::Open)) }
+        if is_known && open == expected { Ok(()) } else { Err(self.side_broken(Side::Open)) }
     }
 
     fn finish(mut self) -> Result<Verification, VerifyError> {

@@ -17,7 +17,7 @@ use crate::ledger::AppendError;
 use crate::life::{Life, OutOfOrder, Step};
 use crate::merkle::Growing;
 use crate::record::Record;
-use crate::store::{Batch, Entry, Rows, Select, Store, StoreError, collect};
+use crate::store::{Batch, Chains, Entry, Rows, Select, Store, StoreError, collect};
 
 /// How many of the newest records are counted at open. A bound, so that a start does not get slower with the years; what
 /// is older is for [`crate::verify()`].
@@ -135,7 +135,7 @@ impl Keyring {
         self.loaded.as_ref().ok_or_else(|| KeyError::Missing { path: self.path.clone() })
     }
 
-    fn find(&self, public: &str) -> Result<Key, KeyError> {
+    pub(crate) fn find(&self, public: &str) -> Result<Key, KeyError> {
         let current = Key::load(&self.path);
         if let Ok(key) = current
             && key.public() == public
@@ -442,7 +442,9 @@ impl Plan<'_> {
         self.check_grant(event)?;
         let subject = Subject::of(event);
         if let Some(key) = subject.claim() {
-            let taken = self.claims.contains(&key) || self.claimed(&key)?;
+            // Where a question costs a journey, the answer is left to the step that writes.
+            let taken =
+                self.claims.contains(&key) || (self.rows.chains() == Chains::This && self.claimed(&key)?);
             if taken {
                 let (id, why) = claim::taken(&key);
                 return Err(AppendError::OutOfOrder { id, why });
@@ -489,9 +491,13 @@ impl Plan<'_> {
 
     /// What the store says of a transaction by now.
     fn caught_up(&self, id: &TransactionId) -> Result<Known, AppendError> {
-        let mut known = self.known.get(id).cloned().unwrap_or(Known { life: Life::default(), upto: 0 });
+        let mut known = Known { life: Life::default(), upto: 0 };
         let mut select = Select::about(id.as_str());
-        select.numbers.0 = known.upto.saturating_add(1);
+        // What other chains say meanwhile has no number after which to look.
+        if let (Some(cached), Chains::This) = (self.known.get(id), self.rows.chains()) {
+            known = cached.clone();
+            select.numbers.0 = known.upto.saturating_add(1);
+        }
         for row in collect(self.rows, &select).map_err(AppendError::of_store)? {
             known.upto = row.seq;
             let out_of_order = |why| AppendError::OutOfOrder { id: id.to_string(), why };
@@ -576,7 +582,27 @@ impl Plan<'_> {
         }
     }
 
+    /// Writes down where the other chains stand, as far as they have moved since the last time.
+    fn witness(&mut self) -> Result<(), AppendError> {
+        let others = self.rows.others().map_err(AppendError::of_store)?;
+        if others.is_empty() {
+            return Ok(());
+        }
+        let count = others.len() as u64;
+        let before = collect(self.rows, &Select::newest(count.saturating_mul(4)).kinds(&[Kind::Witnessed]));
+        let before = before.map_err(AppendError::of_store)?;
+        for (chain, head) in others {
+            let event = Event::Witnessed { chain, head };
+            let prepared = Prepared::new(&event, Timestamp::now()).map_err(AppendError::encode)?;
+            if !before.iter().any(|row| row.digest == prepared.draft.digest) {
+                self.push(prepared.after(self.head.as_ref()));
+            }
+        }
+        Ok(())
+    }
+
     fn checkpoint(&mut self, keyring: &mut Keyring) -> Result<(), AppendError> {
+        self.witness()?;
         let (Some(head), Some(signed)) = (self.head.clone(), self.signed.clone()) else { return Ok(()) };
         let first = signed.upto.saturating_add(1);
         let mut tree = Growing::default();
@@ -667,6 +693,11 @@ fn check_seen(
 fn is_there(rows: &dyn Rows, head: &Head) -> Result<bool, StoreError> {
     let found = collect(rows, &Select::numbered(head.seq, head.seq))?;
     Ok(found.iter().any(|row| row.hash == head.hash))
+}
+
+/// The key that vouches for the chain now; `None`: the chain does not say so in a way that holds.
+pub(crate) fn current_key(rows: &dyn Rows) -> Result<Option<String>, StoreError> {
+    Ok(signature_state(rows)?.ok().map(|signed| signed.key))
 }
 
 /// What the records say about the key and the checkpoints.

@@ -97,6 +97,8 @@ pub enum OpenError {
     Encode(#[source] serde_json::Error),
     #[error("the ledger `{}` is broken: {problem}", shown(path))]
     Broken { path: PathBuf, problem: Break },
+    #[error(transparent)]
+    Connect(Box<crate::postgres::error::ConnectError>),
     #[error("the ledger `{}` is whole: there is nothing to acknowledge", shown(path))]
     Whole { path: PathBuf },
 }
@@ -130,6 +132,7 @@ impl OpenError {
             Self::Broken { .. } => ACKNOWLEDGE.to_owned(),
             Self::Key(error) => return error.hint(),
             Self::Settings(error) => error.hint(),
+            Self::Connect(error) => return error.hint(),
             Self::NotAFile { .. }
             | Self::Missing { .. }
             | Self::SqliteTooOld { .. }

@@ -1,5 +1,17 @@
-//! One suite over every store.
+//! One suite over every store, and what only a store with a server can do wrong. The servers are real ones, started here.
 
+#[cfg(test)]
+mod access;
+#[cfg(test)]
+mod cluster;
+#[cfg(test)]
+mod events;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod ledgers;
+#[cfg(test)]
+mod nodes;
 #[cfg(test)]
 mod suite;
 
@@ -27,5 +39,32 @@ mod sqlite {
     #[test]
     fn sqlite_is_a_store() {
         suite::run(|| File(tempfile::tempdir().unwrap()));
+    }
+}
+
+#[cfg(test)]
+mod postgres {
+    use std::path::PathBuf;
+
+    use ringfence_ledger::store::{self, Store};
+
+    use crate::cluster::{Database, shared};
+    use crate::suite::{self, Place};
+
+    struct Node(Database<'static>);
+
+    impl Place for Node {
+        fn open(&self) -> Box<dyn Store> {
+            store::postgres(&self.0.node("one")).unwrap()
+        }
+
+        fn key(&self) -> PathBuf {
+            self.0.state("one").join("node.key")
+        }
+    }
+
+    #[test]
+    fn postgres_is_a_store() {
+        suite::run(|| Node(shared().database()));
     }
 }
