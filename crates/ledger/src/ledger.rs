@@ -194,7 +194,7 @@ impl Ledger {
     ///
     /// Not from a task of an async runtime: every call waits for the server.
     pub fn connect(node: &Node, settings: Settings) -> Result<Self, OpenError> {
-        Self::with_store(Box::new(node.open()?), node.key.clone(), settings)
+        Self::over(Box::new(node.open()?), Keyring::new(node.key.clone()), node.key.clone(), settings)
     }
 
     /// Opens the ledger of a node in a database to read it. Never creates anything.

@@ -65,7 +65,7 @@ impl PostgresStore {
         self.rows.is_making.set(false);
         let batch = batch?;
         if batch.entries.is_empty() && batch.forget.is_empty() {
-            self.rows.link.get_mut().roll_back();
+            *self.rows.tail.get_mut() = None;
             return Ok(Attempt::Done);
         }
         check_claims(&batch)?;
@@ -97,6 +97,7 @@ impl PostgresStore {
     /// Nobody has said what became of `batch`. First everything is declared void that was sent and is not done, then what
     /// is there is what was done.
     fn resolve(&mut self, batch: &Batch) -> Result<Attempt, StoreError> {
+        *self.rows.tail.get_mut() = None;
         let chain = self.rows.chain;
         let link = self.rows.link.get_mut();
         link.roll_back();

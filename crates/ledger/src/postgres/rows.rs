@@ -86,6 +86,10 @@ impl PostgresRows {
             Some(id) if self.is_making.get() => self.read_locked(id, &statement.sql, &parameters),
             _ => self.read(&statement.sql, &parameters),
         };
+        if !self.is_making.get() {
+            // Whoever reads beside a batch may see more than the end that is remembered here.
+            *self.tail.borrow_mut() = None;
+        }
         rows?.iter().map(placed).collect()
     }
 

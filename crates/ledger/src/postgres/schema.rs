@@ -74,6 +74,10 @@ pub(crate) fn check(link: &mut Link) -> Result<(), ConnectError> {
     }
 }
 
+/// WHY NOT `to_regclass`: it remembers from before the lock that there was nothing.
+const IS_THERE: &str = "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'ringfence' AND c.relname = 'schema')";
+
 enum Standing {
     Current,
     /// How many steps were made.
@@ -86,7 +90,7 @@ fn known() -> i32 {
 
 fn standing(link: &mut Link) -> Result<Standing, ConnectError> {
     let address = link.address.to_string();
-    let rows = link.read("SELECT to_regclass('ringfence.schema') IS NOT NULL", &[]);
+    let rows = link.read(IS_THERE, &[]);
     let rows = rows.map_err(|trouble| trouble.into_connect(address.clone()))?;
     let is_there = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false);
     if !is_there {

@@ -249,7 +249,8 @@ fn a_broken_chain_is_put_aside_and_another_begins() {
     drop(ledger);
     database.open("beta").append(&battery(1)).map(drop).unwrap();
     database.open("beta").checkpoint().unwrap();
-    database.sql("UPDATE ringfence.record SET time = '2020-01-01T00:00:00.000000Z' WHERE seq = 4");
+    database
+        .sql("UPDATE ringfence.record SET time = '2020-01-01T00:00:00.000000Z' WHERE seq = 4 AND chain = 1");
     let refused = database.open("alpha").append(&battery(4));
     assert!(matches!(refused, Err(AppendError::Broken(_))), "{refused:?}");
     let old = database.sql("SELECT id FROM ringfence.head WHERE node = 'alpha'");
