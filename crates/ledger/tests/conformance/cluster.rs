@@ -25,13 +25,13 @@ const NOBODY: u32 = 65_534;
 pub(crate) const OWNER: &str = "owner";
 
 const GUARD: &str = r#"
-    "$1"/postgres -D "$2/data" -c unix_socket_directories="$2" -c listen_addresses="$3" -c port=5432 \
-        -c shared_buffers=16MB -c max_connections=60 -c fsync=on -c restart_after_crash=off $4 </dev/null >>"$2/log" 2>&1 &
+    "$1"/postgres -D "$2/data" -c unix_socket_directories="$2" -c listen_addresses= -c port=5432 -c shared_buffers=16MB \
+        -c max_connections=60 -c fsync=on -c restart_after_crash=off $3 </dev/null >>"$2/log" 2>&1 &
     echo $!
     read -r word
     case "$word" in
         leave) wait $!; exit 0 ;;
-        *) kill -QUIT $!; wait $!; rm -rf "$2" ;;
+        *) kill -QUIT $!; wait $!; rm -rf "$2" 2>/dev/null ;;
     esac
 "#;
 
@@ -39,8 +39,20 @@ pub(crate) struct Cluster {
     pub(crate) directory: PathBuf,
     server: Mutex<Option<Server>>,
     extra: String,
-    pub(crate) listen: &'static str,
+    disk: Disk,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    Real,
+    /// The directory `small` is a file system of its own that only the server sees.
+    Small,
+}
+
+/// Mounts it, and becomes somebody without rights again: nested namespaces give an ordinary user the one and take the other.
+const SMALL_DISK: &str = r#"
+    mount -t tmpfs -o size=24m,mode=700,$1 tmpfs "$2" && shift 2 && exec "$@"
+"#;
 
 struct Server {
     guard: Child,
@@ -51,20 +63,44 @@ struct Server {
 /// The server that all tests share which do nothing to it.
 pub(crate) fn shared() -> &'static Cluster {
     static SHARED: OnceLock<Cluster> = OnceLock::new();
-    SHARED.get_or_init(|| Cluster::new("", ""))
+    SHARED.get_or_init(|| Cluster::new(""))
 }
 
 impl Cluster {
     /// A server of its own, with further options.
-    pub(crate) fn new(extra: &str, listen: &'static str) -> Self {
+    pub(crate) fn new(extra: &str) -> Self {
+        Self::prepare(extra, Disk::Real, &|_| {})
+    }
+
+    pub(crate) fn with_small_disk() -> Self {
+        Self::prepare("", Disk::Small, &|directory| {
+            let small = directory.join("small");
+            fs::create_dir(&small).unwrap();
+            give_away(&small);
+        })
+    }
+
+    /// On the loopback interface as well, with the certificate and key in `certificate`.
+    pub(crate) fn with_certificate(certificate: &Path, port: u16) -> Self {
+        let extra = format!("-c listen_addresses=127.0.0.1 -c port={port} -c ssl=on");
+        Self::prepare(&extra, Disk::Real, &|directory| {
+            for name in ["server.key", "server.crt"] {
+                let path = directory.join("data").join(name);
+                fs::copy(certificate.join(name), &path).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+                give_away(&path);
+            }
+        })
+    }
+
+    fn prepare(extra: &str, disk: Disk, more: &dyn Fn(&Path)) -> Self {
         let directory = tempfile::Builder::new().prefix("pg.").tempdir().unwrap().keep();
         let directory = directory.canonicalize().unwrap();
-        if rustix::process::geteuid().is_root() {
-            chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
-        }
+        give_away(&directory);
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
-        let cluster = Self { directory, server: Mutex::default(), extra: extra.to_owned(), listen };
+        let cluster = Self { directory, server: Mutex::default(), extra: extra.to_owned(), disk };
         cluster.initialise();
+        more(&cluster.directory);
         cluster.start();
         cluster
     }
@@ -97,9 +133,10 @@ impl Cluster {
     }
 
     fn try_start(&self) -> bool {
-        let mut command = as_ordinary_user("/bin/sh");
-        command.args(["-c", GUARD, "guard", PROGRAMS]).arg(&self.directory).args([self.listen, &self.extra]);
-        let mut guard = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = self.shell();
+        command.args(["-c", GUARD, "guard", PROGRAMS]).arg(&self.directory).arg(&self.extra);
+        let mut guard =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(guard.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let postmaster = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
@@ -108,6 +145,7 @@ impl Cluster {
         while !self.psql("postgres", "SELECT 1").status.success() {
             let is_gone = rustix::process::test_kill_process(postmaster).is_err();
             if is_gone || started.elapsed() > Duration::from_secs(60) {
+                let _gone = kill_process(postmaster, Signal::QUIT);
                 release(guard, pipe, "leave");
                 return false;
             }
@@ -115,6 +153,34 @@ impl Cluster {
         }
         *self.held() = Some(Server { guard, pipe, postmaster });
         true
+    }
+
+    fn shell(&self) -> Command {
+        if self.disk == Disk::Real {
+            return as_ordinary_user("/bin/sh");
+        }
+        let mut command = Command::new("/usr/bin/unshare");
+        let small = self.directory.join("small");
+        if is_root() {
+            let owner = format!("uid={NOBODY},gid={NOBODY}");
+            command.args(["--mount", "/bin/sh", "-c", SMALL_DISK, "disk", &owner]).arg(small);
+            command.args(["/usr/bin/setpriv", "--clear-groups"]);
+            command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "/bin/sh".to_owned()]);
+        } else {
+            command
+                .args(["--map-root-user", "--mount", "/bin/sh", "-c", SMALL_DISK, "disk", "uid=0,gid=0"])
+                .arg(small);
+            command.args(["/usr/bin/unshare", "--user", "--map-user=1000", "--map-group=1000", "/bin/sh"]);
+        }
+        command.env_clear().envs([("PATH", "/usr/bin:/bin"), ("LC_ALL", "C.UTF-8")]).current_dir("/");
+        command
+    }
+
+    pub(crate) fn make_small_tablespace(&self) {
+        let location = self.directory.join("small");
+        succeeded(
+            &self.psql("postgres", &format!("CREATE TABLESPACE small LOCATION '{}'", location.display())),
+        );
     }
 
     /// `kill -9` for every process of the server, or for those that serve connections, and waits until they are gone.
@@ -163,10 +229,18 @@ impl Cluster {
             OWNER,
             "--dbname",
             database,
+            "--port",
+            &self.port(),
             "--command",
             sql,
         ]);
         command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// The socket is called after the port.
+    fn port(&self) -> String {
+        let port = self.extra.split("port=").nth(1).and_then(|rest| rest.split(' ').next());
+        port.unwrap_or("5432").to_owned()
     }
 
     pub(crate) fn log(&self) -> String {
@@ -175,19 +249,24 @@ impl Cluster {
 
     /// A database of the test's own.
     pub(crate) fn database(&self) -> Database<'_> {
+        self.database_in("pg_default")
+    }
+
+    pub(crate) fn database_in(&self, tablespace: &str) -> Database<'_> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("d{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        succeeded(&self.psql("postgres", &format!("CREATE DATABASE {name}")));
+        succeeded(&self.psql("postgres", &format!("CREATE DATABASE {name} TABLESPACE {tablespace}")));
         Database { cluster: self, name, state: tempfile::tempdir().unwrap() }
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        match self.held().take() {
-            Some(Server { guard, pipe, .. }) => release(guard, pipe, "stop"),
-            None => drop(fs::remove_dir_all(&self.directory)),
+        if let Some(Server { guard, pipe, .. }) = self.held().take() {
+            release(guard, pipe, "stop");
         }
+        // What only the server could see is gone with it, and its place can go, too.
+        let _gone = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -208,7 +287,7 @@ fn release(mut guard: Child, pipe: Option<ChildStdin>, word: &str) {
 }
 
 fn as_ordinary_user(program: &str) -> Command {
-    let mut command = if rustix::process::geteuid().is_root() {
+    let mut command = if is_root() {
         let mut command = Command::new("/usr/bin/setpriv");
         command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()]);
         command.arg(program);
@@ -251,7 +330,12 @@ pub(crate) struct Database<'a> {
 
 impl Database<'_> {
     pub(crate) fn url(&self, role: &str) -> String {
-        format!("postgres://{role}@/{}?host={}", self.name, self.cluster.directory.display())
+        format!(
+            "postgres://{role}@/{}?host={}&port={}",
+            self.name,
+            self.cluster.directory.display(),
+            self.cluster.port()
+        )
     }
 
     pub(crate) fn state(&self, node: &str) -> PathBuf {
@@ -279,7 +363,14 @@ impl Database<'_> {
     }
 }
 
-pub(crate) fn is_root() -> bool {
+/// To whoever runs the server.
+fn give_away(path: &Path) {
+    if is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+}
+
+fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
