@@ -8,6 +8,7 @@ mod inside;
 mod ledger;
 mod library;
 mod measure;
+mod postgres;
 mod report;
 mod scan;
 mod start;
@@ -27,6 +28,7 @@ const GROUPS: &[Group] = &[
     Group { name: "ledger", run: ledger::run },
     Group { name: "scan", run: scan::run },
     Group { name: "scan-peers", run: scan::peers },
+    Group { name: "postgres", run: postgres::run },
 ];
 
 struct Group {

@@ -25,6 +25,8 @@ const PACKAGES: &[Package] = &[
     Package { apt: "gcc", program: "gcc" },
     Package { apt: "libc6-dev", program: "/usr/include/stdio.h" },
     Package { apt: "sqlite3", program: "sqlite3" },
+    Package { apt: "postgresql", program: "/usr/lib/postgresql/15/bin/postgres" },
+    Package { apt: "openssl", program: "openssl" },
     Package { apt: "util-linux", program: "setpriv" },
     Package { apt: "passwd", program: "useradd" },
     Package { apt: "iproute2", program: "ip" },

@@ -80,12 +80,15 @@ fn killing_the_server_loses_nothing_and_doubles_nothing() {
     assert_eq!(database.verified().len(), 2);
 }
 
+/// Connections to the server with what was not sent on them yet.
+type Held = Arc<Mutex<Vec<(UnixStream, Vec<u8>)>>>;
+
 /// Stands between a ledger and its server, and takes something away when told to.
 struct Between {
     directory: tempfile::TempDir,
     mischief: Arc<AtomicU8>,
     /// Requests that arrive at the server only after the client has given them up.
-    held: Arc<Mutex<Vec<(UnixStream, Vec<u8>)>>>,
+    held: Held,
     /// How often the server has said something.
     answers: Arc<AtomicU64>,
 }
@@ -129,7 +132,7 @@ impl Between {
 #[derive(Clone)]
 struct Told {
     mischief: Arc<AtomicU8>,
-    held: Arc<Mutex<Vec<(UnixStream, Vec<u8>)>>>,
+    held: Held,
     answers: Arc<AtomicU64>,
 }
 
