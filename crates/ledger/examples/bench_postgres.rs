@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         }
         _ => {
             return Err(
-                "insert URL COUNT | append URL DIRECTORY COUNT | threads URL DIRECTORY COUNT THREADS".into()
+                "insert URL COUNT | append URL DIRECTORY COUNT | threads URL DIRECTORY COUNT THREADS".into(),
             );
         }
     };

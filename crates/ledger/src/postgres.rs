@@ -179,6 +179,10 @@ impl Rows for PostgresStore {
         self.rows.count_above(seq)
     }
 
+    fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.rows.kinds()
+    }
+
     fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {
         self.rows.ids(prefix, most)
     }

@@ -183,6 +183,12 @@ impl Rows for PostgresRows {
         one(&self.read(sql, &[&self.chain, &after])?).map(from_sql)
     }
 
+    fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        let sql = "SELECT kind, count(*) FROM ringfence.record WHERE chain = $1 GROUP BY kind ORDER BY kind";
+        let rows = self.read(sql, &[&self.chain])?;
+        rows.iter().map(|row| Ok((get(row, 0)?, from_sql(get(row, 1)?)))).collect()
+    }
+
     fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {
         // WHY NOT `DISTINCT`: it would read every mention of an id to get to the next one.
         let sql = "WITH RECURSIVE found (id) AS (
