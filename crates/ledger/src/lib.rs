@@ -1,6 +1,6 @@
 //! The record: what was decided, before it is done, and what came of it, in a chain nobody can quietly edit.
 //!
-//! One SQLite file, one row per [`Event`]. Each row carries the SHA-256 of itself and of the row before it, so that a
+//! One SQLite file, or a PostgreSQL database with a chain per node; one row per [`Event`]. Each row carries the SHA-256 of itself and of the row before it, so that a
 //! change anywhere breaks every row after it; now and then a [`Checkpoint`] in the chain is signed. `docs/ledger.md` has the
 //! format and how to check it with nothing but `sqlite3` and `sha256sum`.
 //!
@@ -56,7 +56,6 @@ pub use postgres::address::{Address, AddressError};
 pub use postgres::error::ConnectError;
 pub use postgres::node::Node;
 pub use postgres::password::PasswordError;
-pub use postgres::schema::RIGHTS;
 pub use postgres::verify::verify_database;
 pub use prune::{PruneError, Pruning, prunable};
 pub use reader::{Filter, LedgerReader, ReadError};

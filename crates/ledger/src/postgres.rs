@@ -27,7 +27,7 @@ use ringfence_types::ChainId;
 use crate::chain::{Head, Row};
 use crate::postgres::error::Trouble;
 use crate::postgres::link::{Link, Purpose, Transaction};
-use crate::postgres::rows::{Lock, PostgresRows, Tail, get, to_sql};
+use crate::postgres::rows::{Lock, Overtaken, PostgresRows, Tail, get, to_sql};
 use crate::postgres::write::{Sent, check_claims};
 use crate::sqlite::open::OpenError;
 use crate::store::{Batch, Chains, Each, Fault, Make, Rows, Select, Side, Store, StoreError};
@@ -165,10 +165,6 @@ impl Store for PostgresStore {
         Ok(Box::new(PostgresRows::new(link, self.rows.chain)))
     }
 }
-
-#[derive(Debug, thiserror::Error)]
-#[error("other processes of this node were faster every time")]
-struct Overtaken;
 
 impl Rows for PostgresStore {
     fn scan(&self, select: &Select<'_>, each: &mut Each<'_>) -> Result<(), StoreError> {

@@ -221,6 +221,9 @@ impl Trouble {
     pub(crate) fn into_connect(self, address: String) -> ConnectError {
         let code = match self {
             Self::Connect(error) => return error,
+            Self::Client(ref error) if wants_password(error) => {
+                return ConnectError::NotLetIn { address, source: Fault::new(self) };
+            }
             Self::Silent | Self::Lost(_) | Self::Client(_) => {
                 return ConnectError::Unreachable { address, source: Fault::new(self) };
             }
@@ -238,9 +241,15 @@ impl Trouble {
                 ConnectError::WrongSchema { source }
             }
             SqlState::READ_ONLY_SQL_TRANSACTION => ConnectError::ReadOnly,
-            _ => ConnectError::Unreachable { address, source },
+            code if is_shutdown(&code) => ConnectError::Unreachable { address, source },
+            _ => ConnectError::Store(StoreError::Failed(source)),
         }
     }
+}
+
+/// The client has no kind for it: the server wants a password and there is none.
+fn wants_password(error: &Error) -> bool {
+    error.source().is_some_and(|source| source.to_string().contains("password"))
 }
 
 fn is_shutdown(code: &SqlState) -> bool {

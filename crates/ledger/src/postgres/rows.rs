@@ -9,12 +9,15 @@ use tokio_postgres::types::ToSql;
 use crate::chain::{Head, Row};
 use crate::postgres::error::Trouble;
 use crate::postgres::link::{Link, Parameters, Transaction};
-use crate::store::{Chains, Each, Order, Rows, Select, Side, StoreError};
+use crate::store::{Chains, Each, Fault, Order, Rows, Select, Side, StoreError};
 
 const PAGE: u64 = 1000;
 
 /// Ids and keys are short.
 const SIDE_PAGE: i64 = 10_000;
+
+/// So often somebody may append while the end is looked at.
+const LOOKS: u32 = 20;
 
 /// As many of the last rows as whoever appends looks at.
 const TAIL: u64 = 2;
@@ -133,6 +136,17 @@ impl PostgresRows {
     /// Looks at the end of the chain anew. `lock`: nobody moves it until the transaction ends.
     pub(crate) fn look(&self, lock: Lock) -> Result<(), StoreError> {
         *self.tail.borrow_mut() = None;
+        for _ in 0..LOOKS {
+            if let Some(tail) = self.look_once(lock)? {
+                *self.tail.borrow_mut() = Some(tail);
+                return Ok(());
+            }
+        }
+        Err(StoreError::Busy(Fault::new(Overtaken)))
+    }
+
+    /// `None`: somebody appended between the two looks that it takes.
+    fn look_once(&self, lock: Lock) -> Result<Option<Tail>, StoreError> {
         let sql = "SELECT seq, hash, fence, aside IS NOT NULL FROM ringfence.head WHERE chain = $1";
         let head = match lock {
             Lock::None => self.read(sql, &[&self.chain])?,
@@ -148,20 +162,22 @@ impl PostgresRows {
         }
         let newest: Vec<Row> =
             self.page(&Select::newest(TAIL), i64::MAX, TAIL)?.into_iter().map(|placed| placed.row).collect();
-        let (seq, hash): (i64, String) = (get(head, 0)?, get(head, 1)?);
+        let end = Head { seq: from_sql(get(head, 0)?), hash: get(head, 1)? };
         let last = newest.first().map(Row::head);
-        if last == Some(Head { seq: from_sql(seq), hash }) {
-            *self.tail.borrow_mut() = Some(Tail { rows: newest, fence: get(head, 2)? });
-            return Ok(());
+        if last.as_ref() == Some(&end) {
+            return Ok(Some(Tail { rows: newest, fence: get(head, 2)? }));
         }
-        if lock == Lock::None && last.is_some_and(|last| last.seq > from_sql(seq)) {
-            // Somebody appended between the two looks.
-            return self.look(lock);
+        if lock == Lock::None && last.is_some_and(|last| last.seq > end.seq) {
+            return Ok(None);
         }
         let reason = "the table `head` names another end than the records have".to_owned();
-        Err(StoreError::Malformed { seq: from_sql(seq), reason })
+        Err(StoreError::Malformed { seq: end.seq, reason })
     }
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("other processes of this node were faster every time")]
+pub(crate) struct Overtaken;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lock {

@@ -141,12 +141,3 @@ fn refused(trouble: Trouble, link: &Link) -> ConnectError {
         other => other,
     }
 }
-
-/// What the owner of the tables grants to a role that appends, reads and prunes, and to nobody else.
-pub const RIGHTS: &str = "GRANT USAGE ON SCHEMA ringfence TO {role};
-GRANT SELECT ON ALL TABLES IN SCHEMA ringfence TO {role};
-GRANT INSERT ON ringfence.head, ringfence.record, ringfence.mention, ringfence.claim, ringfence.open TO {role};
-GRANT UPDATE (seq, hash, fence, aside) ON ringfence.head TO {role};
-GRANT UPDATE (body) ON ringfence.record TO {role};
-GRANT DELETE ON ringfence.open TO {role};
-";
