@@ -71,6 +71,7 @@ pub(crate) fn asked(ids: &Ids) -> Event {
         session: ids.session.clone(),
         workspace: WorkspaceId::of_canonical_path(Path::new("/w")),
         call: call(),
+        roots: roots(),
         fingerprint: Fingerprint::of(&call(), &roots()),
         binding: "00".to_owned(),
         bound: Vec::new(),
