@@ -7,7 +7,7 @@ use ringfence_runtime::approval::{Here, grant_files, live_grants};
 use ringfence_runtime::authz::policy::{
     Effective, Flags, PolicyError, PolicyFile, Problem, Request, Settings, effective, settings as settings_of,
 };
-use ringfence_runtime::ledger::{Ledger, OpenError, Timestamp};
+use ringfence_runtime::ledger::{Location, OpenError, Settings as LedgerSettings, Timestamp};
 use ringfence_runtime::policy_files::{IN_WORKSPACE, OperatorFile, PolicyPlaces, load};
 use ringfence_runtime::{Asked, Setup};
 use ringfence_types::{Access, Bytes, HostRule, Layer, Refusal, RefusalCode, WorkspaceId};
@@ -132,11 +132,11 @@ pub(crate) fn settings(environment: &Environment, setup: &Setup) -> Result<Setti
 
 /// Stored answers that hold in a workspace, each as a file of the operator.
 fn grants(setup: &Setup, workspace: &Path) -> Result<Vec<PolicyFile>, ExitCode> {
-    let reader = match Ledger::open_read(&setup.state_dir.join("ledger.db")) {
-        Ok(reader) => reader,
-        Err(OpenError::Missing { .. }) => return Ok(Vec::new()),
-        Err(error) => return Err(error::failed(&error, error.hint().as_deref())),
-    };
+    let unreadable = |error: OpenError| error::failed(&error, error.hint().as_deref());
+    let kept = LedgerSettings::load(&setup.config_dir.join("ledger.toml"));
+    let kept = kept.map_err(|error| unreadable(error.into()))?;
+    let location = Location::of(&setup.state_dir, &kept).map_err(unreadable)?;
+    let Some(reader) = location.read().map_err(unreadable)? else { return Ok(Vec::new()) };
     let id = WorkspaceId::of_canonical_path(workspace);
     let live = live_grants(&reader, Here::In(&id), Timestamp::now());
     let live = live.map_err(|error| error::failed(&error, None))?;

@@ -22,6 +22,16 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// Where checkpoints are kept besides; `None`: only in the chain.
     pub anchor: Option<Anchor>,
+    /// `None`: a file in the state directory.
+    pub server: Option<Server>,
+}
+
+/// A database that several nodes share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    pub url: String,
+    /// The name of this node.
+    pub node: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +63,8 @@ struct Stored {
     anchor_file: Option<PathBuf>,
     anchor_command: Option<Vec<String>>,
     anchor_timeout: Option<String>,
+    store: Option<String>,
+    node: Option<String>,
 }
 
 impl Settings {
@@ -70,13 +82,26 @@ impl Settings {
         }
         let stored: Stored = toml::from_str(&text)
             .map_err(|source| SettingsError::Syntax { path: path.to_owned(), source })?;
-        let anchor =
-            stored.anchor().map_err(|problem| SettingsError::Wrong { path: path.to_owned(), problem })?;
-        Ok(Self { anchor })
+        let wrong = |problem| SettingsError::Wrong { path: path.to_owned(), problem };
+        let server = stored.server().map_err(wrong)?;
+        let anchor = stored.anchor().map_err(wrong)?;
+        Ok(Self { anchor, server })
     }
 }
 
 impl Stored {
+    /// Whether the address is one is said by whoever connects.
+    fn server(&self) -> Result<Option<Server>, &'static str> {
+        match (&self.store, &self.node) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err("`node` is the name of this node in `store`, and there is no `store`"),
+            (Some(url), node) => {
+                let own = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+                Ok(Some(Server { url: url.clone(), node: node.clone().unwrap_or_else(own) }))
+            }
+        }
+    }
+
     fn anchor(self) -> Result<Option<Anchor>, &'static str> {
         let timeout = match self.anchor_timeout.as_deref().map(str::parse::<units::Duration>) {
             None => TIMEOUT,

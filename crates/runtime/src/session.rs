@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Policy, env::Attendance};
-use ringfence_ledger::{AppendError, Event, Ledger, OpenError, ProcessId, ReadError, Receipt, Settings};
+use ringfence_ledger::{
+    AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
+};
 use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Bytes, Call, Principal, Refusal, Risk, Root, SessionId};
 
@@ -132,7 +134,7 @@ impl Runtime {
     /// No ledger, no runtime: without a place to write nothing may happen.
     pub fn open(setup: Setup) -> Result<Self, OpenError> {
         let settings = Settings::load(&setup.config_dir.join("ledger.toml"))?;
-        let ledger = Ledger::open_with(&setup.state_dir.join("ledger.db"), settings)?;
+        let ledger = Location::of(&setup.state_dir, &settings)?.open(settings)?;
         // First: of these it is known what became of them. Of the rest only that nobody works on it.
         let recovered = proposal::recover(&ledger, &setup.state_dir);
         // A ledger that cannot be written refuses the first intent, too, and that is where it is told.

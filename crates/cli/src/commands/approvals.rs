@@ -3,6 +3,7 @@
 mod grants;
 mod watch;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ringfence_runtime::Runtime;
@@ -223,7 +224,8 @@ fn shown(text: &str) -> String {
 }
 
 fn has_ledger(environment: &Environment) -> bool {
-    host::state_dir(environment).is_ok_and(|directory| directory.join("ledger.db").exists())
+    let kept = |directory: PathBuf| ["ledger.db", "node"].iter().any(|name| directory.join(name).exists());
+    host::state_dir(environment).is_ok_and(kept)
 }
 
 /// The command with other arguments; where and with what it would run stays.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ringfence_runtime::ledger::{
-    Ledger, LedgerReader, Listed, OpenError, ReadError, Settings, SettingsError, summary,
+    Ledger, LedgerReader, Listed, Location, OpenError, ReadError, Settings, SettingsError, summary,
 };
 use ringfence_types::Bytes;
 
@@ -52,7 +52,7 @@ pub(crate) fn run(command: LedgerCommand) -> ExitCode {
 
 /// Where the ledger is and how it is kept.
 struct Place {
-    path: PathBuf,
+    location: Location,
     settings: Settings,
 }
 
@@ -62,19 +62,25 @@ impl Place {
         let state = host::state_dir(&environment)?;
         let config = environment.config_dir.clone().map(|config| config.join("ringfence"));
         let settings = Settings::load(&config.unwrap_or_else(|| state.clone()).join("ledger.toml"))?;
-        Ok(Self { path: state.join("ledger.db"), settings })
+        Ok(Self { location: Location::of(&state, &settings)?, settings })
     }
 
     fn reader(&self) -> Result<LedgerReader, OpenError> {
-        Ledger::open_read(&self.path)
+        self.location.read()?.ok_or_else(|| self.missing())
     }
 
     /// Only where there is one: nothing that reads makes a ledger.
     fn ledger(&self) -> Result<Ledger, OpenError> {
-        if !self.path.exists() {
-            return Err(OpenError::Missing { path: self.path.clone() });
-        }
-        Ledger::open_with(&self.path, self.settings.clone())
+        self.reader()?;
+        self.location.open(self.settings.clone())
+    }
+
+    fn missing(&self) -> OpenError {
+        let path = match &self.location {
+            Location::File(path) => path.clone(),
+            Location::Node(node) => PathBuf::from(node.address().to_string()),
+        };
+        OpenError::Missing { path }
     }
 }
 

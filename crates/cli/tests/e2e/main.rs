@@ -41,6 +41,8 @@ mod parity;
 #[cfg(test)]
 mod policy;
 #[cfg(test)]
+mod postgres;
+#[cfg(test)]
 mod protected;
 #[cfg(test)]
 mod refusals;

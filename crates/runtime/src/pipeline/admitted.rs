@@ -120,6 +120,8 @@ fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
         "ledger.db-wal",
         "ledger.db-shm",
         "ledger.key",
+        "node",
+        "node.key",
         "placeholders",
         "approvals",
         "salt",

@@ -6,7 +6,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_runtime::ledger::{self, Anchored, Class, Ledger, Pruning, prunable};
+use ringfence_runtime::ledger::{
+    self, Anchored, Class, Ledger, Location, Node, OpenError, Pruning, prunable,
+};
 use ringfence_types::Bytes;
 use serde_json::json;
 
@@ -101,7 +103,11 @@ pub(super) fn acknowledge(place: &Place, reason: &str, form: Form) -> Result<Exi
     if reason.trim().is_empty() {
         return Err(LedgerError::NoReason);
     }
-    let done = ledger::acknowledge(&place.path, &place.settings, reason, noted::principal())?;
+    let path = match &place.location {
+        Location::File(path) => path,
+        Location::Node(node) => return acknowledge_node(node, reason, form),
+    };
+    let done = ledger::acknowledge(path, &place.settings, reason, noted::principal())?;
     match form {
         Form::Json => print_json(&json!({
             "schema": 1, "aside": Bytes::from(done.aside.as_path()), "problem": done.problem,
@@ -110,6 +116,18 @@ pub(super) fn acknowledge(place: &Place, reason: &str, form: Form) -> Result<Exi
             say!("the broken chain is kept in {}", shown(&done.aside));
             say!("  {}", super::shown(&done.problem));
             say!("a new chain has begun; it names the old one, you and your reason");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn acknowledge_node(node: &Node, reason: &str, form: Form) -> Result<ExitCode, LedgerError> {
+    let chain = node.acknowledge(reason, noted::principal()).map_err(OpenError::from)?;
+    match form {
+        Form::Json => print_json(&json!({ "schema": 1, "chain": chain })),
+        Form::Text => {
+            say!("the chain of node {} is put aside in the database", super::shown(node.name()));
+            say!("chain {chain} has begun; it names the old one, you and your reason");
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 use std::fs;
 use std::process::ExitCode;
 
-use ringfence_runtime::ledger::{Event, Filter, Kind};
+use ringfence_runtime::ledger::{Event, Filter, Kind, Location};
 use serde::Serialize;
 
 use super::{Form, LedgerError, Place};
@@ -16,7 +16,8 @@ struct Stats {
     /// Of the first and of the last record.
     first: String,
     last: String,
-    bytes: u64,
+    /// `None`: a database does not say.
+    bytes: Option<u64>,
     kinds: Vec<(String, u64)>,
     pruned: u64,
     checkpoints: u64,
@@ -53,15 +54,14 @@ fn collect(place: &Place) -> Result<Stats, LedgerError> {
     let signed = reader.newest_checkpoint()?.map_or(0, |newest| newest.checkpoint.last);
     let checkpoints =
         kinds.iter().find(|(kind, _)| kind == Kind::Checkpoint.word()).map_or(0, |(_, count)| *count);
-    let parts = ["db", "db-wal"]
-        .map(|part| fs::metadata(place.path.with_extension(part)).map_or(0, |file| file.len()));
+    let bytes = size(&place.location);
     Ok(Stats {
         schema: 1,
         records,
         chain,
         first: beginning.time,
         last,
-        bytes: parts.iter().sum(),
+        bytes,
         pruned: pruned.sum(),
         checkpoints,
         unsigned: records.saturating_sub(signed),
@@ -71,7 +71,8 @@ fn collect(place: &Place) -> Result<Stats, LedgerError> {
 }
 
 fn print(stats: &Stats) {
-    say!("{} records in chain {}, {} bytes", stats.records, stats.chain, stats.bytes);
+    let bytes = stats.bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
+    say!("{} records in chain {}{bytes}", stats.records, stats.chain);
     say!("from {} to {}", stats.first, stats.last);
     say!("{} checkpoints; {} records since the last one", stats.checkpoints, stats.unsigned);
     if stats.pruned > 0 {
@@ -83,4 +84,10 @@ fn print(stats: &Stats) {
     for transaction in &stats.open {
         say!("open: {}", super::shown(transaction));
     }
+}
+
+fn size(location: &Location) -> Option<u64> {
+    let Location::File(path) = location else { return None };
+    let length = |part: &str| fs::metadata(path.with_extension(part)).map_or(0, |file| file.len());
+    Some(["db", "db-wal"].into_iter().map(length).sum())
 }

@@ -3,7 +3,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_runtime::ledger::{
-    Anchored, Checkpoint, Expected, Head, Proof, Verification, VerifyError, verify_with,
+    Anchored, Checkpoint, Expected, Head, Location, Node, Proof, Verification, VerifyError, verify_database,
+    verify_with,
 };
 use serde::Serialize;
 
@@ -41,10 +42,10 @@ pub(super) fn run(place: &Place, asked: &Verify) -> Result<ExitCode, LedgerError
     let checkpoint = asked.checkpoint.as_deref().map(read_checkpoint).transpose()?;
     let expected =
         Expected { head: head.as_ref(), checkpoint: checkpoint.as_ref(), key: asked.key.as_deref() };
-    let path = asked.file.as_deref().unwrap_or(&place.path);
-    let mut progress = Progress::new("checked");
-    let checked = verify_with(path, expected, &mut |records| progress.at(records));
-    progress.end();
+    let checked = match (&asked.file, &place.location) {
+        (Some(path), _) | (None, Location::File(path)) => in_file(path, expected),
+        (None, Location::Node(node)) => in_database(place, node, expected),
+    };
     match checked {
         Ok(found) => {
             let anchored = if asked.file.is_none() { check_anchor(place)? } else { None };
@@ -53,6 +54,19 @@ pub(super) fn run(place: &Place, asked: &Verify) -> Result<ExitCode, LedgerError
         Err(VerifyError::Open(error)) if !is_flaw(&error) => Err(error.into()),
         Err(error) => Ok(broken(error::chain(&error), form)),
     }
+}
+
+fn in_file(path: &Path, expected: Expected<'_>) -> Result<Vec<Verification>, VerifyError> {
+    let mut progress = Progress::new("checked");
+    let checked = verify_with(path, expected, &mut |records| progress.at(records));
+    progress.end();
+    checked.map(|found| vec![found])
+}
+
+/// Every chain of the database, and what is expected of the one of this node.
+fn in_database(place: &Place, node: &Node, expected: Expected<'_>) -> Result<Vec<Verification>, VerifyError> {
+    place.reader()?.verify(expected)?;
+    verify_database(node.address())
 }
 
 /// A file that is no ledger any more is a flaw; one that cannot be reached is not.
@@ -69,10 +83,15 @@ fn check_anchor(place: &Place) -> Result<Option<String>, LedgerError> {
     Ok(place.ledger()?.broken().map(|broken| broken.to_string()))
 }
 
-fn report(found: &Verification, anchored: Option<String>, form: Form) -> ExitCode {
+fn report(found: &[Verification], anchored: Option<String>, form: Form) -> ExitCode {
     if let Some(problem) = anchored {
         return broken(format!("the ledger is broken: {problem}"), form);
     }
+    found.iter().for_each(|found| report_chain(found, form));
+    ExitCode::SUCCESS
+}
+
+fn report_chain(found: &Verification, form: Form) {
     let checked = Checked {
         schema: 1,
         valid: true,
@@ -91,7 +110,6 @@ fn report(found: &Verification, anchored: Option<String>, form: Form) -> ExitCod
         Form::Json => print_json(&checked),
         Form::Text => print(&checked),
     }
-    ExitCode::SUCCESS
 }
 
 fn broken(problem: String, form: Form) -> ExitCode {

@@ -1,0 +1,137 @@
+//! The ledger in a database that two nodes share, through the real binary.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::testkit::{World, eventually, is_root};
+
+const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
+
+/// Somebody without rights who exists everywhere: the server refuses to run as root.
+const NOBODY: u32 = 65_534;
+
+/// Ends the server, and takes its directory away, when the pipe from the test ends, however that comes.
+const GUARD: &str = r#"
+    "$1"/postgres -D "$2/data" -c unix_socket_directories="$2" -c listen_addresses= -c port=5432 </dev/null >>"$2/log" 2>&1 &
+    echo $!; read -r _; kill -QUIT $!; wait $!; rm -rf "$2"
+"#;
+
+struct Server {
+    directory: PathBuf,
+    guard: Child,
+}
+
+impl Server {
+    fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("pg.").tempdir().unwrap().keep();
+        let directory = directory.canonicalize().unwrap();
+        if is_root() {
+            chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let made = ordinary(&format!("{PROGRAMS}/initdb"))
+            .arg("--pgdata")
+            .arg(directory.join("data"))
+            .args(["--username", "owner", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut guard = ordinary("sh")
+            .args(["-c", GUARD, "guard", PROGRAMS])
+            .arg(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pid = String::new();
+        BufReader::new(guard.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+        let server = Self { directory, guard };
+        eventually("the server to answer", || {
+            let mut ready = ordinary(&format!("{PROGRAMS}/pg_isready"));
+            ready.arg("--host").arg(&server.directory).stdout(Stdio::null());
+            ready.status().unwrap().success()
+        });
+        fs::set_permissions(&server.directory, fs::Permissions::from_mode(0o755)).unwrap();
+        server
+    }
+
+    fn url(&self) -> String {
+        format!("postgres://owner@/postgres?host={}", self.directory.display())
+    }
+
+    /// A machine that keeps its ledger here.
+    fn node(&self, name: &str) -> World {
+        let world = World::new();
+        let config = world.home.join(".config/ringfence");
+        fs::create_dir_all(&config).unwrap();
+        let text = format!("store = \"{}\"\nnode = \"{name}\"\n", self.url());
+        fs::write(config.join("ledger.toml"), text).unwrap();
+        world
+    }
+
+    fn sql(&self, statement: &str) {
+        let mut psql = ordinary(&format!("{PROGRAMS}/psql"));
+        psql.arg("--host").arg(&self.directory).args([
+            "--username",
+            "owner",
+            "--command",
+            statement,
+            "postgres",
+        ]);
+        let done = psql.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        let _gone = self.guard.wait();
+    }
+}
+
+fn ordinary(program: &str) -> Command {
+    let mut command = Command::new(if is_root() { "setpriv" } else { program });
+    if is_root() {
+        let nobody = NOBODY.to_string();
+        command.args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups", program]);
+    }
+    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+    command
+}
+
+#[test]
+fn two_nodes_write_to_one_database_and_each_sees_what_the_other_did() {
+    let server = Server::new();
+    let (one, other) = (server.node("one"), server.node("other"));
+    one.sh("exit 3").expect(3);
+    other.sh("exit 4").expect(4);
+    assert!(!one.ledger_path().exists() && !other.ledger_path().exists(), "there is no file beside it");
+    let kinds: Vec<String> =
+        one.records().iter().map(|record| record["event"]["kind"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(kinds, ["intent", "launched", "settled"]);
+    let verified = one.ledger_tool(&["verify"]).expect(0).text();
+    assert_eq!(verified.matches("the chain is whole").count(), 2, "{verified}");
+    one.ledger_tool(&["stats"]).expect(0);
+    one.ledger_tool(&["checkpoint"]).expect(0);
+    // An edit in the chain of the other is found from here.
+    server.sql(
+        "UPDATE ringfence.record SET body = replace(body, 'exit 4', 'exit 0') WHERE body LIKE '%exit 4%'",
+    );
+    let done = one.ledger_tool(&["verify"]).expect(1);
+    assert!(done.err.contains("other"), "it names the node: {}", done.err);
+}
+
+#[test]
+fn without_the_database_nothing_is_done() {
+    let server = Server::new();
+    let world = server.node("one");
+    world.sh("touch before").expect(0);
+    assert!(world.workspace.join("before").exists(), "the control");
+    drop(server);
+    let done = world.run(&[], &["touch", "made"]).expect(125);
+    assert!(done.err.contains("nothing is done"), "{}", done.err);
+    assert!(!world.workspace.join("made").exists());
+}
