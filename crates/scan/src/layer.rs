@@ -236,6 +236,13 @@ fn starts_alone(bytes: &[u8], start: usize) -> bool {
 
 /// A secret that a break cuts, as opposed to one that ends at the end of its line, and to words that happen to meet.
 fn is_really_joined(bytes: &[u8], source: &Range<usize>, found: &Finding, known: &[Finding]) -> bool {
+    let overlapping = known.iter().filter(|other| (other.start..other.end).contains(&source.start));
+    let before = overlapping.map(|other| other.end).max();
+    // A list of secrets, one per line.
+    let another = |before| known.iter().any(|other| (before..source.end).contains(&other.start));
+    if before.is_some_and(another) {
+        return false;
+    }
     let last = found.layers.iter().last();
     let decoded = !matches!(last, Some(Encoding::Lines | Encoding::Ansi));
     if decoded || found.confidence >= Confidence::Checksum {
@@ -244,8 +251,7 @@ fn is_really_joined(bytes: &[u8], source: &Range<usize>, found: &Finding, known:
     if found.confidence == Confidence::Context {
         return last == Some(Encoding::Ansi);
     }
-    let overlapping = known.iter().filter(|other| (other.start..other.end).contains(&source.start));
-    let Some(before) = overlapping.map(|other| other.end).max() else { return true };
+    let Some(before) = before else { return true };
     // It is already known up to the break. What follows belongs to it only if it is no word.
     let rest = bytes.get(before..source.end).unwrap_or_default();
     let letters = rest.iter().filter(|byte| byte.is_ascii_alphanumeric()).count();

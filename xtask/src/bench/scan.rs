@@ -65,6 +65,12 @@ pub(super) fn peers(arena: &Arena, report: &mut Report) -> Result<()> {
         command::must_succeed(&mut arena.invocation(&example, &arguments, &home).command())?;
     }
     let scanners = [ringfence(arena)?, detect_secrets(arena)?, secretlint(arena)?];
+    // A program that looks at nothing is fast.
+    for scanner in &scanners {
+        if scanner.found(arena, &corpus.join("plain.txt"))? == 0 {
+            return Err(format!("{} finds nothing at all", scanner.name).into());
+        }
+    }
     let contenders: Vec<Contender> =
         scanners.iter().map(|scanner| process(scanner.name, scanner.on(arena, &text))).collect();
     let times = interleave(&contenders, arena.effort.rounds(10))?;
@@ -93,9 +99,17 @@ impl Peer {
     fn on(&self, arena: &Arena, file: &str) -> Invocation {
         let mut arguments = vec!["-c", "\"$0\" \"$@\" || true", self.program.to_str().unwrap_or_default()];
         arguments.extend(self.before.iter().map(String::as_str));
-        arguments.push(file);
-        let directory = self.program.parent().unwrap_or(Path::new("/"));
-        arena.invocation(Path::new("/bin/sh"), &arguments, directory)
+        // Some look only at what is below the working directory.
+        let file = Path::new(file);
+        arguments.extend(file.file_name().and_then(|name| name.to_str()));
+        arena.invocation(Path::new("/bin/sh"), &arguments, file.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// In how many lines.
+    fn found(&self, arena: &Arena, file: &Path) -> Result<usize> {
+        let mut invocation = self.on(arena, utf8(file)?).command();
+        let said = command::output_of(invocation.stdout(Stdio::piped()))?;
+        Ok(if said.trim().is_empty() { 0 } else { (self.lines)(&said)?.len() })
     }
 }
 
@@ -109,10 +123,8 @@ fn compare(arena: &Arena, corpus: &Path, scanners: &[Peer]) -> Result<()> {
         let mut row = format!("{:<16}", scanner.name);
         for name in CORPUS {
             let file = corpus.join(name);
-            let mut invocation = scanner.on(arena, utf8(&file)?).command();
-            let said = command::output_of(invocation.stdout(Stdio::piped()))?;
             let of = fs::read_to_string(&file)?.lines().count();
-            row.push_str(&format!("{:>14}", format!("{}/{of}", (scanner.lines)(&said)?.len())));
+            row.push_str(&format!("{:>14}", format!("{}/{of}", scanner.found(arena, &file)?)));
         }
         println!("{row}");
     }

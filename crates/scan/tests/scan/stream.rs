@@ -208,6 +208,13 @@ fn values_that_a_line_break_cuts_are_found_and_neighbours_are_not_taken() {
         assert!(left.ends_with("]\r\nnext line\n"), "{width}: {left}");
         assert!(left.starts_with("key: [redacted:"), "{width}: {left}");
     }
+    let list = [
+        token(5),
+        expand("sk-ant-api03-{b64url:93}AA", 6).unwrap(),
+        expand("sk-{alnum:48}", 7).unwrap(),
+        token(8),
+    ];
+    assert_eq!(Scanner::built_in().scan(&list.join(&b'\n')).len(), list.len(), "one per line");
     let input = [token(3), b"\nordinary words\n".to_vec(), token(4), b"\nsrc/main.rs\n".to_vec()].concat();
     let left = String::from_utf8(Scanner::built_in().redact(&input).clean).unwrap();
     assert_eq!(left, "[redacted:github-token]\nordinary words\n[redacted:github-token]\nsrc/main.rs\n");
