@@ -16,7 +16,7 @@ use super::start::process;
 use crate::{Result, command};
 
 const DETECT_SECRETS: &str = "detect-secrets==1.5.0";
-const SECRETLINT: &[&str] = &["secretlint@9.3.0", "@secretlint/secretlint-rule-preset-recommend@9.3.0"];
+const SECRETLINT: &[&str] = &["secretlint@13.0.6", "@secretlint/secretlint-rule-preset-recommend@13.0.6"];
 const SECRETLINT_CONFIG: &str = r#"{"rules":[{"id":"@secretlint/secretlint-rule-preset-recommend"}]}"#;
 /// Files of the corpus, each with one secret per line; the last has none.
 const CORPUS: &[&str] = &["plain.txt", "base64.txt", "url.txt", "hex.txt", "clean.txt"];
