@@ -1,5 +1,5 @@
 //! Unified diffs, read strictly and applied to the letter: what is not understood is an error, what does not match is an
-//! error, nothing is searched for, nothing is skipped. [ADR 10](../../../../docs/adr/0010-own-diff-reader.md) says why.
+//! error, nothing is searched for, nothing is skipped. [ADR 16](../../../../docs/adr/0016-own-diff-reader.md) says why.
 
 mod read;
 mod write;

@@ -1,5 +1,5 @@
 //! The raw contents of proposals, encrypted at rest: the ledger has their digests, a copy of this directory without the
-//! key has nothing. [ADR 11](../../../../docs/adr/0011-encrypted-proposals.md) says against whom.
+//! key has nothing. [ADR 17](../../../../docs/adr/0017-encrypted-proposals.md) says against whom.
 //!
 //! ```text
 //!  proposals/key              32 random bytes, 0600, made on first use
