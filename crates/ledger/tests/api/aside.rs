@@ -235,7 +235,7 @@ fn putting_aside_survives_a_crash_at_every_step() {
 fn a_chain_that_was_begun_anew_is_anchored_at_once() {
     let home = Home::with_records(4);
     let file = home.directory.path().join("anchor");
-    let settings = Settings { anchor: Some(Anchor::File(file.clone())) };
+    let settings = Settings { anchor: Some(Anchor::File(file.clone())), ..Settings::default() };
     Ledger::open_with(&home.path, settings.clone()).unwrap().checkpoint().unwrap();
     home.sql("DELETE FROM record WHERE seq >= 3");
     let broken = Ledger::open_with(&home.path, settings.clone()).unwrap().broken().unwrap();

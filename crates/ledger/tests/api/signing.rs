@@ -267,7 +267,7 @@ fn a_proof_needs_nothing_but_the_key() {
 
 fn anchored(home: &Home) -> (PathBuf, Settings) {
     let file = home.directory.path().join("anchor");
-    let settings = Settings { anchor: Some(Anchor::File(file.clone())) };
+    let settings = Settings { anchor: Some(Anchor::File(file.clone())), ..Settings::default() };
     (file, settings)
 }
 
@@ -331,7 +331,11 @@ fn another_ledger_in_its_place_is_found_through_the_anchor() {
 fn an_anchor_that_fails_is_told_and_costs_no_record() {
     let home = Home::with_records(4);
     let nowhere = home.directory.path().join("missing/anchor");
-    let ledger = Ledger::open_with(&home.path, Settings { anchor: Some(Anchor::File(nowhere)) }).unwrap();
+    let ledger = Ledger::open_with(
+        &home.path,
+        Settings { anchor: Some(Anchor::File(nowhere)), ..Settings::default() },
+    )
+    .unwrap();
     ledger.checkpoint().unwrap();
     assert!(matches!(ledger.unanchored(), Some(AnchorError::File { .. })));
     append_many(&ledger, 1);
@@ -346,7 +350,7 @@ fn an_anchor_command_gets_the_checkpoint_and_a_limited_time() {
         let argv = ["/bin/sh", "-c", script, "sh"].map(Into::into).to_vec();
         let argv = [argv, vec![out.clone().into_os_string()]].concat();
         let anchor = Anchor::Command { argv, timeout: Duration::from_secs(seconds) };
-        Ledger::open_with(&home.path, Settings { anchor: Some(anchor) }).unwrap()
+        Ledger::open_with(&home.path, Settings { anchor: Some(anchor), ..Settings::default() }).unwrap()
     };
     let ledger = command("cat >\"$1\"", 60);
     let made = ledger.checkpoint().unwrap().unwrap();
