@@ -30,6 +30,9 @@ use crate::writer::Prepared;
 /// The database first: without it nobody takes the log for anything.
 const PARTS: [&str; 3] = ["", "-wal", "-shm"];
 
+/// How often an open begins anew because somebody else is putting the files aside.
+const ATTEMPTS: u32 = 20;
+
 /// Where the key of a ledger is.
 pub(crate) fn key_of(database: &Path) -> PathBuf {
     database.with_extension("key")
@@ -38,23 +41,39 @@ pub(crate) fn key_of(database: &Path) -> PathBuf {
 /// The store at `path`, with a chain in it.
 pub(crate) fn open_or_begin(path: &Path) -> Result<(SqliteStore, PathBuf), OpenError> {
     let database = place::prepare(path)?;
-    if place::Identity::at(&marker_of(&database)).is_some() {
-        let _lock = lock(&database)?;
-        finish(&database)?;
+    let mut again = 0..ATTEMPTS;
+    loop {
+        let before = place::Identity::at(&database);
+        match attempt(&database) {
+            // Somebody put the files aside while we opened them: what we have is neither the old chain nor the new one.
+            Err(_) if is_moving(&database, before) && again.next().is_some() => {}
+            done => return done.map(|store| (store, database)),
+        }
     }
-    if place::check_database(&database)?.is_none() {
-        begin(&database, None)?;
+}
+
+fn is_moving(database: &Path, before: Option<place::Identity>) -> bool {
+    place::Identity::at(database) != before || place::Identity::at(&marker_of(database)).is_some()
+}
+
+fn attempt(database: &Path) -> Result<SqliteStore, OpenError> {
+    if place::Identity::at(&marker_of(database)).is_some() {
+        let _lock = lock(database)?;
+        finish(database)?;
     }
-    let (mut connection, format) = open::open_to_append(&database)?;
+    if place::check_database(database)?.is_none() {
+        begin(database, None)?;
+    }
+    let (mut connection, format) = open::open_to_append(database)?;
     if format != SCHEMA_VERSION {
         drop(connection);
-        convert(&database)?;
-        connection = match open::open_to_append(&database)? {
+        convert(database)?;
+        connection = match open::open_to_append(database)? {
             (connection, SCHEMA_VERSION) => connection,
-            _ => return Err(OpenError::Older { path: database }),
+            _ => return Err(OpenError::Older { path: database.to_owned() }),
         };
     }
-    Ok((SqliteStore::new(connection, database.clone()), database))
+    Ok(SqliteStore::new(connection, database.to_owned()))
 }
 
 /// A new chain. Of several processes that begin one at once, one wins and the others use its chain.
