@@ -44,11 +44,12 @@ pub(crate) fn open_or_begin(path: &Path) -> Result<(SqliteStore, PathBuf), OpenE
     let mut again = 0..ATTEMPTS;
     loop {
         let before = place::Identity::at(&database);
-        match attempt(&database) {
-            // Somebody put the files aside while we opened them: what we have is neither the old chain nor the new one.
-            Err(_) if is_moving(&database, before) && again.next().is_some() => {}
-            done => return done.map(|store| (store, database)),
+        let opened = attempt(&database);
+        // Somebody put the files aside meanwhile: what was opened may be neither the old chain nor the new one.
+        if before.is_some() && is_moving(&database, before) && again.next().is_some() {
+            continue;
         }
+        return opened.map(|store| (store, database));
     }
 }
 
