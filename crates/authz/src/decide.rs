@@ -121,9 +121,7 @@ impl Question {
             Answer::Expired => {
                 return no("approval.expired", "a person has to decide, and nobody answered in time");
             }
-            Answer::Unreachable => {
-                return no("approval.unreachable", "a person has to decide, and nobody can be asked");
-            }
+            Answer::Unreachable => return Err(self.unreachable()),
             Answer::Superseded => {
                 return no("approval.superseded", "what was asked about changed while the question waited");
             }
@@ -131,6 +129,11 @@ impl Question {
         let Self { action, permissions, judgement } = self;
         let (opened, stored) = (judgement.asked_paths(), judgement.stored());
         Ok(Grant { action, permissions, rule: rule.to_owned(), layer: Layer::Call, opened, stored })
+    }
+
+    fn unreachable(&self) -> Refusal {
+        let hint = "run it at a terminal, or keep `ringfence approvals watch` open in another one";
+        self.refused("approval.unreachable", "a person has to decide, and nobody can be asked").hint(hint)
     }
 
     fn refused(&self, rule: &str, why: &str) -> Refusal {
