@@ -36,16 +36,18 @@ const DELETE: u8 = 127;
 #[derive(Debug)]
 pub(crate) struct Terminal {
     variables: Vec<(Bytes, Bytes)>,
-    operator: Principal,
+    /// `None`: this process runs in a session, whose terminal is the agent's and nobody's who may answer.
+    operator: Option<Principal>,
 }
 
 impl Terminal {
     pub(crate) fn new(environment: &Environment) -> Self {
-        Self { variables: environment.all.clone(), operator: here() }
+        Self { variables: environment.all.clone(), operator: authenticate(environment, Need::Nothing).ok() }
     }
 
     /// Asks about a question, and says what came of it.
     pub(crate) fn asked(&self, question: &Waiting<'_>) -> Heard {
+        let Some(operator) = &self.operator else { return Heard::Interrupted };
         let elsewhere = || question.decided().is_some();
         let Some(mut device) = Device::controlling(question.left(), &elsewhere) else {
             return Heard::Interrupted;
@@ -53,7 +55,7 @@ impl Terminal {
         let style = Style::of(&self.variables, device.terminal());
         let heard = answer(&mut device, &Conversation::of(question), style);
         match heard {
-            Ok((say, reason)) => Heard::Reply(Reply { by: self.operator.clone(), say, reason }),
+            Ok((say, reason)) => Heard::Reply(Reply { by: operator.clone(), say, reason }),
             Err(Silence::TimedOut) => Heard::Silence,
             Err(Silence::Interrupted | Silence::Gone) => Heard::Interrupted,
             Err(Silence::Elsewhere) => {
@@ -66,6 +68,7 @@ impl Terminal {
 
     /// Shows a question that was answered on the command line, and asks whether that is meant.
     pub(crate) fn confirmed(&self, question: &Waiting<'_>, meant: &str) -> Option<bool> {
+        self.operator.as_ref()?;
         let elsewhere = || question.decided().is_some();
         let mut device = Device::controlling(question.left(), &elsewhere)?;
         let style = Style::of(&self.variables, device.terminal());
@@ -75,7 +78,7 @@ impl Terminal {
 
 impl Approver for Terminal {
     fn is_there(&mut self) -> bool {
-        device::foreground().is_some()
+        self.operator.is_some() && device::foreground().is_some()
     }
 
     fn ask(&mut self, question: &Waiting<'_>) -> Heard {

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::terminal::Terminal;
-use crate::testkit::{Done, World, collect, eventually, finish};
+use crate::testkit::{Done, World, binary, collect, eventually, finish};
 
 const READY: &str = "[e]xplain > ";
 
@@ -126,4 +126,30 @@ fn a_signal_and_a_terminal_that_goes_away_are_a_no_and_leave_a_usable_terminal()
         eventually("the mode to be back", || terminal.mode().local_modes == before.local_modes);
         assert!(!world.workspace.join("Makefile").exists());
     }
+}
+
+/// A session has a terminal of its own, whose other end the agent may hold: nobody there says yes to what it starts.
+#[test]
+fn c8_what_runs_in_a_session_is_not_asked_about_what_it_starts() {
+    let world = World::new();
+    std::fs::copy(binary(), world.workspace.join("rf")).unwrap();
+    let state = world.state.display();
+    let write = "printf x | env -u RINGFENCE_SESSION_ID XDG_STATE_HOME=STATE ./rf file write --profile guarded Makefile"
+        .replace("STATE", &state.to_string());
+    let bare = "--danger --backend none --allow-sensitive-roots --danger-floor env";
+    let attempts = [
+        format!("export RINGFENCE_SESSION_ID=ses_1; {WRITE}"),
+        format!("exec \"$RINGFENCE\" run {bare} -- sh -c '{write}'"),
+    ];
+    for attempt in attempts {
+        let terminal = Terminal::new(24, 80);
+        collect(session(&world, &terminal, &attempt)).expect(126).says("nobody can be asked");
+        assert!(!terminal.seen().contains("[o]nce"), "{}", terminal.seen());
+        assert!(!world.workspace.join("Makefile").exists());
+    }
+    let terminal = Terminal::new(24, 80);
+    let control = session(&world, &terminal, &write);
+    terminal.wait_for(READY);
+    terminal.type_in(b"o");
+    collect(control).expect(0);
 }
