@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use ringfence_types::TransactionId;
 use serde::{Deserialize, Serialize};
 
-use crate::chain::{Break, Flaw, Row};
+use crate::chain::{Break, Flaw, Hex, Row};
 use crate::claim;
 use crate::event::{Event, Kind};
 
@@ -67,6 +67,10 @@ impl Record {
     pub(crate) fn of_row(row: Row) -> Result<Self, Break> {
         let malformed = |reason| Break { seq: row.seq, what: Flaw::Malformed { reason } };
         let body = row.body.as_deref().ok_or(Break { seq: row.seq, what: Flaw::BodyGone })?;
+        // Whoever uses a record, such as a grant, has not verified the chain.
+        if Hex::of(body.as_bytes()).to_string() != row.digest {
+            return Err(Break { seq: row.seq, what: Flaw::BodyMismatch });
+        }
         let event: Event = serde_json::from_str(body)
             .map_err(|error| malformed(format!("its body is no event: {error}")))?;
         if Kind::of_word(&row.kind) != Some(event.kind()) {
@@ -103,7 +107,10 @@ mod tests {
 
     fn row(time: &str, kind: &str, body: &str) -> Row {
         let [time, kind, body] = [time, kind, body].map(str::to_owned);
-        Row::after(None, Draft { time, kind, ids: String::new(), digest: String::new(), body })
+        Row::after(
+            None,
+            Draft { time, kind, ids: String::new(), digest: Hex::of(body.as_bytes()).to_string(), body },
+        )
     }
 
     fn reason(time: &str, kind: &str, body: &str) -> String {
@@ -122,5 +129,13 @@ mod tests {
         assert!(reason(TIME, "session-started", BODY).contains("kind"));
         assert!(reason("yesterday", "session-ended", BODY).contains("time"));
         assert!(reason(TIME, "session-ended", "{}").contains("body"));
+    }
+
+    #[test]
+    fn a_body_that_was_edited_is_no_record() {
+        const TIME: &str = "2026-01-02T03:04:05.000000Z";
+        let mut row = row(TIME, "session-ended", r#"{"kind":"session-ended","session":"ses_1"}"#);
+        row.body = Some(r#"{"kind":"session-ended","session":"ses_2"}"#.to_owned());
+        assert_eq!(Record::of_row(row).unwrap_err().what, Flaw::BodyMismatch);
     }
 }

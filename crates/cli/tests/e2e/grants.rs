@@ -178,3 +178,15 @@ fn c7_a_session_answer_is_not_usable_with_another_directory_variable_policy_or_s
     assert!(finish(&mut end, b"").expect(0).text().contains("is over"));
     assert_eq!(run(&["--session", "a"], "."), Some(126), "another session of the same name");
 }
+
+#[test]
+fn a_grant_that_was_edited_in_the_ledger_lets_nothing_happen() {
+    let world = World::new();
+    drop(granted(&world, "", "touch alpha", &[b"a", b"1"]));
+    world.run(GUARDED, &["touch", "alpha"]).expect(0);
+    let edit = "UPDATE record SET body = replace(body, 'alpha', 'gamma') WHERE kind = 'grant-made'";
+    finish(world.host("sqlite3").arg(world.ledger_path()).arg(edit), b"").expect(0);
+    let done = world.run(GUARDED, &["touch", "gamma"]);
+    assert_ne!(done.code, Some(0), "{}", done.err);
+    assert!(!world.workspace.join("gamma").exists());
+}
