@@ -384,6 +384,10 @@ fn offered(request: &ApprovalRequest, say: &Say) -> Result<(), AnswerError> {
     let standing = request.risk < Risk::High && request.quorum.approve == 1;
     match say {
         Say::Once | Say::Deny => Ok(()),
+        // Those who said yes before said it to something else.
+        Say::Edited(_) if request.quorum.approve > 1 => {
+            Err(AnswerError::NotOffered("it takes several who agree on the same, so it cannot be edited"))
+        }
         Say::Edited(_) if !is_whole(request) => Err(AnswerError::NotOffered(
             "it holds a secret, which is not written down, so it cannot be edited",
         )),

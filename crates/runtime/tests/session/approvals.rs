@@ -354,6 +354,28 @@ fn under_a_quorum_nothing_is_stored() {
 }
 
 #[test]
+fn under_a_quorum_nobody_edits_what_others_said_yes_to() {
+    for (approve, refused) in [(1, false), (2, true)] {
+        let world = World::new();
+        let inbox = world.inbox();
+        let mut session = world.session_with(|asked| asked.settings = quorum(approve, 2));
+        session.set_approver(world.person(|question| {
+            let id = question.request().transaction.as_str();
+            if refused {
+                let first = Reply { by: operator(1), say: Say::Once, reason: None };
+                assert!(matches!(inbox.answer(id, &first), Ok(Answered::Counted { approve: 1, .. })));
+            }
+            let say = Say::Edited(question.request().call.clone());
+            let answered = inbox.answer(id, &Reply { by: operator(2), say, reason: None });
+            assert_eq!(matches!(answered, Err(AnswerError::NotOffered(_))), refused, "{answered:?}");
+            if question.decided().is_some() { Heard::Elsewhere } else { Heard::Silence }
+        }));
+        let end = write(&mut session, "Makefile", b"all:\n");
+        assert_eq!(end.starts_with("approval.expired"), refused, "{end}");
+    }
+}
+
+#[test]
 fn an_answer_says_why_where_it_has_to() {
     let world = World::new();
     let settings = ApprovalSettings { reason_required: true, ..ApprovalSettings::default() };
