@@ -168,7 +168,9 @@ struct Walk<'a> {
     signers: Vec<String>,
     hasher: RandomState,
     mentions: u64,
+    /// Of all claims but those of votes.
     claims: u64,
+    votes: u64,
     /// A vote without its body claims something that cannot be known any more.
     votes_gone: bool,
     part: Part,
@@ -212,6 +214,7 @@ impl<'a> Walk<'a> {
             hasher: RandomState::new(),
             mentions: 0,
             claims: 0,
+            votes: 0,
             votes_gone: false,
             part: Part::Everything,
             witnessed: HashMap::new(),
@@ -396,7 +399,8 @@ impl<'a> Walk<'a> {
             self.mentions = self.mentions.wrapping_add(self.hasher.hash_one((id, row.seq)));
         }
         if let Some(key) = subject.claim() {
-            self.claims = self.claims.wrapping_add(self.hasher.hash_one((key.as_str(), row.seq)));
+            let sum = if is_vote(&key) { &mut self.votes } else { &mut self.claims };
+            *sum = sum.wrapping_add(self.hasher.hash_one((key.as_str(), row.seq)));
         }
     }
 
@@ -496,13 +500,12 @@ impl<'a> Walk<'a> {
         if sum != self.mentions {
             return Err(broken(Side::Mention));
         }
-        let mut sum = 0_u64;
+        let (mut claims, mut votes) = (0_u64, 0_u64);
         rows.side(Side::Claim, &mut |key, seq| {
-            if !(self.votes_gone && key.starts_with("voted ")) {
-                sum = sum.wrapping_add(self.hasher.hash_one((key, seq)));
-            }
+            let sum = if is_vote(key) { &mut votes } else { &mut claims };
+            *sum = sum.wrapping_add(self.hasher.hash_one((key, seq)));
         })?;
-        if sum != self.claims && !self.votes_gone {
+        if claims != self.claims || (votes != self.votes && !self.votes_gone) {
             return Err(broken(Side::Claim));
         }
         Ok(())
@@ -575,4 +578,8 @@ fn is_time(text: &str) -> bool {
             b'0' => found.is_ascii_digit(),
             form => found == *form,
         })
+}
+
+fn is_vote(claim: &str) -> bool {
+    claim.starts_with("voted ")
 }

@@ -159,3 +159,19 @@ fn a_long_past_is_forgotten_in_steps() {
     assert_eq!(ledger.reader().unwrap().of_kinds(&[Kind::Pruned], 10).unwrap().len(), 2);
     assert_eq!(verify(&home.path, None).unwrap().pruned, 15_001);
 }
+
+#[test]
+fn votes_that_are_forgotten_hide_no_other_claim() {
+    let home = Home::new();
+    let ledger = home.open();
+    let ids = ids();
+    let events =
+        [asked(&ids), voted(&ids, 3), answered(&ids, ApprovalAnswer::Once), intent(&ids), settled(&ids)];
+    events.iter().for_each(|event| drop(ledger.append_at(event, at(100)).unwrap()));
+    assert_eq!(prune(&ledger, 1000, &[Class::Consent]), 3);
+    verify(&home.path, None).unwrap();
+    drop(ledger);
+    home.sql("DELETE FROM claim WHERE key NOT LIKE 'voted %'");
+    let broken = home.broken();
+    assert!(matches!(&broken.what, Flaw::Index { table } if table == "claim"), "{broken}");
+}
