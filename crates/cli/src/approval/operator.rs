@@ -5,12 +5,14 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::process::ExitCode;
 
 use ringfence_runtime::local_operator;
 use ringfence_types::{Layer, Principal, Refusal, RefusalCode};
 
 use super::device;
 use crate::environment::Environment;
+use crate::error;
 
 /// What an action takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +37,22 @@ pub(crate) fn here() -> Principal {
 pub(crate) fn authenticate(environment: &Environment, need: Need) -> Result<Principal, Refusal> {
     let session = environment.all.iter().any(|(name, _)| name.as_slice().starts_with(b"RINGFENCE_SESSION"));
     if session || has_supervisor() {
-        return Err(refusal("approval.inside", "what runs in a session does not answer its questions", None));
+        return Err(refusal(
+            "approval.inside",
+            "what runs in a session does not answer its questions or act as its operator",
+            None,
+        ));
     }
     if need == Need::Terminal && device::foreground().is_none() {
         let hint = "use a terminal, in its foreground; `ringfence approvals watch` waits there";
         return Err(refusal("approval.no-terminal", "a yes takes a person at a terminal", Some(hint)));
     }
     Ok(here())
+}
+
+/// Ends what only an operator does, where what runs in a session does it. Scripts of an operator need no terminal.
+pub(crate) fn outside(environment: &Environment) -> Result<(), ExitCode> {
+    authenticate(environment, Need::Nothing).map(drop).map_err(|refusal| error::refused(&refusal))
 }
 
 fn refusal(rule: &str, message: &str, hint: Option<&str>) -> Refusal {

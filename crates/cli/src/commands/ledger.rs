@@ -17,12 +17,18 @@ use ringfence_runtime::ledger::{
 };
 use ringfence_types::Bytes;
 
+use crate::approval;
 use crate::args::LedgerCommand;
 use crate::environment::Environment;
 use crate::error;
 use crate::host::{self, NoStateDir};
 
 pub(crate) fn run(command: LedgerCommand) -> ExitCode {
+    if changes(&command)
+        && let Err(code) = approval::outside(&Environment::read())
+    {
+        return code;
+    }
     let place = match Place::find() {
         Ok(place) => place,
         Err(error) => return error::failed(&error, error.hint().as_deref()),
@@ -48,6 +54,22 @@ pub(crate) fn run(command: LedgerCommand) -> ExitCode {
         LedgerCommand::Acknowledge { reason, json } => keep::acknowledge(&place, &reason, json.into()),
     };
     done.unwrap_or_else(|error| error::failed(&error, error.hint().as_deref()))
+}
+
+/// Whether it does something to the ledger that only an operator does.
+fn changes(command: &LedgerCommand) -> bool {
+    match command {
+        LedgerCommand::Prune { dry_run, .. } => !dry_run,
+        LedgerCommand::Checkpoint { .. }
+        | LedgerCommand::RotateKey { .. }
+        | LedgerCommand::Acknowledge { .. } => true,
+        LedgerCommand::Tail { .. }
+        | LedgerCommand::Show { .. }
+        | LedgerCommand::Verify(_)
+        | LedgerCommand::Prove { .. }
+        | LedgerCommand::Export { .. }
+        | LedgerCommand::Stats { .. } => false,
+    }
 }
 
 /// Where the ledger is and how it is kept.

@@ -483,3 +483,24 @@ fn a_stream_of_questions_is_read_as_long_as_somebody_reads_it() {
     let refused = collect(asking()).expect(126).json();
     assert!(refused["refusal"]["rule"].as_str().unwrap().starts_with("approval.unreachable"), "{refused}");
 }
+
+#[test]
+fn c8_what_only_an_operator_does_is_not_done_from_a_session() {
+    let world = World::new();
+    world.run(&[], &["true"]).expect(0);
+    let commands: [&[&str]; 6] = [
+        &["ledger", "prune", "--older-than", "1d"],
+        &["ledger", "checkpoint"],
+        &["ledger", "rotate-key"],
+        &["ledger", "acknowledge", "--reason", "because"],
+        &["session", "end", "work"],
+        &["policy", "approve"],
+    ];
+    for command in commands {
+        let inside = finish(world.ringfence().args(command).env("RINGFENCE_SESSION_ID", "ses_1"), b"");
+        inside.expect(126).says("or act as its operator");
+        let outside = finish(world.ringfence().args(command), b"");
+        assert_ne!(outside.code, Some(126), "control: {command:?}: {}", outside.err);
+        assert!(!outside.err.contains("act as its operator"), "{}", outside.err);
+    }
+}

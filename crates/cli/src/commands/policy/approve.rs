@@ -8,6 +8,7 @@ use ringfence_runtime::authz::policy::{Flags, PolicyFile, Role};
 use ringfence_runtime::standing::store_approval;
 use ringfence_types::Bytes;
 
+use crate::approval;
 use crate::args::Place;
 use crate::asked::{self, Governed, Ungoverned};
 use crate::commands::run;
@@ -17,6 +18,7 @@ use crate::output::say;
 
 pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
+    approval::outside(&environment)?;
     let runtime = run::runtime(&environment, Attendance::Unattended)?;
     let governed = match asked::governed(place, &environment, runtime.setup(), Flags::default()) {
         Ok(governed) => governed,
