@@ -3,7 +3,7 @@
 //! Each holds a lock on a file of its own, which the kernel takes back when the process ends, however it ends. A file
 //! appears under its name only when it is locked, so that a free lock always means that its holder is gone.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -69,15 +69,24 @@ pub(super) fn forget(path: &Path) {
 fn survey(directory: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let named = entries.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
-    named.map(|entry| entry.path()).partition(|path| is_held(path))
+    let (mut held, mut left) = (Vec::new(), Vec::new());
+    for path in named.map(|entry| entry.path()) {
+        match is_held(&path) {
+            Some(true) => held.push(path),
+            Some(false) => left.push(path),
+            None => {}
+        }
+    }
+    (held, left)
 }
 
-/// Looked at with a shared lock: two who look at once do not see each other.
-fn is_held(path: &Path) -> bool {
+/// Looked at with a shared lock: two who look at once do not see each other. `None`: it went away between two looks.
+/// Only a free lock says that a holder is gone; what cannot be looked at, as when descriptors run out, says nothing.
+fn is_held(path: &Path) -> Option<bool> {
     match File::open(path) {
-        Ok(file) => matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
-        // Gone between two looks.
-        Err(_) => false,
+        Ok(file) => Some(file.try_lock_shared().is_err()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => Some(true),
     }
 }
 
@@ -106,5 +115,18 @@ mod tests {
         drop(held);
         fs::write(&path, "").unwrap();
         assert_eq!(abandoned(state.path()), [path]);
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_abandoned() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = state.path().join(ASKING);
+        fs::create_dir_all(&directory).unwrap();
+        // Opening the first fails with something else than `not found`, also for root.
+        std::os::unix::fs::symlink("loop", directory.join("loop")).unwrap();
+        std::os::unix::fs::symlink("nowhere", directory.join("gone")).unwrap();
+        assert_eq!(survey(&directory), (vec![directory.join("loop")], vec![]));
+        fs::write(directory.join("free"), "").unwrap();
+        assert_eq!(abandoned(state.path()), [directory.join("free")], "control");
     }
 }
