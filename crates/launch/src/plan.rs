@@ -76,6 +76,10 @@ pub enum Op<'a> {
     Protect {
         path: &'a CStr,
     },
+    /// Make a directory read-only, but not what is mounted inside it.
+    Freeze {
+        path: &'a CStr,
+    },
     /// Show other content (a file of the skeleton) in place of a protected file.
     Replace {
         path: &'a CStr,
@@ -150,7 +154,7 @@ impl Op<'_> {
             | Self::ReadOnly { .. } => Step::Devices,
             Self::Root { .. } => Step::Roots,
             Self::Pin { .. } | Self::Beneath { .. } => Step::Pins,
-            Self::Protect { .. } | Self::Replace { .. } => Step::Protect,
+            Self::Protect { .. } | Self::Freeze { .. } | Self::Replace { .. } => Step::Protect,
             Self::Mask { .. } | Self::Hide { .. } => Step::Masks,
             Self::Pivot => Step::Pivot,
             Self::Rlimit { .. } => Step::Limits,
@@ -188,6 +192,7 @@ impl Op<'_> {
             Self::LandlockRuleset { .. } => 24,
             Self::LandlockAllow { .. } => 25,
             Self::Seccomp { .. } => 26,
+            Self::Freeze { .. } => 27,
         }
     }
 }
@@ -335,6 +340,7 @@ impl<'a> Reader<'a> {
             24 => Op::LandlockRuleset { fs: self.number()?, net: self.number()?, scoped: self.number()? },
             25 => Op::LandlockAllow { path: self.string()?, access: self.number()? },
             26 => Op::Seccomp { program: self.blob()? },
+            27 => Op::Freeze { path: self.string()? },
             _ => return Err(Malformed),
         })
     }
@@ -462,9 +468,11 @@ mod encode {
                 out.number(identity.device);
                 out.number(identity.inode);
             }
-            Op::Pin { path } | Op::Protect { path } | Op::Mask { path } | Op::Hide { path } => {
-                out.string(path)
-            }
+            Op::Pin { path }
+            | Op::Protect { path }
+            | Op::Freeze { path }
+            | Op::Mask { path }
+            | Op::Hide { path } => out.string(path),
             Op::Replace { path, source } => {
                 out.string(path);
                 out.string(source);

@@ -126,8 +126,9 @@ impl Builder {
             Op::ReadOnly { target } => sys::set_attributes(libc::AT_FDCWD, target, READ_ONLY, Reach::One),
             Op::Root { source, target, access, identity } => root(source, target, access, identity),
             Op::Beneath { target } => self.enter(target),
-            Op::Pin { path } => self.rebind(path, 0),
-            Op::Protect { path } => self.rebind(path, READ_ONLY),
+            Op::Pin { path } => self.rebind(path, 0, Reach::One),
+            Op::Protect { path } => self.rebind(path, READ_ONLY, Reach::Recursive),
+            Op::Freeze { path } => self.rebind(path, READ_ONLY, Reach::One),
             Op::Replace { path, source } => self.cover(path, source),
             Op::Mask { path } => self.mask(path),
             Op::Hide { path } => hide(path),
@@ -151,9 +152,9 @@ impl Builder {
     /// Mounts an object on itself: it can then be neither renamed nor unlinked, and with `READ_ONLY` not written.
     ///
     /// Source and target are the same descriptor, so there is nothing to swap between check and use.
-    fn rebind(&self, path: &CStr, attributes: u64) -> Result<(), Errno> {
+    fn rebind(&self, path: &CStr, attributes: u64, reach: Reach) -> Result<(), Errno> {
         let object = sys::open_beneath(self.beneath, path)?;
-        let answer = rebind_descriptor(object, attributes);
+        let answer = rebind_descriptor(object, attributes, reach);
         sys::close(object);
         answer
     }
@@ -185,11 +186,11 @@ impl Builder {
     }
 }
 
-fn rebind_descriptor(object: i32, attributes: u64) -> Result<(), Errno> {
+fn rebind_descriptor(object: i32, attributes: u64, reach: Reach) -> Result<(), Errno> {
     let tree = sys::clone_tree(object)?;
     let answer = match attributes {
         0 => Ok(()),
-        wanted => sys::set_attributes(tree, c"", wanted, Reach::Recursive),
+        wanted => sys::set_attributes(tree, c"", wanted, reach),
     }
     .and_then(|()| sys::attach_tree(tree, object));
     sys::close(tree);

@@ -37,6 +37,7 @@ fn every_operation() -> Vec<Op<'static>> {
         },
         Op::Beneath { target: A },
         Op::Pin { path: A },
+        Op::Freeze { path: A },
         Op::Protect { path: A },
         Op::Replace { path: A, source: B },
         Op::Mask { path: A },

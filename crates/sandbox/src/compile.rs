@@ -68,7 +68,7 @@ pub(crate) fn native(
     }
     match &spec.view {
         View::Constructed => constructed(&mut plan, spec, surveyed)?,
-        View::WholeMachine { hidden } => whole_machine(&mut plan, hidden)?,
+        View::WholeMachine { hidden, frozen } => whole_machine(&mut plan, spec, (hidden, frozen))?,
     }
     limits(&mut plan, &spec.limits, ground);
     if let Some(abi) = ground.landlock_abi {
@@ -103,11 +103,11 @@ pub(crate) fn filter_only(spec: &Spec, ground: &Ground<'_>) -> Vec<u8> {
 /// Limits alone, and where it was not given away too a cover over the sensitive roots: the backend `none`.
 pub(crate) fn bare(spec: &Spec, ground: &Ground<'_>) -> Result<Vec<u8>, CompileError> {
     let mut plan = Draft::default();
-    if let View::WholeMachine { hidden } = &spec.view
+    if let View::WholeMachine { hidden, frozen } = &spec.view
         && !hidden.is_empty()
     {
         plan.push(&Op::WholeMachine);
-        hide_stores(&mut plan, hidden)?;
+        hide_stores(&mut plan, spec, (hidden, frozen))?;
     }
     limits(&mut plan, &spec.limits, ground);
     Ok(plan.encoder.finish())
@@ -516,21 +516,36 @@ fn inside_root(plan: &mut Draft, root: &SurveyedRoot, replacements: &mut usize) 
     Ok(())
 }
 
-fn whole_machine(plan: &mut Draft, hidden: &[PathBuf]) -> Result<(), CompileError> {
+fn whole_machine(
+    plan: &mut Draft,
+    spec: &Spec,
+    covers: (&[PathBuf], &[PathBuf]),
+) -> Result<(), CompileError> {
     plan.push(&Op::WholeMachine);
     plan.push(&Op::Proc { target: c"/proc" });
-    hide_stores(plan, hidden)?;
+    hide_stores(plan, spec, covers)?;
     plan.push(&Op::Hide { path: c"/sys/fs/cgroup" });
     Ok(())
 }
 
-fn hide_stores(plan: &mut Draft, hidden: &[PathBuf]) -> Result<(), CompileError> {
+fn hide_stores(
+    plan: &mut Draft,
+    spec: &Spec,
+    (hidden, frozen): (&[PathBuf], &[PathBuf]),
+) -> Result<(), CompileError> {
     // A store that could be moved away with its parent would be found under its new name by the next call.
     plan.push(&Op::Beneath { target: c"." });
     let stores = hidden.iter().filter(|path| path.exists());
-    let parents: BTreeSet<&Path> = stores.flat_map(|path| path.ancestors().skip(1)).collect();
+    let parents: BTreeSet<&Path> = stores.chain(frozen).flat_map(|path| path.ancestors().skip(1)).collect();
     for parent in parents.into_iter().filter(|parent| parent.parent().is_some()) {
         plan.push(&Op::Pin { path: &c_string(relative(parent))? });
+    }
+    // Mounted by itself it stays writable.
+    if frozen.iter().any(|path| spec.home.starts_with(path)) {
+        plan.push(&Op::Pin { path: &c_string(relative(&spec.home))? });
+    }
+    for path in frozen {
+        plan.push(&Op::Freeze { path: &c_string(relative(path))? });
     }
     for path in hidden.iter().filter(|path| path.exists()) {
         plan.push(&Op::Hide { path: &c_string(path)? });

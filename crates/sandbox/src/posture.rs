@@ -79,7 +79,7 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
 /// What profile `danger` promises about files: the sensitive roots are hidden, nothing else.
 fn whole_machine(spec: &Spec) -> Level {
     match &spec.view {
-        View::WholeMachine { hidden } if !hidden.is_empty() => {
+        View::WholeMachine { hidden, .. } if !hidden.is_empty() => {
             enforced("mounts over the sensitive roots; profile `danger` opens the rest")
         }
         _ => absent(
@@ -127,7 +127,7 @@ fn landlocked(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
 /// A cover over the sensitive roots is all that `none` can have.
 fn bare(control: Control, spec: &Spec) -> Level {
     match (control, &spec.view) {
-        (Control::FsRead | Control::FsWrite, View::WholeMachine { hidden }) if !hidden.is_empty() => {
+        (Control::FsRead | Control::FsWrite, View::WholeMachine { hidden, .. }) if !hidden.is_empty() => {
             Level::Partial {
                 by: "mounts over the sensitive roots".into(),
                 missing: "everything else is open".into(),

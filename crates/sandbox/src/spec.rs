@@ -36,8 +36,9 @@ pub struct Spec {
 pub enum View {
     /// A read-only system runtime and nothing else.
     Constructed,
-    /// The machine itself, read-write, with the named paths hidden.
-    WholeMachine { hidden: Vec<PathBuf> },
+    /// The machine itself, read-write, with the named paths hidden. In the frozen ones no name comes or goes, except in
+    /// the home.
+    WholeMachine { hidden: Vec<PathBuf>, frozen: Vec<PathBuf> },
 }
 
 /// A read-only file of the constructed system.

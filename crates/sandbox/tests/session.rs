@@ -40,7 +40,7 @@ fn secret_files_are_only_where_there_is_a_place_for_them() {
         let (_, output) = run(&mut session, &world.sh(script)).unwrap();
         assert_eq!(output, "hunter2 400\n", "{backend}");
     }
-    let whole = View::WholeMachine { hidden: Vec::new() };
+    let whole = View::WholeMachine { hidden: Vec::new(), frozen: Vec::new() };
     let elsewhere = [Backend::Landlock, Backend::External, Backend::None];
     let elsewhere = elsewhere.map(|backend| Spec { backend, ..world.spec() });
     for spec in elsewhere.into_iter().chain([Spec { view: whole, ..world.spec() }]) {

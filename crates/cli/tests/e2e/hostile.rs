@@ -122,6 +122,39 @@ fn danger_hides_the_stores_also_in_the_next_call() {
     assert!(config.is_dir(), "the parent of a hidden store was moved away");
 }
 
+/// What steers the next run cannot be put there by this one, whether or not it was there before.
+#[test]
+fn danger_puts_nothing_into_our_state_or_configuration() {
+    let world = World::new();
+    let (state, config) = (world.state.join("ringfence"), world.home.join(".config/ringfence"));
+    let targets = [
+        config.join("config.toml"),
+        state.join("ledger.aside"),
+        state.join("made-up"),
+        state.join("approvals/a"),
+        state.join("proposals/journals/tx.json"),
+        state.join("homes/made-up"),
+    ];
+    let script = targets.iter().fold(String::new(), |script, path| {
+        let (path, parent) = (path.display(), path.parent().unwrap().display());
+        format!("{script}mkdir -p '{parent}'; echo evil > '{path}'\n")
+    });
+    let script = format!(
+        "{script}mv '{0}' '{0}.moved'; echo mine > \"$HOME/kept\" && cat \"$HOME/kept\"",
+        state.display()
+    );
+    for flags in [&["--danger", "--profile", "danger"][..], &["--danger", "--backend", "none"]] {
+        let done = world.sh_with(flags, &script).expect(0);
+        assert_eq!(done.text(), "mine\n", "its own home is writable: {}", done.err);
+        let made: Vec<_> = targets.iter().filter(|path| path.exists()).collect();
+        assert!(made.is_empty() && state.is_dir(), "{flags:?}: {made:?}");
+    }
+    let open = ["--danger", "--allow-sensitive-roots", "--profile", "danger"];
+    let control = script.lines().take(targets.len()).collect::<Vec<_>>().join("\n");
+    world.sh_with(&open, &control);
+    assert!(targets.iter().all(|path| path.exists()), "control: nothing else stands in the way");
+}
+
 #[test]
 fn backend_none_still_hides_the_stores_until_they_are_given_away_too() {
     let world = World::new();

@@ -1,3 +1,5 @@
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use ringfence_authz::{Grant, Permissions, View as GrantedView};
@@ -120,6 +122,10 @@ fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
         "ledger.db-wal",
         "ledger.db-shm",
         "ledger.key",
+        "ledger.key.next",
+        "ledger.lock",
+        "ledger.aside",
+        "ledger.aside.new",
         "node",
         "node.key",
         "placeholders",
@@ -127,24 +133,36 @@ fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
         "salt",
         "proposals",
     ];
+    // What is not there cannot be covered, and what the command put there would steer the next run.
+    for directory in ["placeholders", "approvals", "proposals"] {
+        make_private(&state_dir.join(directory));
+    }
+    make_private(config_dir);
     let secrets = SecretStore::new(state_dir);
     let own = secrets.places().map(Path::to_owned).into_iter().chain([config_dir.to_owned()]);
     files.iter().map(|name| state_dir.join(name)).chain(own).collect()
+}
+
+fn make_private(directory: &Path) {
+    // Where it cannot be made now, it cannot be made later either.
+    let _made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
 }
 
 fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend) -> Spec {
     let setup = &session.runtime.setup;
     let mut hidden: Vec<PathBuf> =
         permissions.hidden.iter().map(|path| PathBuf::from(path.as_path())).collect();
+    let mut frozen = Vec::new();
     if !hidden.is_empty() {
         hidden.extend(own_state(&setup.state_dir, &setup.config_dir));
+        frozen.push(setup.state_dir.clone());
     }
     Spec {
         backend,
         roots: permissions.roots.clone(),
         view: match permissions.view {
             GrantedView::Constructed => View::Constructed,
-            GrantedView::WholeMachine => View::WholeMachine { hidden },
+            GrantedView::WholeMachine => View::WholeMachine { hidden, frozen },
         },
         toolchains: setup.toolchains.iter().flat_map(|toolchain| toolchain.roots.clone()).collect(),
         home: session.workspace.home.clone(),

@@ -30,7 +30,7 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
 /// Only what a cover over the sensitive roots takes.
 fn namespaces(spec: &Spec) -> u64 {
     match &spec.view {
-        View::WholeMachine { hidden } if !hidden.is_empty() => {
+        View::WholeMachine { hidden, .. } if !hidden.is_empty() => {
             u64::from((libc::CLONE_NEWUSER | libc::CLONE_NEWNS).cast_unsigned())
         }
         _ => 0,
