@@ -7,13 +7,15 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use ringfence_types::{Bytes, ChainId, Principal};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::chain::Break;
@@ -237,21 +239,21 @@ fn note_down(database: &Path, word: &str, mut continued: Continued) -> Result<Pa
 }
 
 fn free_name(database: &Path, word: &str) -> PathBuf {
-    let name = |number: u32| match number {
+    let name = |number| numbered(database, word, number);
+    (1..u32::MAX).map(name).find(|name| place::Identity::at(name).is_none()).unwrap_or_else(|| name(1))
+}
+
+fn numbered(database: &Path, word: &str, number: u32) -> PathBuf {
+    match number {
         1 => database.with_extension(format!("{word}.db")),
         _ => database.with_extension(format!("{word}-{number}.db")),
-    };
-    (1..u32::MAX).map(name).find(|name| place::Identity::at(name).is_none()).unwrap_or_else(|| name(1))
+    }
 }
 
 /// Does what is written down, if anything is. Every step may have been done before.
 fn finish(database: &Path) -> Result<(), OpenError> {
     let failed = |source| OpenError::Place { path: database.to_owned(), source };
-    let text = match fs::read(marker_of(database)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(failed)?,
-    };
-    let marker: Marker = serde_json::from_slice(&text).map_err(OpenError::Encode)?;
+    let Some(marker) = noted_down(database)? else { return Ok(()) };
     let to = marker.to.as_path();
     let is_there = |path: &Path| place::Identity::at(path).is_some();
     if !(is_there(to) && is_there(database)) {
@@ -266,6 +268,40 @@ fn finish(database: &Path) -> Result<(), OpenError> {
     }
     fs::remove_file(marker_of(database)).map_err(failed)?;
     place::sync_directory(database.parent().unwrap_or(database)).map_err(failed)
+}
+
+/// What is to be done, if only we can have written it: it says which files get which names.
+fn noted_down(database: &Path) -> Result<Option<Marker>, OpenError> {
+    let path = marker_of(database);
+    let strange = |reason| OpenError::StrangeMarker { path: path.clone(), reason };
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+            return Err(strange("it is a symbolic link"));
+        }
+        other => other.map_err(|source| OpenError::Place { path: path.clone(), source })?,
+    };
+    let failed = |source| OpenError::Place { path: path.clone(), source };
+    let found = file.metadata().map_err(failed)?;
+    let private = found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o7777 == 0o600;
+    if !found.is_file() || !private {
+        return Err(strange("it is not a file that is yours alone"));
+    }
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(failed)?;
+    let marker: Marker = serde_json::from_slice(&text).map_err(|_error| strange("it has another form"))?;
+    if marker.continued.file != marker.to || !is_a_name_for(database, marker.to.as_path()) {
+        return Err(strange("it names another file"));
+    }
+    Ok(Some(marker))
+}
+
+/// Whether `free_name` could have chosen it.
+fn is_a_name_for(database: &Path, to: &Path) -> bool {
+    let number = to.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.rsplit_once('-'));
+    let number = number.and_then(|(_, number)| number.parse().ok()).unwrap_or(1);
+    ["v1", "broken"].iter().any(|word| numbered(database, word, number).as_os_str() == to.as_os_str())
 }
 
 fn with_part(database: &Path, part: &str) -> PathBuf {

@@ -69,6 +69,8 @@ pub enum OpenError {
     WritableByOthers { path: PathBuf, mode: u32 },
     #[error("`{}` is not a regular file", shown(path))]
     NotAFile { path: PathBuf },
+    #[error("`{}` is not believed: {reason}", shown(path))]
+    StrangeMarker { path: PathBuf, reason: &'static str },
     #[error("there is no ledger at `{}`", shown(path))]
     Missing { path: PathBuf },
     #[error("`{}` is gone but its log is still there", shown(path))]
@@ -120,6 +122,9 @@ impl OpenError {
                 shown(path),
                 shown(&place::log_of(path))
             ),
+            Self::StrangeMarker { path, .. } => {
+                format!("look at `{}`, and at who could have written it, and move it away", shown(path))
+            }
             Self::NotALedger { path } => format!("move `{}` away to begin a new chain", shown(path)),
             Self::Damaged { .. } => ACKNOWLEDGE.to_owned(),
             Self::Newer { .. } => "use the version of ringfence that wrote it, or a newer one".to_owned(),

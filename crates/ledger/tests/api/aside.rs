@@ -203,6 +203,39 @@ fn nobody_appends_to_what_was_put_aside() {
     assert_eq!(fs::read(&done.aside).unwrap(), before);
 }
 
+fn note_down(home: &Home, marker: &serde_json::Value, mode: u32) {
+    let path = home.path.with_extension("aside");
+    fs::write(&path, marker.to_string()).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn what_only_somebody_else_can_have_written_is_not_done() {
+    let home = Home::with_records(4);
+    let directory = home.path.canonicalize().unwrap().parent().unwrap().to_owned();
+    let marker = |to: PathBuf| {
+        let continued = serde_json::json!({
+            "file": to, "head": null, "problem": "p", "by": person(1), "reason": "r",
+        });
+        serde_json::json!({ "to": to, "continued": continued })
+    };
+    let good = directory.join("ledger.broken-2.db");
+    let bad = ["sub/ledger.v1.db", "../ledger.v1.db", "./../x/ledger.v1.db", "ledger.key", "ledger.v1-01.db"];
+    let mut cases: Vec<_> = bad.iter().map(|to| (directory.join(to), 0o600)).collect();
+    cases.push((good.clone(), 0o644));
+    let before = verify(&home.path, None).unwrap();
+    for (to, mode) in cases {
+        note_down(&home, &marker(to.clone()), mode);
+        let error = Ledger::open(&home.path).unwrap_err();
+        assert!(matches!(error, OpenError::StrangeMarker { .. }), "{to:?}: {error}");
+        assert!(error.to_string().contains("ledger.aside"), "{error}");
+        assert_eq!(verify(&home.path, None).unwrap(), before);
+    }
+    note_down(&home, &marker(good.clone()), 0o600);
+    drop(home.open());
+    assert!(good.exists(), "control: what we write is done");
+}
+
 /// Cut off after each of its steps, it is finished by whoever comes next.
 #[test]
 fn putting_aside_survives_a_crash_at_every_step() {
@@ -217,7 +250,7 @@ fn putting_aside_survives_a_crash_at_every_step() {
             "continued": { "file": to, "head": head, "problem": "p", "by": person(1), "reason": "r" },
         });
         if steps > 0 {
-            fs::write(home.path.with_extension("aside"), marker.to_string()).unwrap();
+            note_down(&home, &marker, 0o600);
         }
         for part in ["", "-wal", "-shm"].into_iter().take(steps.saturating_sub(1)) {
             let with = |path: &Path| PathBuf::from(format!("{}{part}", path.display()));
