@@ -103,6 +103,75 @@ fn staged_lines_and_ranges_are_scanned_by_their_place_in_the_file() {
     world.scan(&["--git-diff", "HEAD"], "").expect(0);
 }
 
+/// Runs `git diff` by hand where `ringfence scan --git-diff` is to run nothing.
+fn hostile(world: &World, arguments: &[&str]) {
+    let canary = world.workspace.join("canary");
+    world.scan(&["--git-diff", "HEAD"], "");
+    world.scan(&["--staged"], "");
+    assert!(!canary.exists(), "a program of the repository ran");
+    finish(world.host("git").args(arguments), b"");
+    assert!(canary.exists(), "the control runs it");
+}
+
+#[test]
+fn filters_of_a_hostile_repository_do_not_run() {
+    for (name, part) in [("x", "clean"), ("a=b.c", "process")] {
+        let world = World::new();
+        world.repository();
+        world.write("notes", "one\n");
+        world.git(&world.workspace, &["add", "notes"]);
+        world.git(&world.workspace, &["commit", "-q", "-m", "second"]);
+        world.write(".gitattributes", format!("notes filter={name}\n"));
+        let program = format!("touch '{}'; cat", world.workspace.join("canary").display());
+        world.git(&world.workspace, &["config", &format!("filter.{name}.{part}"), &program]);
+        world.git(&world.workspace, &["config", &format!("filter.{name}.required"), "true"]);
+        world.write("notes", format!("one\nkey {}\n", token()));
+        let found = world.findings(&["--git-diff", "HEAD"], "");
+        assert_eq!((files(&found), &found[0]["line"]), (vec!["notes"], &2.into()));
+        hostile(&world, &["diff", "HEAD"]);
+    }
+}
+
+#[test]
+fn what_a_partial_clone_lacks_is_not_fetched() {
+    let world = World::new();
+    world.repository();
+    world.write("notes", "one\n");
+    world.git(&world.workspace, &["add", "notes"]);
+    world.git(&world.workspace, &["commit", "-q", "-m", "second"]);
+    let blob = world.git(&world.workspace, &["rev-parse", "HEAD:notes"]);
+    let (first, rest) = blob.trim().split_at(2);
+    std::fs::remove_file(world.workspace.join(format!(".git/objects/{first}/{rest}"))).unwrap();
+    world.write("notes", "two\n");
+    let program = format!("touch '{}'; false", world.workspace.join("canary").display());
+    for (key, value) in [
+        ("core.repositoryFormatVersion", "1"),
+        ("extensions.partialClone", "o"),
+        ("remote.o.url", "."),
+        ("remote.o.promisor", "true"),
+        ("remote.o.uploadpack", &program),
+    ] {
+        world.git(&world.workspace, &["config", key, value]);
+    }
+    world.scan(&["--git-diff", "HEAD"], "").expect(125).says("git failed");
+    hostile(&world, &["diff", "HEAD"]);
+}
+
+#[test]
+fn a_git_that_complains_a_lot_is_waited_for() {
+    let world = World::new();
+    world.repository();
+    let name = |number: usize| format!("{number}-{}", "long".repeat(50));
+    (0..600).for_each(|number| drop(world.write(&name(number), "one\n")));
+    world.git(&world.workspace, &["add", "."]);
+    world.git(&world.workspace, &["commit", "-q", "-m", "second"]);
+    (0..600).for_each(|number| drop(world.write(&name(number), "two\n")));
+    world.git(&world.workspace, &["config", "core.autocrlf", "true"]);
+    let complaints = finish(world.host("git").args(["diff", "HEAD", "--stat"]), b"").expect(0).err;
+    assert!(complaints.len() > 128 << 10, "more than a pipe holds: {}", complaints.len());
+    world.scan(&["--git-diff", "HEAD"], "").expect(0).says("in 600 files");
+}
+
 #[test]
 fn it_is_a_pre_commit_hook() {
     let world = World::new();

@@ -1,8 +1,12 @@
 //! What git changes add, line by line.
 
-use std::io::BufReader;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::{self, BufReader, Read};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use ringfence_scan::Finding;
 use ringfence_types::Bytes;
@@ -11,10 +15,28 @@ use super::place::{Place, Trail};
 use super::report::Report;
 use super::{Lens, ScanError};
 
+/// Most of git's complaints that is kept.
+const COMPLAINTS: u64 = 64 << 10;
+
+/// Nothing is fetched, asked for or written.
+const VARIABLES: &[(&str, &str)] = &[
+    // A partial clone fetches what is missing through programs that its configuration names.
+    ("GIT_NO_LAZY_FETCH", "1"),
+    // The same for a git that does not know the variable above: no transport is allowed.
+    ("GIT_ALLOW_PROTOCOL", "none"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+];
+
+/// What a filter driver consists of, and what it is without a program.
+const FILTER: &[(&str, &str)] = &[("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")];
+
 /// Nothing of the repository's configuration runs a program or changes the format.
 const GIT: &[&str] = &[
     "-c",
     "core.fsmonitor=false",
+    "-c",
+    "core.hooksPath=/dev/null",
     "-c",
     "core.quotePath=false",
     "-c",
@@ -26,8 +48,13 @@ const GIT: &[&str] = &[
     "--no-ext-diff",
     "--no-textconv",
     "--no-renames",
+    "--no-relative",
+    // git starts no git inside of a submodule, which has a configuration of its own.
+    "--ignore-submodules=dirty",
+    "--submodule=short",
     "--text",
     "--unified=0",
+    "--inter-hunk-context=0",
     "--src-prefix=a/",
     "--dst-prefix=b/",
 ];
@@ -44,23 +71,69 @@ pub(super) fn staged(lens: &Lens, report: &Report) -> Result<(), ScanError> {
 }
 
 fn added(arguments: &[&str], lens: &Lens, report: &Report) -> Result<(), ScanError> {
-    let mut child = Command::new("git")
-        .args(GIT)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(ScanError::Git)?;
-    // What git complains about fits a pipe: it is read when git is done.
+    let mut git = git();
+    without_filters(&mut git, &filters()?);
+    git.args(GIT).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = git.spawn().map_err(ScanError::Git)?;
+    // Read while git runs: it waits for whoever does not read.
+    let complaints = child.stderr.take().map(|err| thread::spawn(move || beginning(err)));
     let read = child.stdout.take().map(|out| changes(&mut BufReader::new(out), lens, report)).transpose();
-    let output = child.wait_with_output().map_err(ScanError::Git)?;
+    let status = child.wait().map_err(ScanError::Git)?;
     read.map_err(ScanError::Git)?;
-    if output.status.success() {
+    if status.success() {
         return Ok(());
     }
-    let said = Bytes::from(output.stderr.trim_ascii()).display().to_string();
-    Err(ScanError::GitSaid(said))
+    Err(said(&complaints.and_then(|reader| reader.join().ok()).unwrap_or_default()))
+}
+
+fn git() -> Command {
+    let mut git = Command::new("git");
+    git.envs(VARIABLES.iter().copied());
+    git
+}
+
+fn said(complaints: &[u8]) -> ScanError {
+    ScanError::GitSaid(Bytes::from(complaints.trim_ascii()).display().to_string())
+}
+
+/// The rest is read and forgotten.
+fn beginning(mut from: impl Read) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let read = from.by_ref().take(COMPLAINTS).read_to_end(&mut kept);
+    // What cannot be read is not missed: whether git failed is known from its exit code.
+    let _rest = read.and_then(|_| io::copy(&mut from, &mut io::sink()));
+    kept
+}
+
+/// The names of all filter drivers in the configuration: files of the working tree would go through their programs.
+fn filters() -> Result<BTreeSet<Vec<u8>>, ScanError> {
+    let listed = git().args(["config", "--list", "-z", "--name-only"]).stdin(Stdio::null()).output();
+    let listed = listed.map_err(ScanError::Git)?;
+    if !listed.status.success() {
+        return Err(said(&listed.stderr));
+    }
+    Ok(listed.stdout.split(|byte| *byte == 0).filter_map(filter).map(<[u8]>::to_vec).collect())
+}
+
+/// `x.y` of `filter.x.y.clean`.
+fn filter(key: &[u8]) -> Option<&[u8]> {
+    let rest = key.strip_prefix(b"filter.")?;
+    rest.get(..rest.iter().rposition(|byte| *byte == b'.')?)
+}
+
+/// In variables, because a name may contain the `=` that ends a key after `-c`.
+fn without_filters(git: &mut Command, names: &BTreeSet<Vec<u8>>) {
+    let settings = names.iter().flat_map(|name| FILTER.iter().map(move |setting| (name, setting)));
+    let mut count = 0;
+    for (name, (part, value)) in settings {
+        let key = [b"filter.", name.as_slice(), b".", part.as_bytes()].concat();
+        git.env(format!("GIT_CONFIG_KEY_{count}"), OsStr::from_bytes(&key));
+        git.env(format!("GIT_CONFIG_VALUE_{count}"), value);
+        count += 1;
+    }
+    if count > 0 {
+        git.env("GIT_CONFIG_COUNT", count.to_string());
+    }
 }
 
 fn changes(diff: &mut dyn std::io::BufRead, lens: &Lens, report: &Report) -> std::io::Result<()> {
@@ -162,6 +235,14 @@ fn hunk(text: &[u8]) -> Option<((u64, u64), (u64, u64))> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn filters_are_named_by_their_middle() {
+        assert_eq!(filter(b"filter.x.clean"), Some(b"x".as_slice()));
+        assert_eq!(filter(b"filter.a=b.c.process"), Some(b"a=b.c".as_slice()));
+        assert_eq!(filter(b"filter.clean"), None);
+        assert_eq!(filter(b"core.bare"), None);
+    }
 
     #[test]
     fn hunks_give_lines() {
