@@ -114,6 +114,10 @@ fn not_applied(error: ChangeError, session: &AgentSession<'_>, transaction: &Tra
             let _unrecorded = session.runtime.ledger.append(&event);
             Ended::Refused(conflict(&files))
         }
+        error @ ChangeError::Kept { .. } => Ended::Failed {
+            what: chain(&error),
+            hint: Some("look at it and move it away: the next start finishes".to_owned()),
+        },
         error @ ChangeError::NoExchange { .. } => Ended::Failed {
             what: chain(&error),
             hint: Some(

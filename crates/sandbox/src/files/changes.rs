@@ -74,6 +74,9 @@ pub enum ChangeError {
     /// Not what the changes were made for.
     #[error("{} is not what it was", list(paths))]
     Conflict { paths: Vec<PathBuf> },
+    /// Neither what was there before nor what was prepared: somebody's, and not removed.
+    #[error("{} is not what was left there, and is kept", list(paths))]
+    Kept { paths: Vec<PathBuf> },
     /// KERNEL: some network and user-space file systems have no RENAME_EXCHANGE.
     #[error("the file system of `{}` cannot exchange two files", Bytes::from(path.as_path()).display())]
     NoExchange { path: PathBuf },
@@ -94,7 +97,7 @@ impl Tree<'_> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            entries.push(Entry::new(edit, format!(".ringfence-{label}-{number}.tmp"))?);
+            entries.push(Entry::new(edit, spare(label, number))?);
         }
         if !conflicts.is_empty() {
             return Err(ChangeError::Conflict { paths: conflicts });
@@ -145,8 +148,9 @@ impl Changes {
     /// Removes what was there before. The last step: there is no way back after it.
     pub fn clear(&self) -> Result<(), ChangeError> {
         let root = self.open()?;
-        self.remove_spares(&root)?;
-        self.sync(&root)
+        let kept = self.remove_spares(&root, Progress::Swapping)?;
+        self.sync(&root)?;
+        none_kept(kept)
     }
 
     /// Puts everything back as it was.
@@ -159,15 +163,17 @@ impl Changes {
                 }
             }
         }
-        self.remove_spares(&root)?;
+        let kept = self.remove_spares(&root, progress)?;
         for directory in self.directories.iter().rev() {
-            match rustix::fs::unlinkat(&root, directory.as_path(), AtFlags::REMOVEDIR) {
+            match remove_directory(&root, directory.as_path()) {
                 // Gone already, or somebody uses it.
-                Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+                Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::LOOP) => {
+                }
                 Err(errno) => return Err(self.failed_at("remove", directory.as_path(), errno.into())),
             }
         }
-        self.sync(&root)
+        self.sync(&root)?;
+        none_kept(kept)
     }
 
     /// Finishes what another process began to exchange. The paths are those that somebody changed meanwhile: they are left
@@ -187,13 +193,28 @@ impl Changes {
             }
         }
         self.sync(&root)?;
-        self.clear()?;
+        left.extend(self.remove_spares(&root, Progress::Swapping)?);
+        self.sync(&root)?;
         Ok(left)
     }
 
     /// Nobody can finish or undo anything in a root that does not exist any more.
     pub fn is_void(&self) -> bool {
         !std::fs::symlink_metadata(self.root.as_path()).is_ok_and(|found| found.is_dir())
+    }
+
+    /// Whether [`Tree::plan`] can have made it of these.
+    pub fn is_of(&self, root: &Path, edits: &[Edit<'_>], label: &str) -> bool {
+        let numbered = edits.iter().enumerate();
+        let planned: Result<Vec<Entry>, FileError> =
+            numbered.map(|(number, edit)| Entry::new(edit, spare(label, number))).collect();
+        let is_above = |directory: &Bytes| {
+            let path = directory.as_path();
+            !path.as_os_str().is_empty() && edits.iter().any(|edit| edit.path.starts_with(path))
+        };
+        self.root.as_path().as_os_str() == root.as_os_str()
+            && planned.is_ok_and(|planned| planned == self.entries)
+            && self.directories.iter().all(is_above)
     }
 
     /// Every file, relative to the root.
@@ -233,15 +254,28 @@ impl Changes {
         }
     }
 
-    fn remove_spares(&self, root: &OwnedFd) -> Result<(), ChangeError> {
+    /// The paths are those of spare files that are not what we left there.
+    fn remove_spares(&self, root: &OwnedFd, progress: Progress) -> Result<Vec<PathBuf>, ChangeError> {
+        let mut kept = Vec::new();
         for entry in &self.entries {
             let Some(parent) = self.present(root, entry)? else { continue };
+            let failed = |errno: Errno| self.failed("look at what was prepared for", entry, errno.into());
+            match (entry.kept(&parent).map_err(failed)?, progress) {
+                (Seen::Nothing, _) => continue,
+                // Cut off while it was written it has any beginning of the result.
+                (Seen::File(_), Progress::Staged) => {}
+                (seen, _) if entry.is_one_of_ours(&seen) => {}
+                _ => {
+                    kept.push(entry.directory.as_path().join(entry.spare.as_path()));
+                    continue;
+                }
+            }
             match rustix::fs::unlinkat(&parent, entry.spare.as_path(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
                 Err(errno) => return Err(self.failed("remove what was prepared for", entry, errno.into())),
             }
         }
-        Ok(())
+        Ok(kept)
     }
 
     /// Makes the names durable in every directory that has changed.
@@ -393,6 +427,10 @@ impl Entry {
         Err(Obstacle::Conflict)
     }
 
+    fn is_one_of_ours(&self, seen: &Seen) -> bool {
+        [&self.base, &self.result].into_iter().flatten().any(|digest| seen.is(Some(digest)))
+    }
+
     fn target(&self, parent: &OwnedFd) -> Result<Seen, Errno> {
         look(parent, self.name.as_path())
     }
@@ -416,6 +454,20 @@ fn beneath(root: &OwnedFd, directory: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
+}
+
+fn spare(label: &str, number: usize) -> String {
+    format!(".ringfence-{label}-{number}.tmp")
+}
+
+fn none_kept(paths: Vec<PathBuf>) -> Result<(), ChangeError> {
+    if paths.is_empty() { Ok(()) } else { Err(ChangeError::Kept { paths }) }
+}
+
+fn remove_directory(root: &OwnedFd, directory: &Path) -> Result<(), Errno> {
+    let name = directory.file_name().ok_or(Errno::INVAL)?;
+    let parent = beneath(root, directory.parent().unwrap_or(Path::new("")))?;
+    rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)
 }
 
 fn look(parent: &OwnedFd, name: &Path) -> Result<Seen, Errno> {

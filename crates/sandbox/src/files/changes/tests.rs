@@ -267,6 +267,11 @@ fn prepared_bytes_that_were_changed_do_not_get_in() {
     fs::write(bench.path(".ringfence-tx_1-0.tmp"), "evil").unwrap();
     assert_eq!(conflict(changes.swap()), [Path::new("a")]);
     assert_eq!(bench.content("a").unwrap(), OLD);
+    let spare = ".ringfence-tx_1-0.tmp";
+    let kept = changes.withdraw(Progress::Swapping).unwrap_err();
+    assert!(matches!(kept, ChangeError::Kept { paths } if paths == [Path::new(spare)]));
+    assert_eq!(bench.content(spare).unwrap(), b"evil", "it is somebody's");
+    fs::remove_file(bench.path(spare)).unwrap();
     changes.withdraw(Progress::Swapping).unwrap();
     bench.is_old();
 }
@@ -286,6 +291,19 @@ fn what_somebody_changed_after_a_crash_is_left_and_named() {
     fs::rename(bench.path("new"), bench.path("moved")).unwrap();
     assert_eq!(changes.complete().unwrap(), [Path::new("new/deep/b")]);
     assert_eq!(bench.content("a").unwrap(), NEW);
+}
+
+#[test]
+fn a_directory_behind_a_link_is_not_removed() {
+    let bench = Bench::new();
+    let changes = bench.staged();
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::create_dir(elsewhere.path().join("deep")).unwrap();
+    fs::remove_dir_all(bench.path("new")).unwrap();
+    symlink(elsewhere.path(), bench.path("new")).unwrap();
+    changes.withdraw(Progress::Staged).unwrap();
+    assert!(elsewhere.path().join("deep").is_dir());
+    fs::remove_dir(bench.path("new/deep")).expect("control: by its path it can be removed");
 }
 
 /// Between planning and staging the way to a file becomes a link: nothing is written through it.
