@@ -8,8 +8,10 @@
 //! One file for each application that is under way, `proposals/journals/tx_….json`, replaced whole at every step. Whoever
 //! works on a proposal holds a lock on the directory of its contents; the kernel takes it away with the process.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_ledger::{AppendError, Event, Ledger, ProcessId};
@@ -18,6 +20,7 @@ use ringfence_types::{Bytes, SessionId, TransactionId};
 use serde::{Deserialize, Serialize};
 
 use super::vault::{Vault, VaultError, sync, write_private};
+use crate::pipeline::edits;
 
 const VERSION: u32 = 1;
 
@@ -91,7 +94,7 @@ impl Journal {
 
     fn read(path: PathBuf) -> Result<Self, JournalError> {
         let unreadable = |source| JournalError::Unreadable { path: path.clone(), source };
-        let text = fs::read(&path).map_err(unreadable)?;
+        let text = read_own(&path).map_err(unreadable)?;
         let entry: Entry = serde_json::from_slice(&text).map_err(|error| unreadable(error.into()))?;
         if entry.version != VERSION {
             return Err(unreadable(io::Error::other(format!("it has version {}", entry.version))));
@@ -126,6 +129,40 @@ impl Journal {
         fs::remove_file(&self.path).map_err(failed)?;
         sync(directory(&self.path)).map_err(JournalError::Unsure)
     }
+}
+
+/// What somebody else can have written says nothing.
+fn read_own(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let found = file.metadata()?;
+    let private = found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o7777 == 0o600;
+    if !found.is_file() || !private {
+        return Err(io::Error::other("it is not a file that is yours alone"));
+    }
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// A journal only says how far it came: what is done and where is in the ledger.
+fn check(ledger: &Ledger, journal: &Journal) -> Result<(), JournalError> {
+    let strange = |source| JournalError::Unreadable { path: journal.path.clone(), source };
+    let Journal { path, entry } = journal;
+    if path.file_stem() != Some(OsStr::new(entry.transaction.as_str())) {
+        return Err(strange(io::Error::other("it is about another transaction")));
+    }
+    let Some(changes) = &entry.changes else { return Ok(()) };
+    let reader = ledger.reader().map_err(|error| strange(io::Error::other(error)))?;
+    let records =
+        reader.about(entry.transaction.as_str()).map_err(|error| strange(io::Error::other(error)))?;
+    let begun = records.iter().any(|record| matches!(record.event, Event::Intent { .. }));
+    let proposed = records.iter().any(|record| match &record.event {
+        Event::Proposed { workspace, patch, .. } => {
+            changes.is_of(workspace.as_path(), &edits(patch), entry.transaction.as_str())
+        }
+        _ => false,
+    });
+    if begun && proposed { Ok(()) } else { Err(strange(io::Error::other("it is not what the ledger says"))) }
 }
 
 /// After an application has its end in the ledger: what is left of it is removed. What is not whole is left for
@@ -214,6 +251,7 @@ fn recover_one(ledger: &Ledger, vault: &Vault, path: PathBuf) -> Result<Option<R
         }
         read => read?,
     };
+    check(ledger, &journal)?;
     let outcome = restore(&journal.entry)?;
     record(ledger, &journal.entry, &outcome)?;
     let transaction = journal.entry.transaction.clone();

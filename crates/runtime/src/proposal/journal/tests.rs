@@ -36,7 +36,7 @@ impl Dead {
         vault
             .keep(&id, &patch.files.iter().map(|file| (file.clone(), Sides::default())).collect::<Vec<_>>())
             .unwrap();
-        for event in begun(&id, &session, &patch, &root) {
+        for event in begun(&id, &session, &patch, &root.join("w")) {
             let _receipt = ledger.append(&event).unwrap();
         }
         let paths = PathRules::default();
@@ -251,6 +251,33 @@ fn a_workspace_that_is_gone_ends_it() {
         dead.enter(phase);
         fs::remove_dir_all(dead.dir.path().join("w")).unwrap();
         dead.ends(outcome, status);
+    }
+}
+
+#[test]
+fn a_journal_that_is_not_what_the_ledger_says_is_not_acted_on() {
+    type Forge = fn(&mut serde_json::Value, &Path);
+    let forgeries: [Forge; 4] = [
+        |changes, elsewhere| changes["root"] = serde_json::json!(elsewhere),
+        |changes, _| changes["entries"][0]["spare"] = "../other".into(),
+        |changes, _| changes["entries"][0]["name"] = "other".into(),
+        |changes, _| changes["directories"] = serde_json::json!(["../other"]),
+    ];
+    for (number, forge) in forgeries.into_iter().enumerate() {
+        let mut dead = Dead::new();
+        dead.stage();
+        let before = dead.files();
+        let own = fs::read(&dead.journal.path).unwrap();
+        let mut text: serde_json::Value = serde_json::from_slice(&own).unwrap();
+        forge(&mut text["changes"], dead.dir.path());
+        fs::write(&dead.journal.path, text.to_string()).unwrap();
+        let recovered = recover(&dead.ledger, &dead.dir.path().join("state"));
+        let refused =
+            matches!(recovered.as_slice(), [Err(RecoveryError::Journal(JournalError::Unreadable { .. }))]);
+        assert!(refused, "{number}: {recovered:?}");
+        assert_eq!(dead.files(), before);
+        fs::write(&dead.journal.path, own).unwrap();
+        dead.ends(Recovered::Undone, Status::Interrupted);
     }
 }
 
