@@ -100,6 +100,13 @@ impl Allowance {
         false
     }
 
+    /// For what is done already: too much of it leaves nothing.
+    pub(crate) fn spend(&mut self, bytes: usize) {
+        if !self.take(bytes) {
+            self.left = 0;
+        }
+    }
+
     pub(crate) fn left(&self) -> usize {
         self.left
     }
@@ -124,7 +131,7 @@ pub(crate) fn pieces(bytes: &[u8], joined: Joined, allowance: &mut Allowance) ->
 /// Whether any decoder would have something to say: for short inputs, before anything is built.
 pub(crate) fn has_candidates(bytes: &[u8]) -> bool {
     let mut allowance = Allowance::new(bytes.len().saturating_mul(16));
-    !pieces(bytes, Joined::No, &mut allowance).is_empty()
+    !pieces(bytes, Joined::No, &mut allowance).is_empty() || allowance.refused > 0
 }
 
 /// What has been taken out of a layer since the last encoding. Terminal codes come first, line breaks second, neither twice:

@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 
 use super::{Allowance, Piece, Places};
 use crate::finding::Encoding;
@@ -13,6 +13,8 @@ const MAGIC: &[u8] = &[MAGIC_START, 0x8b, 0x08];
 pub(super) const IN_BASE64: &[u8] = b"H4sI";
 /// Most that one compressed text may become.
 pub(super) const MOST: usize = 4 << 20;
+/// What an attempt costs besides what it reads and gives, so that a window has room for so many only.
+const ATTEMPT: usize = 1 << 10;
 
 pub(super) struct Inflated {
     pub(super) bytes: Vec<u8>,
@@ -52,7 +54,8 @@ pub(super) fn inflate(compressed: &[u8], allowance: &mut Allowance) -> Option<In
     if bytes.len() == MOST {
         allowance.refused += 1;
     }
-    allowance.take(bytes.len());
+    // A header may go on to the end of the input and give nothing: what was read counts as well.
     let consumed = compressed.len() - decoder.get_ref().len();
+    allowance.spend(ATTEMPT + consumed + bytes.len());
     (!bytes.is_empty()).then_some(Inflated { bytes, consumed })
 }

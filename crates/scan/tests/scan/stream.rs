@@ -282,6 +282,7 @@ fn hostile_input_takes_linear_time() {
         ("puTTY", b"PuTTY-User-Key-File-2: "),
         ("kty", b"\"kty\":\"d\":"),
         ("dollars", b"$6$a$"),
+        ("beginnings of gzip", b"\x1f\x8b\x08"),
     ] {
         bounded(name, &repeated(pattern, size));
     }
