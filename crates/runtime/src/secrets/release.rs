@@ -222,9 +222,9 @@ fn unknown(name: &str, all: &Secrets) -> Refusal {
         Some(nearest) => format!("did you mean `{nearest}`? `ringfence secret list` shows all"),
         None => "`ringfence secret list` shows all; `ringfence secret set` adds one".to_owned(),
     };
-    // What is no name may be a value.
+    // What names nothing may be a value, also when it looks like a name.
     let shown = match name.parse::<SecretName>() {
-        Ok(name) => format!("there is no secret `{name}`"),
+        Ok(_) => format!("there is no secret of the name that was given ({} bytes)", name.len()),
         Err(error) => error.to_string(),
     };
     refuse("secret.unknown", shown, Some(&hint))
