@@ -41,7 +41,7 @@ pub(crate) enum TxCommand {
     Diff {
         /// The proposal; a unique beginning is enough
         id: String,
-        /// The exact bytes also on a terminal, where everything else than plain text is escaped otherwise
+        /// The exact bytes; everything else than plain text is escaped otherwise
         #[arg(long)]
         raw: bool,
     },

@@ -382,7 +382,35 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
 
 pub(crate) fn print_json<T: Serialize>(value: &T) {
     match serde_json::to_string(value) {
-        Ok(text) => say!("{text}"),
+        Ok(text) => say!("{}", without_deceptive(&text)),
         Err(error) => note!("ringfence: cannot write JSON: {error}"),
+    }
+}
+
+/// The same JSON, with what a terminal would act upon or hide as an escape. Outside of strings JSON is plain ASCII.
+fn without_deceptive(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        let is_plain =
+            matches!(c, ' '..='~') || Bytes::from(&*c.encode_utf8(&mut [0; 4])).display() == c.to_string();
+        if is_plain {
+            out.push(c);
+        } else {
+            out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_no_character_that_a_terminal_acts_upon() {
+        let text = "é\u{1b}\u{7f}\u{9b}2J\u{202e}\u{200b}\u{e0041}";
+        let json = without_deceptive(&serde_json::to_string(text).unwrap());
+        assert_eq!(json, r#""é\u001b\u007f\u009b2J\u202e\u200b\udb40\udc41""#);
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 }

@@ -2,7 +2,7 @@
 
 mod shown;
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -167,7 +167,7 @@ fn diff(runtime: &Runtime, environment: &Environment, id: &str, form: Form) -> R
     let proposal = find(runtime, id)?;
     let diff = runtime.proposal_diff(&proposal).map_err(|error| error::failed(&error, error.hint()))?;
     let out = std::io::stdout();
-    if form == Form::Text && out.is_terminal() {
+    if form == Form::Text {
         shown::diff(&diff, Style::of(&environment.all, &out));
         return Ok(ExitCode::SUCCESS);
     }

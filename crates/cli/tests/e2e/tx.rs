@@ -559,10 +559,15 @@ fn text_of_an_agent_does_nothing_to_a_terminal() {
     let seen = terminal.seen();
     assert!(seen.contains("+\\u{1b}[2J\\u{7}\\u{202e}b\\r"), "{seen:?}");
     assert!(!seen.contains('\x1b') && !seen.contains('\x07'), "{seen:?}");
+    let piped = world.tx(&["diff", &id], b"").expect(0).text();
+    assert!(piped.contains("+\\u{1b}[2J\\u{7}\\u{202e}b\\r\n"), "a pipe may end in a terminal: {piped:?}");
     assert!(
-        contains(&world.tx(&["diff", &id], b"").expect(0).out, b"+\x1b[2J\x07\xe2\x80\xaeb\r\n"),
-        "a pipe gets the bytes"
+        contains(&world.tx(&["diff", &id, "--raw"], b"").expect(0).out, b"+\x1b[2J\x07\xe2\x80\xaeb\r\n"),
+        "the bytes are there for whoever asks"
     );
+    let json = world.tx(&["show", &id, "--json"], b"").expect(0);
+    assert!(!json.text().contains('\u{202e}') && json.text().contains("\\u202e"), "{:?}", json.text());
+    assert_eq!(json.json()["title"], title);
 }
 
 #[test]
