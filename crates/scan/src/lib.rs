@@ -26,7 +26,7 @@ pub use allowlist::{Allowance, Allowlist, AllowlistError};
 pub use argv::redact_argv;
 pub use exact::{ExactError, SHORTEST_SECRET};
 pub use finding::{Confidence, Encoding, Finding, Fingerprint, Layers, Salt};
-pub use scanner::{Builder, Redacted, Scanner};
+pub use scanner::{Builder, Redacted, Scanner, Searched};
 pub use stream::{Output, Stream};
 
 /// Below this an input is searched without building anything.
@@ -38,7 +38,7 @@ const SHORT: usize = 4096;
 /// their way into the ledger, before the first command of a process runs.
 pub fn redact(input: &[u8]) -> Redacted {
     if !may_match(input) {
-        return Redacted { clean: input.to_vec(), findings: Vec::new() };
+        return Redacted { clean: input.to_vec(), findings: Vec::new(), refused: 0 };
     }
     Scanner::built_in().redact(input)
 }

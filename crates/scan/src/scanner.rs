@@ -43,6 +43,16 @@ pub struct Builder {
 pub struct Redacted {
     pub clean: Vec<u8>,
     pub findings: Vec<Finding>,
+    /// As [`Stream::refused`].
+    pub refused: u64,
+}
+
+/// What an input has in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Searched {
+    pub findings: Vec<Finding>,
+    /// As [`Stream::refused`].
+    pub refused: u64,
 }
 
 impl Scanner {
@@ -64,17 +74,22 @@ impl Scanner {
         let mut output = Output::default();
         let mut stream = self.stream();
         stream.push(input, &mut output);
-        stream.finish(&mut output);
-        Redacted { clean: output.clean, findings: output.findings }
+        let refused = stream.finish(&mut output);
+        Redacted { clean: output.clean, findings: output.findings, refused }
     }
 
     /// What is in `input`, without making a clean copy.
-    pub fn scan(&self, input: &[u8]) -> Vec<Finding> {
+    pub fn search(&self, input: &[u8]) -> Searched {
         let mut output = Output::findings_only();
         let mut stream = self.stream();
         stream.push(input, &mut output);
-        stream.finish(&mut output);
-        output.findings
+        let refused = stream.finish(&mut output);
+        Searched { findings: output.findings, refused }
+    }
+
+    /// The findings of [`Scanner::search`], for inputs that reach no limit.
+    pub fn scan(&self, input: &[u8]) -> Vec<Finding> {
+        self.search(input).findings
     }
 
     pub fn rules(&self) -> &[Arc<Rule>] {

@@ -173,6 +173,22 @@ fn a_git_that_complains_a_lot_is_waited_for() {
 }
 
 #[test]
+fn a_limit_that_was_reached_is_no_clean_result() {
+    let world = World::new();
+    world.repository();
+    let hostile = [0x1f, 0x8b, 0x08].repeat(10_000);
+    world.write("bomb", &hostile);
+    world.git(&world.workspace, &["add", "bomb"]);
+    for arguments in [&["bomb"][..], &["--staged"], &["--git-diff", "HEAD"]] {
+        world.scan(arguments, "").expect(125).says("not all of that was read");
+    }
+    world.write("bomb", [hostile.as_slice(), b"\n", token().as_bytes()].concat());
+    world.git(&world.workspace, &["add", "bomb"]);
+    world.scan(&["bomb"], "").expect(1).says("not all of that was read");
+    world.scan(&["--staged"], "").expect(1).says("not all of that was read");
+}
+
+#[test]
 fn it_is_a_pre_commit_hook() {
     let world = World::new();
     world.repository();

@@ -10,6 +10,8 @@ use crate::secrets::Secrets;
 
 /// More than a person would look at.
 const MOST: usize = 100;
+/// The rule that a file meets of which not everything could be looked at.
+const LIMIT: &str = "scan.limit";
 
 /// Something that looks like a secret, and which one it is, without being it.
 pub(crate) type Found = (Introduced, Option<Fingerprint>);
@@ -27,21 +29,22 @@ pub(crate) fn scanner(salt: Salt, known: &Secrets) -> Result<Scanner, ExactError
 /// encoding.
 pub(crate) fn introduced(scanner: &Scanner, base: Option<&[u8]>, result: Option<&[u8]>) -> Vec<Found> {
     let Some(result) = result else { return Vec::new() };
-    let found = scanner.scan(result);
+    let searched = scanner.search(result);
+    // What was not looked at may be anything: whoever applies it is asked.
+    let limit = (searched.refused > 0).then(|| (Introduced { rule: LIMIT.to_owned(), line: 1 }, None));
+    let found = searched.findings;
     if found.is_empty() {
-        return Vec::new();
+        return limit.into_iter().collect();
     }
     let known = base.map(|base| scanner.scan(base)).unwrap_or_default();
     let known: BTreeSet<Fingerprint> = known.iter().filter_map(|found| found.fingerprint).collect();
     let fresh = found.iter().filter(|found| found.fingerprint.is_none_or(|print| !known.contains(&print)));
-    fresh
-        .take(MOST)
-        .map(|found| {
-            let above = result.get(..found.start).unwrap_or_default();
-            let line = 1 + above.iter().filter(|byte| **byte == b'\n').count() as u64;
-            (Introduced { rule: found.rule.to_string(), line }, found.fingerprint)
-        })
-        .collect()
+    let fresh = fresh.take(MOST).map(|found| {
+        let above = result.get(..found.start).unwrap_or_default();
+        let line = 1 + above.iter().filter(|byte| **byte == b'\n').count() as u64;
+        (Introduced { rule: found.rule.to_string(), line }, found.fingerprint)
+    });
+    limit.into_iter().chain(fresh).collect()
 }
 
 /// As the ledger keeps it.
@@ -93,6 +96,14 @@ mod tests {
         let encoded = base64::engine::general_purpose::STANDARD.encode(format!("token {}", token('x')));
         let encoded = format!("a\nb\n{encoded}\n");
         assert_eq!(introduced(&scanner, None, Some(encoded.as_bytes())).len(), 1);
+    }
+
+    #[test]
+    fn what_could_not_be_looked_at_is_asked_about() {
+        let hostile = [0x1f, 0x8b, 0x08].repeat(10_000);
+        let found = introduced(&scanner(), None, Some(&hostile));
+        assert_eq!(found.first().map(|(found, _)| found.rule.as_str()), Some(LIMIT), "{found:?}");
+        assert!(introduced(&scanner(), None, Some(b"words")).is_empty());
     }
 
     #[test]

@@ -196,9 +196,13 @@ impl Change {
         }
         let mut trail = Trail::new();
         trail.follow(&self.text);
-        for finding in lens.scanner.scan(&self.text) {
+        let searched = lens.scanner.search(&self.text);
+        for finding in searched.findings {
             let place = self.place(&finding, &mut trail);
             report.finding(lens, &self.file, &finding, &place);
+        }
+        if searched.refused > 0 {
+            report.incomplete(&self.file);
         }
         report.read(self.text.len() as u64);
         report.file_done();

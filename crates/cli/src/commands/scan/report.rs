@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::Lens;
 use super::place::Place;
 use crate::args::Scan;
+use crate::commands::run::print_json;
 use crate::error::chain;
 use crate::output::{note, say};
 
@@ -43,6 +44,7 @@ pub(super) struct Report {
     files: AtomicU64,
     bytes: AtomicU64,
     failed: AtomicBool,
+    incomplete: AtomicBool,
     results: Mutex<Vec<Value>>,
     /// When progress was last shown; none without a terminal.
     progress: Option<Mutex<Instant>>,
@@ -63,6 +65,7 @@ impl Report {
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            incomplete: AtomicBool::new(false),
             results: Mutex::new(Vec::new()),
             progress: std::io::stderr().is_terminal().then(|| Mutex::new(Instant::now())),
         }
@@ -79,7 +82,7 @@ impl Report {
         self.found.fetch_add(1, Ordering::Relaxed);
         match self.format {
             Format::Human => self.human(&name, finding, place),
-            Format::Json => say!("{}", object(&name, finding, place)),
+            Format::Json => print_json(&object(&name, finding, place)),
             Format::Sarif => self.keep(result(&name, finding, place)),
         }
     }
@@ -97,6 +100,7 @@ impl Report {
             "ringfence: {}: too much is compressed or encoded in it; not all of that was read",
             shown(file)
         );
+        self.incomplete.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn read(&self, bytes: u64) {
@@ -113,12 +117,13 @@ impl Report {
         self.clear_progress();
         let found = self.found.load(Ordering::Relaxed);
         match self.format {
-            Format::Sarif => say!("{}", self.sarif()),
+            Format::Sarif => print_json(&self.sarif()),
             Format::Human => self.summary(found),
             Format::Json => {}
         }
         match (self.failed.load(Ordering::Relaxed), found) {
             (true, _) => Verdict::Failed,
+            (false, 0) if self.incomplete.load(Ordering::Relaxed) => Verdict::Failed,
             (false, 0) => Verdict::Clean,
             (false, _) => Verdict::Found,
         }
