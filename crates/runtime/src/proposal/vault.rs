@@ -207,12 +207,15 @@ impl Vault {
 
     fn key(&self, missing: Missing) -> Result<Zeroizing<[u8; KEY]>, VaultError> {
         let path = self.directory.join("key");
-        match (read_key(&path), missing) {
-            (Err(VaultError::NoKey { .. }), Missing::Make) if !path.exists() => {
-                self.make_key(&path)?;
+        match read_key(&path) {
+            // Somebody else may have made it since we looked: then there is nothing to make, and theirs is read.
+            Err(VaultError::NoKey { .. }) if missing == Missing::Make => {
+                if !path.exists() {
+                    self.make_key(&path)?;
+                }
                 read_key(&path)
             }
-            (read, _) => read,
+            read => read,
         }
     }
 
