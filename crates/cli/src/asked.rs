@@ -183,7 +183,8 @@ pub(crate) fn tell_requests(requests: &[Request]) {
             1 => String::new(),
             count => format!(" and {} more", count - 1),
         };
-        note!("ringfence: the policy of this workspace asks for more than it is given: {}{more}", first.what);
+        let what = Bytes::from(first.what.as_str()).display();
+        note!("ringfence: the policy of this workspace asks for more than it is given: {what}{more}");
         note!("  hint: `ringfence policy show` lists it, `ringfence policy approve` grants it");
     }
 }
