@@ -1,0 +1,11 @@
+//! The egress proxy of one session: the only way out of its network namespace.
+//!
+//! It accepts on sockets that were made inside the namespace, asks a [`Gate`] about every flow, resolves the host once, dials
+//! an address that it has checked, and tells the gate what became of it. It knows neither policy nor ledger nor sandbox: the
+//! gate does. What cannot be judged, recorded or checked is refused.
+
+mod gate;
+
+pub use gate::{
+    Flow, FlowEnd, FlowId, Gate, Passage, Reach, Request, Target, Traffic, Treatment, Verdict, Way,
+};
