@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringfence_scan::{Output, Scanner};
+use ringfence_scan::{Output, Pause, Scanner};
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (size, bytes) = input;
@@ -23,7 +23,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (mut stream, mut output) = (scanner.stream(), Output::default());
     for chunk in bytes.chunks(usize::from(size) + 1) {
         stream.push(chunk, &mut output);
-        stream.settle(&mut output);
+        stream.settle(Pause::Short, &mut output);
     }
     stream.finish(&mut output);
     if whole.findings.is_empty() && output.findings.is_empty() {

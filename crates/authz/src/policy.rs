@@ -4,6 +4,7 @@ mod check;
 mod file;
 mod format;
 mod layers;
+mod leaks;
 mod limits;
 mod problem;
 mod read;
@@ -24,6 +25,7 @@ use crate::tools::ToolRules;
 
 pub use file::{Loader, PolicyFile, Role};
 pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
+pub use leaks::{Leaks, Sinks};
 pub use limits::LimitFlags;
 pub use problem::{PolicyError, Problem};
 pub use settings::{ApprovalSettings, Channel, Settings, Webhook, settings};
@@ -45,6 +47,8 @@ pub struct Policy {
     pub limits: Limits,
     /// Controls without which nothing runs.
     pub floor: Vec<Control>,
+    /// What becomes of secrets on their way out.
+    pub leaks: Leaks,
     /// The home directory of the person who started Ringfence: where the sensitive roots are.
     pub home: Option<Bytes>,
     /// Who asks, where rules are about one agent.
@@ -75,6 +79,7 @@ impl Policy {
             backend: None,
             limits: limits(profile),
             floor: Control::ALL.to_vec(),
+            leaks: Leaks::default(),
             home: None,
             agent: None,
             rules: Rules::default(),

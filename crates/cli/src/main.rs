@@ -8,6 +8,7 @@ mod environment;
 mod error;
 mod explain;
 mod host;
+mod leaks;
 mod output;
 mod secret_input;
 mod terminal;

@@ -50,6 +50,13 @@ fn of_effect(event: &Event) -> String {
             format!("{} with {} controls", posture.backend, posture.controls.len())
         }
         Event::LimitHit { limit, .. } => limit.to_string(),
+        Event::Found { action, findings, more, .. } => {
+            let first =
+                findings.first().map(|found| format!("{} in {}", shown(&found.rule), shown(&found.place)));
+            let rest = (findings.len() as u64).saturating_sub(1) + more;
+            let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+            format!("{}{rest}: {action}", first.unwrap_or_default())
+        }
         Event::LoopFound { repeats, stopped, .. } => {
             format!("{repeats} times the same{}", if *stopped { ", stopped" } else { "" })
         }

@@ -1,8 +1,8 @@
 use jiff::Timestamp;
 use ringfence_types::{
-    Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, Layer, LimitName, Limits,
-    Outcome, Patch, Posture, Principal, Profile, Refusal, Root, SecretClass, SessionId, TransactionId,
-    WorkspaceId,
+    Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, Layer, LeakAction, LimitName,
+    Limits, Outcome, Patch, Posture, Principal, Profile, Refusal, Root, SecretClass, SessionId,
+    TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -132,6 +132,18 @@ pub enum Event {
         session: SessionId,
         limit: LimitName,
     },
+    /// Secrets were on their way out. Never the values.
+    #[serde(rename = "finding")]
+    Found {
+        /// `None`: the call was not begun.
+        transaction: Option<TransactionId>,
+        session: SessionId,
+        /// What became of them.
+        action: LeakAction,
+        findings: Vec<Finding>,
+        /// How many there were besides.
+        more: u64,
+    },
     /// The same again and again, or two in turn.
     LoopFound {
         session: SessionId,
@@ -210,10 +222,13 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub rule: String,
-    /// `argv[2]`, `env TOKEN`, a path with a line.
+    /// `argv[2]`, `env TOKEN`, a path with a line, `stdout` with the number of its first byte.
     pub place: String,
     /// Salted digest: tells whether two findings are the same secret, and nothing else.
     pub fingerprint: String,
+    /// `None`: it was plain. Otherwise as a scanner says it, outermost first: `base64/gzip`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -336,6 +351,7 @@ kinds! {
     SecretReleased "secret-released" Consent,
     Launched "launched" Activity,
     LimitHit "limit-hit" Activity,
+    Found "finding" Activity,
     LoopFound "loop-found" Activity,
     Refused "refused" Activity,
     Settled "settled" Activity,
@@ -369,6 +385,7 @@ impl Event {
             Self::SecretReleased { .. } => Kind::SecretReleased,
             Self::Launched { .. } => Kind::Launched,
             Self::LimitHit { .. } => Kind::LimitHit,
+            Self::Found { .. } => Kind::Found,
             Self::LoopFound { .. } => Kind::LoopFound,
             Self::Refused { .. } => Kind::Refused,
             Self::Settled { .. } => Kind::Settled,
@@ -399,7 +416,7 @@ impl Event {
             | Self::LimitHit { transaction, .. }
             | Self::Settled { transaction, .. }
             | Self::Interrupted { transaction, .. } => Some(transaction),
-            Self::Refused { transaction, .. } => transaction.as_ref(),
+            Self::Refused { transaction, .. } | Self::Found { transaction, .. } => transaction.as_ref(),
             _ => None,
         }
     }
@@ -416,6 +433,7 @@ impl Event {
             | Self::SecretReleased { session, .. }
             | Self::Launched { session, .. }
             | Self::LimitHit { session, .. }
+            | Self::Found { session, .. }
             | Self::LoopFound { session, .. }
             | Self::Settled { session, .. } => Some(session),
             Self::Refused { session, .. } | Self::PolicyChanged { session, .. } => session.as_ref(),

@@ -2,7 +2,7 @@
 //! [`crate::verify()`].
 //!
 //! ```text
-//!  (proposed → conflicted* →) (requested → voted* → decided → grant?) → intent → released* → launched? → limit* → settled
+//!  (proposed → conflicted* →) (requested → voted* → decided → grant?) → intent → released* → launched? → limit*, found* → settled
 //!                                                            └→ refused            └→ refused, interrupted
 //!  proposed → discarded
 //! ```
@@ -68,7 +68,7 @@ impl<'a> Step<'a> {
             Kind::Conflicted => Self::Conflict,
             Kind::ApprovalRequested => Self::Ask,
             Kind::GrantMade => Self::Grant,
-            Kind::SecretReleased | Kind::Launched | Kind::LimitHit => Self::Run,
+            Kind::SecretReleased | Kind::Launched | Kind::LimitHit | Kind::Found => Self::Run,
             Kind::Settled | Kind::Interrupted | Kind::Refused | Kind::Discarded => Self::End(kind),
             _ => Self::None,
         }

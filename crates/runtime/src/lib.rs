@@ -9,6 +9,7 @@ mod consider;
 pub mod doctor;
 mod environment;
 mod facts;
+mod leaks;
 pub mod pipeline;
 pub mod policy_files;
 pub mod proposal;
@@ -21,6 +22,7 @@ mod workspace;
 
 pub use approval::{Approver, Heard, Nobody, local_operator};
 pub use consider::{Subject, consider};
+pub use leaks::{LeakError, Leaked};
 pub use pipeline::{Ended, Settled, Touched};
 pub use session::{
     AgentSession, Asked, OpenSessionError, PolicySource, Runtime, Setup, Toolchain, end_session,

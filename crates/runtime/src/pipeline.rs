@@ -46,7 +46,10 @@ pub use settled::{Ended, Settled};
 
 /// Takes one call all the way. Whatever happens is in the ledger when this returns, or the result says that it is not.
 pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) -> Settled {
-    let decided = call.authenticate().and_then(|authenticated| authenticated.decide(session, io.interrupts));
+    let decided = call
+        .authenticate()
+        .and_then(|authenticated| authenticated.hold_secrets(session, &io))
+        .and_then(|authenticated| authenticated.decide(session, io.interrupts));
     let decided = match decided {
         Ok(decided) => decided,
         Err(refused) => return refused.settle(session),

@@ -5,7 +5,6 @@ mod resume;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use ringfence_authz::policy::ApprovalSettings;
@@ -17,9 +16,9 @@ use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Bytes, Call, Principal, Refusal, Risk, Root, SessionId};
 
 use crate::approval::{self, Approver, Memory, Nobody};
+use crate::leaks::{LeakError, LeakScanner, Tally};
 use crate::pipeline::{self, Received, Settled};
 use crate::proposal::{self, Recovery, RecoveryError};
-use crate::salt::Salt;
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
 use crate::workspace::{Workspace, judge_extra_root};
@@ -55,8 +54,6 @@ pub struct Toolchain {
 pub struct Runtime {
     pub(crate) ledger: Ledger,
     pub(crate) setup: Setup,
-    /// Loaded with the first secret that is found.
-    salt: OnceLock<Option<Salt>>,
     recovered: Vec<Result<Recovery, RecoveryError>>,
 }
 
@@ -79,12 +76,15 @@ pub enum OpenSessionError {
     /// What is not known cannot be kept out of the ledger.
     #[error("the secrets of the operator cannot be read, so nothing is done")]
     Secrets(#[from] StoreError),
+    #[error("secrets cannot be told from other text, so nothing is done")]
+    Leaks(#[from] LeakError),
 }
 
 impl OpenSessionError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Secrets(error) => error.hint(),
+            Self::Leaks(error) => error.hint(),
             _ => None,
         }
     }
@@ -139,7 +139,7 @@ impl Runtime {
         let recovered = proposal::recover(&ledger, &setup.state_dir);
         // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
-        Ok(Self { ledger, setup, salt: OnceLock::new(), recovered })
+        Ok(Self { ledger, setup, recovered })
     }
 
     /// Applications that somebody left half done, and what this start made of them.
@@ -155,15 +155,9 @@ impl Runtime {
         &self.setup
     }
 
-    /// Tells whether two secrets are the same; nothing where that cannot be told.
-    pub(crate) fn fingerprint(&self, secret: &[u8]) -> String {
-        let salt = self.salt.get_or_init(|| Salt::load(&self.setup.state_dir).ok());
-        salt.as_ref().map(|salt| salt.fingerprint(secret)).unwrap_or_default()
-    }
-
     /// Writes down that the answer was no before there was a session to ask in.
     pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
-        let refusal = refusal.clone();
+        let refusal = self.leaks().refusal(refusal);
         self.ledger
             .append(&Event::Refused { transaction: None, session: None, call: None, refusal })
             .map(drop)
@@ -171,7 +165,19 @@ impl Runtime {
 
     /// Writes down that the operator's policy is another one from now on.
     pub fn policy_changed(&self, stored: &Stored, change: &str) -> Result<(), AppendError> {
-        self.ledger.append(&changed(stored, change)).map(drop)
+        let event = Event::PolicyChanged {
+            session: None,
+            file: Bytes::from(stored.file.as_path()),
+            sha256: stored.sha256.clone(),
+            change: self.leaks().text(change),
+        };
+        self.ledger.append(&event).map(drop)
+    }
+
+    /// For texts that no session is about. A store that cannot be read is told where a secret is needed.
+    pub(crate) fn leaks(&self) -> LeakScanner {
+        let secrets = SecretStore::new(&self.setup.state_dir).read().unwrap_or_default();
+        LeakScanner::of_state(&secrets, &self.setup.state_dir)
     }
 
     /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.
@@ -202,6 +208,8 @@ impl Runtime {
                 (id, Memory::default(), Standing::New)
             }
         };
+        let secrets = SecretStore::new(&self.setup.state_dir).read()?;
+        let leaks = LeakScanner::of_session(&secrets, &self.setup, &workspace.path)?;
         Ok(Ok(AgentSession {
             runtime: self,
             id,
@@ -220,19 +228,12 @@ impl Runtime {
             memory,
             standing,
             ends: false,
+            over: false,
             sandbox: None,
-            secrets: SessionSecrets::new(SecretStore::new(&self.setup.state_dir).read()?),
+            secrets: SessionSecrets::new(secrets),
+            leaks,
+            found: Tally::default(),
         }))
-    }
-}
-
-fn changed(stored: &Stored, change: &str) -> Event {
-    let clean = ringfence_scan::redact(change.as_bytes()).clean;
-    Event::PolicyChanged {
-        session: None,
-        file: Bytes::from(stored.file.as_path()),
-        sha256: stored.sha256.clone(),
-        change: String::from_utf8_lossy(&clean).into_owned(),
     }
 }
 
@@ -266,8 +267,13 @@ pub struct AgentSession<'r> {
     standing: Standing,
     /// The end of the session is written with the end of the next call.
     ends: bool,
+    /// Nothing more is done in it.
+    over: bool,
     pub(crate) sandbox: Option<Sandbox>,
     pub(crate) secrets: SessionSecrets,
+    pub(crate) leaks: LeakScanner,
+    /// On its way out in the call that is being made.
+    pub(crate) found: Tally,
 }
 
 impl<'r> AgentSession<'r> {
@@ -309,7 +315,7 @@ impl<'r> AgentSession<'r> {
     /// Writes down that the session is over, if anything of it was written and it has no name under which it goes on.
     pub fn end(mut self) -> Result<(), AppendError> {
         self.sandbox = None;
-        if self.standing == Standing::New || self.is_named() {
+        if self.standing == Standing::New || self.is_named() || self.over {
             return Ok(());
         }
         self.runtime.ledger.append(&Event::SessionEnded { session: self.id.clone() }).map(drop)
@@ -320,6 +326,15 @@ impl<'r> AgentSession<'r> {
         let mut roots = vec![Root { path, access: self.policy.access }];
         roots.extend(self.roots.iter().cloned());
         roots
+    }
+
+    /// What it did is so bad that it ends with this call, also where it has a name.
+    pub(crate) fn terminate(&mut self) {
+        (self.ends, self.over) = (true, true);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
     }
 
     pub(crate) fn is_named(&self) -> bool {

@@ -26,7 +26,7 @@ mod system;
 
 pub use compile::CompileError;
 pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
-pub use relay::{Finished, Interrupt, Io, Source, Target};
+pub use relay::{Filter, Filters, Finished, Flow, Interrupt, Io, Quiet, Source, Target};
 pub use session::{Job, JobId, RunError, Session, StartError};
 pub use spec::{Command, HOME_INSIDE, SECRETS_INSIDE, SecretFile, SkeletonFile, Spec, View};
 pub use system::is_system;

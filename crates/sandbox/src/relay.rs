@@ -1,11 +1,12 @@
 //! Standard streams, signals and the clock of one foreground command: a single poll loop.
 //!
 //! No descriptor of the caller ever enters the sandbox: a standard input that is a directory or a socket would be a
-//! way out. Bytes are copied, unchanged, through pipes or a terminal of the sandbox's own.
+//! way out. Bytes are copied, unchanged but for what a filter takes out, through pipes or a terminal of the sandbox's own.
 //!
 //! INVARIANT: the loop never blocks on the caller's descriptors, so a consumer that stops reading cannot hold up the
 //! timeout. A pipe that is ready takes a small write whole; for a terminal the caller passes a non-blocking description.
 
+mod filter;
 mod pump;
 
 use std::io;
@@ -21,6 +22,8 @@ use rustix::pipe::PipeFlags;
 use crate::guard::ROUND;
 use crate::session::{RunError, Session, Terminal};
 use pump::{Inward, Outward};
+
+pub use filter::{Filter, Filters, Flow, Quiet};
 
 /// Where a command's standard input comes from.
 #[derive(Debug)]
@@ -159,9 +162,13 @@ pub(crate) fn attend(
     session: &mut Session,
     id: u64,
     wiring: Wiring,
-    io: Io<'_>,
+    (io, filters): (Io<'_>, Option<Filters<'_>>),
 ) -> Result<Finished, RunError> {
     let mut attendance = Attendance::new(id, wiring, io);
+    if let Some(filters) = filters {
+        attendance.stdout.filter_by(filters.stdout);
+        attendance.stderr.filter_by(filters.stderr);
+    }
     while !attendance.is_over() {
         attendance.turn(session)?;
     }
@@ -257,6 +264,9 @@ impl<'a> Attendance<'a> {
         self.stdin.turn();
         self.stdout.turn();
         self.stderr.turn();
+        if self.stdout.must_kill() || self.stderr.must_kill() {
+            self.ladder.kill_at.get_or_insert_with(Instant::now);
+        }
         if let Some(guard) = session.guard().filter(|_| Instant::now() >= self.look_at) {
             guard.look();
             self.look_at = Instant::now() + ROUND;
@@ -286,8 +296,9 @@ impl<'a> Attendance<'a> {
 
     fn patience(&self, session: &Session) -> Option<Timespec> {
         let look_at = session.guard().map(|_| self.look_at);
+        let streams = [self.stdout.due(), self.stderr.due()];
         let steps = [look_at, self.ladder.terminate_at, self.ladder.kill_at, self.ladder.give_up_at];
-        let next = steps.into_iter().flatten().min()?;
+        let next = steps.into_iter().chain(streams).flatten().min()?;
         Some(timespec(next.saturating_duration_since(Instant::now())))
     }
 

@@ -20,7 +20,7 @@ use crate::control::{self, Control, Received};
 use crate::guard::Guard;
 use crate::launching::{Outer, Sealed};
 use crate::placeholders::{PlaceholderError, Placeholders};
-use crate::relay::{self, Finished, Io};
+use crate::relay::{self, Filters, Finished, Io};
 use crate::spec::{Command, Spec};
 use crate::survey::{Rules, SurveyError};
 
@@ -196,13 +196,31 @@ impl Session {
 
     /// Runs one command to its end, with everything it started gone when this returns.
     pub fn run(&mut self, command: &Command, io: Io<'_>) -> Result<Finished, RunError> {
+        self.attend(command, (io, None))
+    }
+
+    /// As [`Session::run`], with somebody who looks at the output before it is delivered.
+    pub fn run_filtered(
+        &mut self,
+        command: &Command,
+        io: Io<'_>,
+        filters: Filters<'_>,
+    ) -> Result<Finished, RunError> {
+        self.attend(command, (io, Some(filters)))
+    }
+
+    fn attend(
+        &mut self,
+        command: &Command,
+        (io, filters): (Io<'_>, Option<Filters<'_>>),
+    ) -> Result<Finished, RunError> {
         if let Some(guard) = &self.guard {
             guard.look();
         }
         let wiring = relay::Wiring::new(&io).map_err(RunError::Relay)?;
         let id = self.request(command, &wiring.ask, &wiring.inside())?;
         let wiring = wiring.close_inside();
-        let mut finished = relay::attend(self, id, wiring, io)?;
+        let mut finished = relay::attend(self, id, wiring, (io, filters))?;
         if finished.limit_hit.is_none() {
             finished.limit_hit = self.limit_hit();
         }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use crate::finding::{Confidence, Finding, Layers, mark};
 use crate::rules::is_reference;
+use crate::scanner::Redacted;
 use crate::{may_match, redact};
 
 /// Options whose value is a secret, by how their name ends, in lower case with `-` between words.
@@ -26,10 +27,39 @@ enum Part {
 /// Besides what [`redact`] finds in each argument, this knows which options have a secret for a value:
 /// `--password=…`, `--token …`, `curl -u user:…`.
 pub fn redact_argv<A: AsRef<[u8]>>(argv: &[A]) -> (Vec<Vec<u8>>, Vec<(usize, Finding)>) {
+    redacted(argv, &BuiltIn)
+}
+
+/// What finds secrets in one argument.
+pub(crate) trait Redacting {
+    fn may_match(&self, input: &[u8]) -> bool;
+    fn redact(&self, input: &[u8]) -> Redacted;
+}
+
+struct BuiltIn;
+
+impl Redacting for BuiltIn {
+    fn may_match(&self, input: &[u8]) -> bool {
+        may_match(input)
+    }
+
+    fn redact(&self, input: &[u8]) -> Redacted {
+        redact(input)
+    }
+}
+
+pub(crate) fn redacted<A: AsRef<[u8]>>(
+    argv: &[A],
+    scanner: &impl Redacting,
+) -> (Vec<Vec<u8>>, Vec<(usize, Finding)>) {
     let program = argv.first().map(|program| base_name(program.as_ref())).unwrap_or_default();
     // One look at the whole line instead of one at each argument: nearly every command line ends here.
-    let suspicious = may_match(&argv.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(&b'\n'));
-    let by_shape = |arg: &[u8]| if suspicious { by_shape(arg) } else { (arg.to_vec(), Vec::new()) };
+    let suspicious = scanner.may_match(&argv.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(&b'\n'));
+    let by_shape = |arg: &[u8]| {
+        let clean = || Redacted { clean: arg.to_vec(), findings: Vec::new(), refused: 0 };
+        let redacted = if suspicious { scanner.redact(arg) } else { clean() };
+        (redacted.clean, redacted.findings)
+    };
     let (mut clean, mut findings) = (Vec::with_capacity(argv.len()), Vec::new());
     let mut expected = None;
     for (index, arg) in argv.iter().enumerate() {
@@ -41,11 +71,6 @@ pub fn redact_argv<A: AsRef<[u8]>>(argv: &[A]) -> (Vec<Vec<u8>>, Vec<(usize, Fin
         findings.extend(found.into_iter().map(|finding| (index, finding)));
     }
     (clean, findings)
-}
-
-fn by_shape(arg: &[u8]) -> (Vec<u8>, Vec<Finding>) {
-    let redacted = redact(arg);
-    (redacted.clean, redacted.findings)
 }
 
 /// Everything from `start` on is the secret.

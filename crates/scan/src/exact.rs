@@ -17,7 +17,13 @@ pub enum ExactError {
     Short { name: String },
 }
 
+/// So much of a form is searched for; the rest is compared.
+const PREFIX: usize = 12;
+/// So much of a registered secret may be seen.
+const SEEN: usize = 3;
+
 /// One way in which one secret may appear.
+#[derive(Clone)]
 pub(crate) struct Form {
     pub(crate) rule: Arc<str>,
     pub(crate) bytes: Vec<u8>,
@@ -35,12 +41,35 @@ enum Case {
 }
 
 impl Form {
+    /// What is searched for, in small letters.
+    pub(crate) fn announcement(&self) -> Vec<u8> {
+        self.bytes.get(..PREFIX).unwrap_or(&self.bytes).to_ascii_lowercase()
+    }
+
+    /// The length of the longest beginning of it that `bytes` end with, if that is worth holding back.
+    pub(crate) fn started(&self, bytes: &[u8]) -> usize {
+        let longest = self.bytes.len().saturating_sub(1).min(bytes.len());
+        let is_end = |length: &usize| {
+            let tail = bytes.get(bytes.len() - length..).unwrap_or_default();
+            self.bytes.get(..*length).is_some_and(|start| self.same(tail, start))
+        };
+        (SEEN + 1..=longest).rev().find(is_end).unwrap_or_default()
+    }
+
+    pub(crate) fn is_started(&self, bytes: &[u8]) -> bool {
+        self.started(bytes) > 0
+    }
+
+    fn same(&self, there: &[u8], own: &[u8]) -> bool {
+        match self.case {
+            Case::Matters => there == own,
+            Case::Free => there.eq_ignore_ascii_case(own),
+        }
+    }
+
     pub(crate) fn is_at(&self, bytes: &[u8], start: usize) -> bool {
         let Some(there) = bytes.get(start..start + self.bytes.len()) else { return false };
-        match self.case {
-            Case::Matters => there == self.bytes,
-            Case::Free => there.eq_ignore_ascii_case(&self.bytes),
-        }
+        self.same(there, &self.bytes)
     }
 }
 

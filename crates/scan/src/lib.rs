@@ -16,6 +16,7 @@ mod exact;
 mod finding;
 mod keywords;
 mod layer;
+mod lazy;
 mod matcher;
 pub mod rules;
 mod scanner;
@@ -26,8 +27,9 @@ pub use allowlist::{Allowance, Allowlist, AllowlistError};
 pub use argv::redact_argv;
 pub use exact::{ExactError, SHORTEST_SECRET};
 pub use finding::{Confidence, Encoding, Finding, Fingerprint, Layers, Salt};
+pub use lazy::{LazyScanner, LazyStream};
 pub use scanner::{Builder, Redacted, Scanner, Searched};
-pub use stream::{Output, Stream};
+pub use stream::{Output, Pause, Stream, Treatment};
 
 /// Below this an input is searched without building anything.
 const SHORT: usize = 4096;

@@ -9,9 +9,6 @@ use crate::layer;
 use crate::rules::{self, Rule};
 use crate::stream::{Output, Stream};
 
-/// So much of a form is searched for; the rest is compared.
-const FORM_PREFIX: usize = 12;
-
 /// Finds secrets. Cheap to clone, shared between threads.
 #[derive(Clone)]
 pub struct Scanner(pub(crate) Arc<Engine>);
@@ -64,6 +61,10 @@ impl Scanner {
 
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    pub(crate) fn of_forms(forms: Vec<Form>, salt: Option<Salt>) -> Self {
+        Builder { rules: None, forms, salt }.build()
     }
 
     pub fn stream(&self) -> Stream {
@@ -142,8 +143,7 @@ fn patterns(rules: &[Arc<Rule>], forms: &[Form]) -> (Vec<Vec<u8>>, Vec<Vec<Targe
         }
     }
     for (at, form) in forms.iter().enumerate() {
-        let prefix = form.bytes.get(..FORM_PREFIX).unwrap_or(&form.bytes);
-        announced.entry(prefix.to_ascii_lowercase()).or_default().push(Target::Form(at));
+        announced.entry(form.announcement()).or_default().push(Target::Form(at));
     }
     announced.into_iter().unzip()
 }

@@ -32,9 +32,21 @@ pub struct Stream {
     given: usize,
     /// Known, not yet given out: something that ends behind the last window.
     pending: Vec<Finding>,
+    /// Where the last finding ends that was reported and kept.
+    kept: usize,
     /// A private key without an end, and where it was last seen.
     open: Option<Open>,
     refused: u64,
+}
+
+/// How long nothing has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Whatever may be the beginning of a secret is held back.
+    Short,
+    /// Somebody may be waiting for what is there, such as a prompt: only what a registered secret or a private key begins
+    /// with is held back.
+    Long,
 }
 
 #[derive(Debug)]
@@ -50,6 +62,26 @@ pub struct Output {
     pub clean: Vec<u8>,
     pub findings: Vec<Finding>,
     wanted: Wanted,
+    judge: Option<Judge>,
+}
+
+/// What becomes of a finding. It depends on what was found, not on where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// `[redacted:RULE]` takes its place.
+    Redact,
+    /// It is reported and stays.
+    Keep,
+    /// `[redacted:RULE]` takes its place and nothing follows.
+    Stop,
+}
+
+struct Judge(Box<dyn Fn(&Finding) -> Treatment + Send>);
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Judge")
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +89,8 @@ enum Wanted {
     #[default]
     Everything,
     Findings,
+    /// Something was found after which nothing follows.
+    NoMore,
 }
 
 impl Output {
@@ -65,7 +99,28 @@ impl Output {
         Self { wanted: Wanted::Findings, ..Self::default() }
     }
 
-    fn copy(&mut self, bytes: &[u8]) {
+    /// `judge` says what becomes of each finding.
+    pub fn judged_by(judge: impl Fn(&Finding) -> Treatment + Send + 'static) -> Self {
+        Self { judge: Some(Judge(Box::new(judge))), ..Self::default() }
+    }
+
+    /// Whether something was found after which nothing follows.
+    pub fn is_stopped(&self) -> bool {
+        self.wanted == Wanted::NoMore
+    }
+
+    fn treatment(&self, finding: &Finding) -> Treatment {
+        self.judge.as_ref().map_or(Treatment::Redact, |judge| judge.0(finding))
+    }
+
+    /// What was found, without what became of it.
+    fn report(&mut self, finding: Finding) {
+        if !self.is_stopped() {
+            self.findings.push(finding);
+        }
+    }
+
+    pub(crate) fn copy(&mut self, bytes: &[u8]) {
         if self.wanted == Wanted::Everything {
             self.clean.extend_from_slice(bytes);
         }
@@ -80,10 +135,17 @@ impl Stream {
             base: 0,
             next: 0,
             given: 0,
+            kept: 0,
             pending: Vec::new(),
             open: None,
             refused: 0,
         }
+    }
+
+    /// After `seen`, the beginning of the input, of which the first `given` bytes were given out. It is not longer than
+    /// what a window sees before itself.
+    pub(crate) fn after(scanner: Scanner, seen: Vec<u8>, given: usize) -> Self {
+        Self { buffer: seen, given, ..Self::new(scanner) }
     }
 
     /// Takes a chunk; gives what is decided.
@@ -100,15 +162,15 @@ impl Stream {
     }
 
     /// The input is quiet: gives everything but what may be the beginning of a secret. Without a call to this, what is
-    /// given depends on the bytes alone; with it, on the pauses as well, but a secret is held back across any pause.
-    pub fn settle(&mut self, output: &mut Output) {
+    /// given depends on the bytes alone; with it, on the pauses as well, but a registered secret is held back across any.
+    pub fn settle(&mut self, pause: Pause, output: &mut Output) {
         if self.open.is_some() || self.given >= self.end() {
             return;
         }
         let from = self.base.max(self.given.saturating_sub(BEHIND));
         // What began before may end now: its beginning is out, its rest is not.
         let found = self.look(from..self.end(), self.next.min(self.given)..self.end());
-        let limit = self.end() - self.undecided(from);
+        let limit = self.end() - self.undecided(from, pause);
         let held = std::mem::take(&mut self.pending);
         self.pending = merge(held.iter().cloned().chain(found).collect());
         self.give(limit, output);
@@ -185,6 +247,11 @@ impl Stream {
     fn give(&mut self, limit: usize, output: &mut Output) {
         let pending = std::mem::take(&mut self.pending);
         for finding in pending {
+            let treatment = output.treatment(&finding);
+            if treatment == Treatment::Keep {
+                self.keep(finding, output);
+                continue;
+            }
             if finding.end > limit {
                 self.give_plain(finding.start.min(limit), output);
                 self.pending.push(finding);
@@ -196,10 +263,21 @@ impl Stream {
             self.give_plain(finding.start, output);
             output.copy(mark(&finding.rule).as_bytes());
             self.given = finding.end;
-            output.findings.push(finding);
+            output.report(finding);
+            if treatment == Treatment::Stop {
+                output.wanted = Wanted::NoMore;
+            }
         }
         if self.pending.is_empty() {
             self.give_plain(limit, output);
+        }
+    }
+
+    /// Reports what stays where it is, once: a pause and a window may both see it.
+    fn keep(&mut self, finding: Finding, output: &mut Output) {
+        if finding.start >= self.kept && finding.end > self.given {
+            self.kept = finding.end;
+            output.report(finding);
         }
     }
 
@@ -219,7 +297,7 @@ impl Stream {
     }
 
     /// How many bytes at the end may be the beginning of a secret.
-    fn undecided(&self, from: usize) -> usize {
-        crate::tail::undecided(&self.scanner.0, self.bytes(from..self.end()))
+    fn undecided(&self, from: usize, pause: Pause) -> usize {
+        crate::tail::undecided(&self.scanner.0, self.bytes(from..self.end()), pause)
     }
 }

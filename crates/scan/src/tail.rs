@@ -1,6 +1,7 @@
 //! What must not be given out in a pause, because the next bytes may complete a secret.
 
 use crate::scanner::Engine;
+use crate::stream::Pause;
 
 /// A word at the end that is longer than this is given out: nothing is held for ever.
 const LONGEST_WORD: usize = 4096;
@@ -8,14 +9,13 @@ const LONGEST_WORD: usize = 4096;
 const CONTEXT: usize = 64;
 /// Letters of an encoding, so many in a row, may hold anything.
 const ENCODED: usize = 16;
-/// So much of a registered secret may be seen.
-const SEEN: usize = 3;
 
 /// The number of bytes at the end of `bytes` that are to be held back.
-pub(crate) fn undecided(engine: &Engine, bytes: &[u8]) -> usize {
+pub(crate) fn undecided(engine: &Engine, bytes: &[u8], pause: Pause) -> usize {
+    let begun = started_form(engine, bytes).max(started_key(bytes));
     let word = word_length(bytes);
-    let by_shape = if word > 0 && is_suspicious(engine, bytes, word) { word } else { 0 };
-    by_shape.max(started_form(engine, bytes)).max(started_key(bytes))
+    let by_shape = pause == Pause::Short && word > 0 && is_suspicious(engine, bytes, word);
+    if by_shape { begun.max(word) } else { begun }
 }
 
 fn word_length(bytes: &[u8]) -> usize {
@@ -32,15 +32,15 @@ fn is_suspicious(engine: &Engine, bytes: &[u8], word: usize) -> bool {
     letters >= ENCODED || engine.keywords.is_in(announced)
 }
 
+/// Whether `bytes` end in the middle of what may be an encoding.
+pub(crate) fn is_encoded(bytes: &[u8]) -> bool {
+    let letters = bytes.iter().rev().take(ENCODED);
+    letters.take_while(|byte| crate::decode::is_encoded_letter(**byte)).count() == ENCODED
+}
+
 /// The longest beginning of a form of a registered secret that `bytes` end with.
 fn started_form(engine: &Engine, bytes: &[u8]) -> usize {
-    let started = |form: &[u8]| {
-        let longest = form.len().saturating_sub(1).min(bytes.len());
-        (SEEN + 1..=longest)
-            .rev()
-            .find(|length| form.get(..*length).is_some_and(|start| bytes.ends_with(start)))
-    };
-    engine.forms.iter().filter_map(|form| started(&form.bytes)).max().unwrap_or_default()
+    engine.forms.iter().map(|form| form.started(bytes)).max().unwrap_or_default()
 }
 
 /// From the first dash of a private key that has not ended.

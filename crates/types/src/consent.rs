@@ -34,3 +34,17 @@ words! {
         Critical = "critical",
     }
 }
+
+words! {
+    /// What becomes of a secret that is on its way out, mildest first.
+    LeakAction("action") {
+        /// It passes, and is written down.
+        Flag = "flag",
+        /// It is taken out; everything else passes.
+        Redact = "redact",
+        /// It stops there: a call is not made, a stream ends.
+        Block = "block",
+        /// It stops there, and what caused it is ended: a command, for a call the session.
+        Terminate = "terminate",
+    }
+}

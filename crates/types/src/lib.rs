@@ -25,7 +25,7 @@ pub use bytes::Bytes;
 pub use call::{
     Call, Decision, Exec, FileCall, Fingerprint, Introduced, Layer, Patch, PatchedFile, Refusal, RefusalCode,
 };
-pub use consent::{ApprovalMode, CommandMode, Risk};
+pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk};
 pub use host::{Host, HostRule, HostRuleError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
 pub use limits::{LimitName, Limits};

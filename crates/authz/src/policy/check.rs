@@ -6,6 +6,7 @@ use ringfence_types::{Access, Backend, NetMode, Profile};
 
 use super::file::Role;
 use super::format::{Body, OwnAccess, Top, WorkspaceTable};
+use super::leaks;
 use super::limits::Limit;
 use super::problem::Problems;
 use super::read::{Reading, shorten};
@@ -61,6 +62,7 @@ fn body(role: Role, body: &Body, problems: &mut Problems<'_>) {
         only_for_operators(role, body, problems);
     }
     roots(body, problems);
+    body.leaks.iter().for_each(|table| leaks::check(table, problems));
     if let (Some(net), Some(host)) = (&body.net, body.host.iter().flatten().next())
         && net.value == NetMode::Full
     {

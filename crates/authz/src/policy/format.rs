@@ -2,7 +2,7 @@
 //! `schema/policy.schema.json` are made from them.
 
 use ringfence_types::units::{Cpus, Duration, Size};
-use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Control, NetMode, Profile};
+use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Control, LeakAction, NetMode, Profile};
 use toml::de::DeValue;
 
 use super::problem::Problems;
@@ -135,6 +135,8 @@ table! {
         "danger_floor" danger_floor: Many<Control>,
         /// The most a session may use.
         "limits" limits: LimitsTable,
+        /// What becomes of secrets on their way out.
+        "leaks" leaks: LeaksTable,
         /// Directories besides the workspace, or parts of it with less access.
         "root" root: Vec<RootTable>,
         /// Rules about files. In one file the first that speaks about a path decides; of several files the strictest.
@@ -171,6 +173,31 @@ table! {
         "timeout" timeout: At<Duration>,
         /// Captured output per stream.
         "output" output: At<Size>,
+    }
+}
+
+table! {
+    /// What becomes of secrets on their way out. A later layer can only make it stricter: `flag`, `redact`, `block`,
+    /// `terminate`.
+    LeaksTable {
+        /// Values that `ringfence secret` keeps, in every form in which they are known.
+        "stored" stored: SinksTable,
+        /// What only looks like a secret.
+        "shapes" shapes: SinksTable,
+    }
+}
+
+table! {
+    /// `flag` lets it pass and writes it down, `redact` takes it out, `block` stops there, `terminate` also ends what caused
+    /// it: the command, for a call the session.
+    SinksTable {
+        /// Arguments, variables, directories and names of files of a call, before it is made; not `redact`. Without this
+        /// `block` for stored secrets, `flag` for shapes.
+        "arguments" arguments: At<LeakAction>,
+        /// What a command prints, and what is read for an agent. Without this `redact`.
+        "output" output: At<LeakAction>,
+        /// What is written for an agent; not `redact`. Without this `block` for stored secrets, `flag` for shapes.
+        "files" files: At<LeakAction>,
     }
 }
 

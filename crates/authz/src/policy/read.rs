@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use ringfence_types::units::{self, Cpus, Duration, Size};
 use ringfence_types::{
-    Access, ApprovalMode, Backend, Bytes, CommandMode, Control, NetMode, Profile, UnknownWord,
+    Access, ApprovalMode, Backend, Bytes, CommandMode, Control, LeakAction, NetMode, Profile, UnknownWord,
 };
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -270,6 +270,7 @@ word! {
     NetMode: "a" "network mode",
     Backend: "a" "backend",
     Control: "a" "control",
+    LeakAction: "an" "action",
 }
 
 /// Text that is not empty and can be seen.

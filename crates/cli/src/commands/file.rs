@@ -18,6 +18,7 @@ use crate::asked::{self, Ungoverned};
 use crate::commands::run;
 use crate::environment::Environment;
 use crate::error;
+use crate::leaks;
 
 pub(crate) fn run(command: FileCommand) -> ExitCode {
     let bytes = |path: &Path| Bytes::from(path);
@@ -71,6 +72,9 @@ fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
     };
     let settled = session.last_call(Call::File(call), io);
     run::warn_unrecorded(&settled);
+    if !matches!(settled.ended, Ended::Refused(_)) {
+        leaks::tell(&settled.leaks);
+    }
     match settled.ended {
         Ended::Touched(touched) => show(touched),
         Ended::Refused(refusal) => error::refused(&refusal),

@@ -22,6 +22,7 @@ use crate::commands::tx;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
+use crate::leaks;
 use crate::output::{note, say};
 use crate::terminal::{Raw, Signals, reopened};
 
@@ -250,6 +251,9 @@ fn shown(run: &Run, settled: &Settled) -> ExitCode {
     if let Some(note) = &settled.note {
         note!("ringfence: {note}");
     }
+    if !matches!(settled.ended, Ended::Refused(_)) {
+        leaks::tell(&settled.leaks);
+    }
     match &settled.ended {
         Ended::Executed(outcome) => {
             explain(run, outcome);
@@ -313,6 +317,8 @@ struct Report<'a> {
     stderr: Option<Text>,
     /// That it goes round in circles.
     note: Option<&'a str>,
+    /// Secrets that were on their way out.
+    leaks: Vec<leaks::Report<'a>>,
     unrecorded: Option<&'a str>,
 }
 
@@ -353,6 +359,7 @@ fn as_json(settled: &Settled, stdout: Vec<u8>, stderr: Vec<u8>) -> ExitCode {
         stdout: Some(stdout.into()),
         stderr: Some(stderr.into()),
         note: settled.note.as_deref(),
+        leaks: leaks::reports(&settled.leaks),
         unrecorded: settled.unrecorded.as_deref(),
     };
     print_json(&report);
@@ -375,6 +382,7 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
         stdout: None,
         stderr: None,
         note: None,
+        leaks: Vec::new(),
         unrecorded: None,
     });
     ExitCode::from(error::REFUSED)

@@ -72,7 +72,9 @@ impl Ocsf {
 
     fn findings(&self, record: &Record) -> Option<Value> {
         let findings: &[Finding] = match &record.event {
-            Event::Intent { findings, .. } | Event::Proposed { findings, .. } => findings,
+            Event::Intent { findings, .. }
+            | Event::Proposed { findings, .. }
+            | Event::Found { findings, .. } => findings,
             _ => return None,
         };
         let first = findings.first()?;
@@ -162,7 +164,9 @@ fn place_of(event: &Event) -> Place {
         Event::SecretReleased { .. } => place(3003, "Authorize Session", 1, "Assign Privileges"),
         Event::PolicyChanged { .. } => place(3004, "Entity Management", 3, "Update"),
         Event::Authenticated { .. } => place(3002, "Authentication", 1, "Logon"),
-        Event::LimitHit { .. } | Event::LoopFound { .. } => place(2004, "Detection Finding", 1, "Create"),
+        Event::LimitHit { .. } | Event::LoopFound { .. } | Event::Found { .. } => {
+            place(2004, "Detection Finding", 1, "Create")
+        }
         Event::Battery { .. } => place(2003, "Compliance Finding", 1, "Create"),
         Event::SessionStarted { .. } => place(6002, "Application Lifecycle", 3, "Start"),
         Event::SessionEnded { .. } => place(6002, "Application Lifecycle", 4, "Stop"),

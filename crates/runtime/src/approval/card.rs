@@ -11,7 +11,7 @@ use ringfence_types::{
     Risk,
 };
 
-use crate::secrets::Secrets;
+use crate::leaks::LeakScanner;
 
 /// Entries of a list (files, hosts, reasons); the rest is counted.
 const ENTRIES: usize = 10;
@@ -40,23 +40,24 @@ pub(crate) struct Context<'a> {
 pub(crate) struct Redactor<'a> {
     /// What was found in the call.
     found: Vec<String>,
-    /// What the operator has stored.
-    stored: Option<&'a Secrets>,
+    /// What finds others, and what the operator has stored.
+    leaks: Option<&'a LeakScanner>,
 }
 
 impl<'a> Redactor<'a> {
-    pub(crate) fn new(found: &[Vec<u8>], stored: Option<&'a Secrets>) -> Self {
+    pub(crate) fn new(found: &[Vec<u8>], leaks: Option<&'a LeakScanner>) -> Self {
         let spellings = found.iter().flat_map(|secret| {
             let bytes = Bytes::from(secret.as_slice());
             [String::from_utf8_lossy(secret).into_owned(), bytes.display(), bytes.quoted()]
         });
-        Self { found: spellings.filter(|spelling| !spelling.is_empty()).collect(), stored }
+        Self { found: spellings.filter(|spelling| !spelling.is_empty()).collect(), leaks }
     }
 
     pub(crate) fn clean(&self, text: &str) -> String {
-        let text = self.stored.map_or_else(|| text.to_owned(), |stored| stored.text(text));
-        let known = self.found.iter().fold(text, |text, secret| text.replace(secret, "[redacted]"));
-        String::from_utf8_lossy(&ringfence_scan::redact(known.as_bytes()).clean).into_owned()
+        let known =
+            self.found.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "[redacted]"));
+        let clean = || String::from_utf8_lossy(&ringfence_scan::redact(known.as_bytes()).clean).into_owned();
+        self.leaks.map_or_else(clean, |leaks| leaks.text(&known))
     }
 }
 

@@ -13,8 +13,10 @@ use ringfence_ledger::{
 };
 use ringfence_types::{Bytes, GrantId, Layer, Principal, Refusal, RefusalCode, WorkspaceId};
 
-use super::inbox::{clean, time_of};
+use super::inbox::time_of;
 use super::is_operator;
+use crate::leaks::LeakScanner;
+use crate::secrets::{SecretStore, StoreError};
 
 /// Older answers than these are not looked for.
 const NEWEST: u32 = 5000;
@@ -135,11 +137,14 @@ pub enum GrantError {
     Read(#[from] ReadError),
     #[error("the ledger cannot be written")]
     Append(#[from] AppendError),
+    /// What is not known cannot be kept out of the ledger.
+    #[error("the secrets of the operator cannot be read, so nothing is written")]
+    Secrets(#[from] StoreError),
 }
 
 /// Takes back the stored answer whose id begins with `id`; all that hold where it is `None`. What was taken back.
 pub fn revoke(
-    ledger: &Ledger,
+    (ledger, state_dir): (&Ledger, &Path),
     id: Option<&str>,
     by: &Principal,
     reason: Option<&str>,
@@ -156,12 +161,13 @@ pub fn revoke(
     if chosen.is_empty() {
         return Ok(chosen);
     }
+    let leaks = LeakScanner::of_state(&SecretStore::new(state_dir).read()?, state_dir);
     let purpose = "take back stored answers".to_owned();
     let mut events = vec![Event::Authenticated { principal: by.clone(), purpose, refusal: None }];
     events.extend(chosen.iter().map(|grant| Event::GrantRevoked {
         grant: grant.clone(),
         by: by.clone(),
-        reason: reason.map(clean),
+        reason: reason.map(|reason| leaks.text(reason)),
     }));
     let _receipts = ledger.append_all(&events)?;
     Ok(chosen)

@@ -14,6 +14,8 @@ use ringfence_types::{
 
 use super::grants::is_meant;
 use super::{Waiting, binding, is_operator, presence};
+use crate::leaks::LeakScanner;
+use crate::secrets::{SecretStore, StoreError};
 
 /// More questions than these do not wait at once.
 const NEWEST: u32 = 1000;
@@ -86,6 +88,9 @@ pub enum InboxError {
     Read(#[from] ReadError),
     #[error("the ledger cannot be written")]
     Append(#[from] AppendError),
+    /// What is not known cannot be kept out of the ledger.
+    #[error("the secrets of the operator cannot be read, so nothing is written")]
+    Secrets(#[from] StoreError),
 }
 
 /// Why an answer did not count.
@@ -197,11 +202,19 @@ impl<'l> Inbox<'l> {
 
     /// Answers a question. What this returns is on disk.
     pub fn answer(&self, id: &str, reply: &Reply) -> Result<Answered, AnswerError> {
+        let leaks = self.leaks()?;
+        let reply =
+            &Reply { reason: reply.reason.as_deref().map(|reason| leaks.text(reason)), ..reply.clone() };
         let (pending, decision) = self.find(id)?;
         if let Some(decision) = decision {
             return Err(AnswerError::AnsweredBefore { answer: decision.answer, by: Box::new(decision.by) });
         }
         let request = &pending.request;
+        if matches!(&reply.say, Say::Edited(call) if holds_secret(call, &leaks)) {
+            return Err(AnswerError::NotOffered(
+                "what would run instead holds a secret, which is not written down",
+            ));
+        }
         self.check(&pending, reply)?;
         if request.quorum.approve > 1 || request.quorum.deny > 1 {
             return self.vote(request, reply);
@@ -232,6 +245,10 @@ impl<'l> Inbox<'l> {
             Err(_) if self.is_decided(request)? => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn leaks(&self) -> Result<LeakScanner, InboxError> {
+        Ok(LeakScanner::of_state(&SecretStore::new(self.state_dir).read()?, self.state_dir))
     }
 
     fn is_decided(&self, request: &ApprovalRequest) -> Result<bool, InboxError> {
@@ -276,7 +293,7 @@ impl<'l> Inbox<'l> {
             transaction: request.transaction.clone(),
             by: reply.by.clone(),
             vote: if reply.say == Say::Deny { Vote::Deny } else { Vote::Approve },
-            reason: reply.reason.as_deref().map(clean),
+            reason: reply.reason.clone(),
         };
         self.write(request, vec![authenticated(request, reply), Event::ApprovalVoted(vote)])?;
         let records = self.ledger.reader().map_err(InboxError::from)?.about(request.transaction.as_str())?;
@@ -391,9 +408,6 @@ fn offered(request: &ApprovalRequest, say: &Say) -> Result<(), AnswerError> {
         Say::Edited(_) if !is_whole(request) => Err(AnswerError::NotOffered(
             "it holds a secret, which is not written down, so it cannot be edited",
         )),
-        Say::Edited(call) if holds_secret(call) => {
-            Err(AnswerError::NotOffered("what would run instead holds a secret, which is not written down"))
-        }
         Say::Edited(_) => Ok(()),
         Say::Session(_) if standing => Ok(()),
         Say::AlwaysHere { offer, .. } if standing && request.offers.get(*offer).is_some() => Ok(()),
@@ -407,9 +421,10 @@ fn is_whole(request: &ApprovalRequest) -> bool {
     Fingerprint::of(&request.call, &request.roots) == request.fingerprint
 }
 
-fn holds_secret(call: &Call) -> bool {
+fn holds_secret(call: &Call, leaks: &LeakScanner) -> bool {
     let Call::Exec(exec) = call else { return false };
-    !ringfence_scan::redact_argv(&exec.argv.iter().map(Bytes::as_slice).collect::<Vec<_>>()).1.is_empty()
+    let argv: Vec<&[u8]> = exec.argv.iter().map(Bytes::as_slice).collect();
+    !leaks.scanner().redact_argv(&argv).1.is_empty()
 }
 
 fn authenticated(request: &ApprovalRequest, reply: &Reply) -> Event {
@@ -436,14 +451,9 @@ fn decision_of(request: &ApprovalRequest, reply: &Reply) -> ApprovalDecision {
             Say::Deny => ApprovalAnswer::Denied,
         },
         by: reply.by.clone(),
-        reason: reply.reason.as_deref().map(clean),
+        reason: reply.reason.clone(),
         edited,
     }
-}
-
-/// What a person says can hold a secret as well.
-pub(super) fn clean(text: &str) -> String {
-    String::from_utf8_lossy(&ringfence_scan::redact(text.as_bytes()).clean).into_owned()
 }
 
 /// How long "always here" holds where nobody says it.

@@ -5,6 +5,7 @@ use ringfence_ledger::{
 use ringfence_sandbox::Interrupt;
 use ringfence_types::{Call, Decision, GrantId, Layer, Principal, Refusal, RefusalCode, TransactionId};
 
+use super::authenticated::refused_leak;
 use super::decided::{Decided, chain, describe};
 use super::settled::{Refused, for_the_record, refused};
 use crate::approval::binding::{Binding, Ground, changed};
@@ -129,7 +130,11 @@ impl Asked {
             return self.again(session);
         }
         let action = Action::new(call.clone(), session.all_roots());
+        let leak = refused_leak(&call, None, session);
         let no = |refusal| Refused { call, refusal, transaction: Some(self.transaction.clone()) };
+        if let Some(refusal) = leak {
+            return Err(no(refusal));
+        }
         if *action.fingerprint() != decision.fingerprint {
             return Err(no(other_action()));
         }
@@ -195,7 +200,7 @@ impl Asked {
     fn request(&self, session: &AgentSession<'_>, binding: &Binding) -> ApprovalRequest {
         let action = self.question.action();
         let recorded = for_the_record(action.call(), session);
-        let redactor = Redactor::new(&recorded.secrets, Some(&session.secrets.all));
+        let redactor = Redactor::new(&recorded.secrets, Some(&session.leaks));
         let judgement = self.question.judgement();
         let part = judgement.decisive();
         let settings = &session.settings;

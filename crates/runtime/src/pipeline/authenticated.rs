@@ -1,13 +1,14 @@
 use ringfence_authz::{Action, Verdict, decide};
 use ringfence_ledger::Event;
-use ringfence_sandbox::Interrupt;
-use ringfence_types::{Call, Fingerprint, Layer, Refusal, RefusalCode, TransactionId};
+use ringfence_sandbox::{Interrupt, Io, Source};
+use ringfence_types::{Call, FileCall, Fingerprint, Layer, LeakAction, Refusal, RefusalCode, TransactionId};
 
 use super::asked::{Asked, Turn};
 use super::decided::Decided;
 use super::settled::Refused;
 use crate::approval::{BREAKER, STOPPED, STOPPED_LOOP};
 use crate::facts::Machine;
+use crate::leaks::{self, Content};
 use crate::session::AgentSession;
 
 /// How often a question is asked again because what it was about has changed.
@@ -22,11 +23,26 @@ pub(super) struct Authenticated {
 }
 
 impl Authenticated {
+    /// A secret must not leave with what is asked for. Before anybody is asked: a question is shown to people.
+    pub(super) fn hold_secrets(self, session: &mut AgentSession<'_>, io: &Io<'_>) -> Result<Self, Refused> {
+        let content = match (&self.call, &io.stdin) {
+            (Call::File(FileCall::Write { path, .. }), Source::Bytes(bytes)) => Some(Content { path, bytes }),
+            _ => None,
+        };
+        match refused_leak(&self.call, content, session) {
+            None => Ok(self),
+            Some(refusal) => Err(Refused::early(self.call, refusal)),
+        }
+    }
+
     pub(super) fn decide(
         self,
         session: &mut AgentSession<'_>,
         interrupts: &[Interrupt<'_>],
     ) -> Result<Decided, Refused> {
+        if session.is_over() {
+            return Err(Refused::early(self.call, terminated()));
+        }
         if session.memory.is_over() {
             return Err(Refused::early(self.call, over()));
         }
@@ -43,6 +59,27 @@ impl Authenticated {
             }
         }
         Err(Refused::early(self.call, restless(turns)))
+    }
+}
+
+/// Notes what would leave with a call; the answer, where that must not be.
+pub(super) fn refused_leak(
+    call: &Call,
+    content: Option<Content<'_>>,
+    session: &mut AgentSession<'_>,
+) -> Option<Refusal> {
+    match leaks::judge(call, content, session) {
+        Ok(passed) => {
+            session.found.merge(passed);
+            None
+        }
+        Err(leak) => {
+            session.found.merge(leak.tally);
+            if leak.action == LeakAction::Terminate {
+                session.terminate();
+            }
+            Some(leak.refusal)
+        }
     }
 }
 
@@ -87,6 +124,16 @@ fn repeated(call: &Call, session: &mut AgentSession<'_>) -> Option<Refusal> {
         ),
         hint: Some("do something else: the outcome does not change by repeating it".to_owned()),
     })
+}
+
+fn terminated() -> Refusal {
+    Refusal {
+        code: RefusalCode::Secret,
+        layer: Layer::Session,
+        rule: "leaks.terminate".to_owned(),
+        message: "a secret was on its way out, and the session ended with that".to_owned(),
+        hint: Some("a new session begins anew".to_owned()),
+    }
 }
 
 fn over() -> Refusal {

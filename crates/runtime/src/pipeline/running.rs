@@ -1,14 +1,15 @@
 use std::time::Duration;
 
 use ringfence_authz::Grant;
-use ringfence_sandbox::{Command, Finished, Io, RunError};
-use ringfence_types::{Call, Exec, Outcome};
+use ringfence_sandbox::{Command, Filter as _, Filters, Finished, Flow, Io, RunError};
+use ringfence_types::{Call, Exec, FileCall, Layer, Outcome, Refusal, RefusalCode};
 
 use super::apply;
 use super::decided::chain;
-use super::file;
-use super::settled::{Settled, Settling};
+use super::file::{self, Touched};
+use super::settled::{Ended, Settled, Settling};
 use crate::environment::{self, Ground};
+use crate::leaks::{Actions, OutputFilter};
 use crate::session::AgentSession;
 
 /// Under way. What is executed is what was judged: the call inside the grant.
@@ -31,9 +32,37 @@ impl Running {
             }
             Call::File(call) => {
                 let done = file::perform(call, &self.grant, session, io);
+                let done = done.and_then(|touched| readable(touched, call, session));
                 self.settling.touched(session, done)
             }
         }
+    }
+}
+
+/// What is read for an agent is as much output as what a command prints.
+fn readable(touched: Touched, call: &FileCall, session: &mut AgentSession<'_>) -> Result<Touched, Ended> {
+    let Touched::Read(content) = touched else { return Ok(touched) };
+    let place = session.leaks.text(&call.path().display());
+    let mut filter = OutputFilter::new(&session.leaks, Actions::output(&session.policy.leaks), &place);
+    let mut clean = Vec::new();
+    let flow = match filter.push(&content, &mut clean) {
+        Flow::On => filter.finish(&mut clean),
+        stopped => stopped,
+    };
+    session.found.merge(filter.tally());
+    match flow {
+        Flow::On => Ok(Touched::Read(clean)),
+        Flow::Shut | Flow::Kill => Err(Ended::Refused(unreadable(&place))),
+    }
+}
+
+fn unreadable(place: &str) -> Refusal {
+    Refusal {
+        code: RefusalCode::Secret,
+        layer: Layer::Operator,
+        rule: "leaks.output".to_owned(),
+        message: format!("`{place}` has a secret in it, and the policy blocks that"),
+        hint: Some("`ringfence policy show` says where; `ringfence scan` shows what was found".to_owned()),
     }
 }
 
@@ -54,7 +83,13 @@ fn execute(
     env = ringfence_authz::env::merge(env, &session.secrets.variables());
     env = environment::without_surprises(env, &session.policy, grant);
     let command = Command { argv: exec.argv.clone(), env, cwd: exec.cwd.as_path().to_owned() };
-    let answer = sandbox.run(&command, io);
+    let actions = Actions::output(&session.policy.leaks);
+    let [mut stdout, mut stderr] =
+        ["stdout", "stderr"].map(|place| OutputFilter::new(&session.leaks, actions, place));
+    let filters = Filters { stdout: &mut stdout, stderr: &mut stderr };
+    let answer = sandbox.run_filtered(&command, io, filters);
+    session.found.merge(stdout.tally());
+    session.found.merge(stderr.tally());
     if answer.is_err() {
         // Nobody knows what is still running in it.
         session.sandbox = None;

@@ -1,11 +1,11 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, Finding};
-use ringfence_types::{Bytes, Call, Exec, Fingerprint, Outcome, Posture, Refusal, TransactionId};
+use ringfence_types::{Bytes, Call, Exec, FileCall, Fingerprint, Outcome, Posture, Refusal, TransactionId};
 
 use super::decided::describe;
 use super::file::Touched;
 use crate::approval::{Held, Redactor, STOPPED, STOPPED_LOOP, outcome_of};
-use crate::secrets::{self, Meta};
-use crate::session::{AgentSession, Runtime};
+use crate::leaks::{LeakScanner, Leaked};
+use crate::session::AgentSession;
 
 /// What became of a call, and that it is written down.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct Settled {
     pub posture: Option<Posture>,
     /// What whoever asked should know besides: that it goes round in circles.
     pub note: Option<String>,
+    /// Secrets that were on their way out, and what became of them.
+    pub leaks: Vec<Leaked>,
     /// The ledger could not be written after the fact. The intent is there, so the record shows it as incomplete.
     pub unrecorded: Option<String>,
 }
@@ -59,10 +61,12 @@ impl Refused {
     }
 
     pub(super) fn settle(self, session: &mut AgentSession<'_>) -> Settled {
-        let event = refused(session, self.transaction.clone(), (&self.call, &self.refusal));
+        // It was never begun, so that what was found in it has no life to belong to.
+        let (leaks, mut events) = found(session, None);
+        events.push(refused(session, self.transaction.clone(), (&self.call, &self.refusal)));
         let fingerprint = Fingerprint::of(&self.call, &session.all_roots());
-        let ended = Ended::Refused(self.refusal);
-        conclude(session, (vec![event], self.transaction), (fingerprint, ended, None))
+        let ended = Ended::Refused(session.leaks.refusal(&self.refusal));
+        conclude(session, (events, leaks, self.transaction), (fingerprint, ended, None))
     }
 }
 
@@ -73,7 +77,7 @@ pub(super) fn refused(
     (call, refusal): (&Call, &Refusal),
 ) -> Event {
     let recorded = for_the_record(call, session);
-    let redactor = Redactor::new(&recorded.secrets, Some(&session.secrets.all));
+    let redactor = Redactor::new(&recorded.secrets, Some(&session.leaks));
     let refusal = Refusal {
         message: redactor.clean(&refusal.message),
         hint: refusal.hint.as_deref().map(|hint| redactor.clean(hint)),
@@ -85,7 +89,7 @@ pub(super) fn refused(
 /// Writes the end of a call down, in one step with what follows from it.
 fn conclude(
     session: &mut AgentSession<'_>,
-    (mut events, transaction): (Vec<Event>, Option<TransactionId>),
+    (mut events, leaks, transaction): (Vec<Event>, Vec<Leaked>, Option<TransactionId>),
     (fingerprint, ended, posture): (Fingerprint, Ended, Option<Posture>),
 ) -> Settled {
     let stopped = matches!(&ended, Ended::Refused(refusal) if refusal.rule == STOPPED_LOOP);
@@ -101,7 +105,21 @@ fn conclude(
     }
     events.extend(session.ending());
     let unrecorded = session.append(events).err().map(|error: AppendError| describe(&error));
-    Settled { transaction, ended, posture, note: repeats.map(going_round), unrecorded }
+    Settled { transaction, ended, posture, note: repeats.map(going_round), leaks, unrecorded }
+}
+
+/// What was on its way out, and as it is written down.
+fn found(session: &mut AgentSession<'_>, transaction: Option<&TransactionId>) -> (Vec<Leaked>, Vec<Event>) {
+    let leaks = std::mem::take(&mut session.found).leaked();
+    let event = |leaked: &Leaked| Event::Found {
+        transaction: transaction.cloned(),
+        session: session.id.clone(),
+        action: leaked.action,
+        findings: leaked.findings.clone(),
+        more: leaked.more,
+    };
+    let events = leaks.iter().map(event).collect();
+    (leaks, events)
 }
 
 fn going_round(repeats: usize) -> String {
@@ -148,6 +166,7 @@ impl Settling {
     }
 
     fn close(self, session: &mut AgentSession<'_>, ended: Ended, posture: Option<Posture>) -> Settled {
+        let ended = clean(ended, &session.leaks);
         let mut events = Vec::new();
         let ids = || (self.transaction.clone(), session.id.clone());
         if let Some(posture) = posture.clone() {
@@ -158,8 +177,11 @@ impl Settling {
             let (transaction, session) = ids();
             events.push(Event::LimitHit { transaction, session, limit: *limit });
         }
+        let (leaks, found) = found(session, Some(&self.transaction));
+        events.extend(found);
         events.push(self.event(session, &ended));
-        let settled = conclude(session, (events, Some(self.transaction)), (self.fingerprint, ended, posture));
+        let recorded = (events, leaks, Some(self.transaction));
+        let settled = conclude(session, recorded, (self.fingerprint, ended, posture));
         drop(self.held);
         settled
     }
@@ -172,14 +194,25 @@ impl Settling {
                     transaction: Some(transaction),
                     session: Some(session.id.clone()),
                     call: None,
-                    refusal: session.secrets.all.refusal(refusal),
+                    refusal: refusal.clone(),
                 };
             }
             Ended::Executed(outcome) => (Some(outcome.clone()), None),
             Ended::Touched(_) => (None, None),
-            Ended::Failed { what, .. } => (None, Some(session.secrets.all.text(what))),
+            Ended::Failed { what, .. } => (None, Some(what.clone())),
         };
         Event::Settled { transaction, session: session.id.clone(), outcome, failure }
+    }
+}
+
+/// Words can hold what a call, a path or another program's error holds.
+fn clean(ended: Ended, leaks: &LeakScanner) -> Ended {
+    match ended {
+        Ended::Refused(refusal) => Ended::Refused(leaks.refusal(&refusal)),
+        Ended::Failed { what, hint } => {
+            Ended::Failed { what: leaks.text(&what), hint: hint.map(|hint| leaks.text(&hint)) }
+        }
+        done @ (Ended::Executed(_) | Ended::Touched(_)) => done,
     }
 }
 
@@ -194,45 +227,64 @@ pub(super) struct Recorded {
 }
 
 pub(super) fn for_the_record(call: &Call, session: &AgentSession<'_>) -> Recorded {
-    let (call, known) = session.secrets.all.call(call);
-    let mut taken = Taken { runtime: session.runtime, findings: Vec::new(), secrets: Vec::new() };
-    taken.findings.extend(known.into_iter().map(|(place, meta): (String, &Meta)| Finding {
-        rule: secrets::rule(meta),
-        place,
-        fingerprint: meta.fingerprint.clone(),
-    }));
-    let Call::Exec(exec) = &call else {
-        return Recorded { call, findings: taken.findings, secrets: taken.secrets };
+    let mut taken = Taken { leaks: &session.leaks, findings: Vec::new(), secrets: Vec::new() };
+    let call = match call {
+        Call::Exec(exec) => Call::Exec(taken.exec(exec)),
+        Call::File(file) => Call::File(taken.file(file)),
+        // Names of files with a secret in them are not proposed.
+        Call::Apply(patch) => Call::Apply(patch.clone()),
     };
-    let arguments: Vec<&[u8]> = exec.argv.iter().map(Bytes::as_slice).collect();
-    let (argv, found) = ringfence_scan::redact_argv(&arguments);
-    for (at, finding) in found {
-        taken.out(format!("argv[{at}]"), &finding, arguments.get(at).copied().unwrap_or_default());
-    }
-    let mut env = Vec::with_capacity(exec.env.len());
-    for (name, value) in &exec.env {
-        let redacted = ringfence_scan::redact(value.as_slice());
-        for finding in &redacted.findings {
-            taken.out(format!("env {}", name.display()), finding, value.as_slice());
-        }
-        env.push((name.clone(), Bytes::from(redacted.clean)));
-    }
-    let argv = argv.into_iter().map(Bytes::from).collect();
-    let call = Call::Exec(Exec { argv, cwd: exec.cwd.clone(), env, net: exec.net });
     Recorded { call, findings: taken.findings, secrets: taken.secrets }
 }
 
 struct Taken<'a> {
-    runtime: &'a Runtime,
+    leaks: &'a LeakScanner,
     findings: Vec<Finding>,
     secrets: Vec<Vec<u8>>,
 }
 
 impl Taken<'_> {
+    fn exec(&mut self, exec: &Exec) -> Exec {
+        let arguments: Vec<&[u8]> = exec.argv.iter().map(Bytes::as_slice).collect();
+        let (argv, found) = self.leaks.scanner().redact_argv(&arguments);
+        for (at, finding) in found {
+            self.out(format!("argv[{at}]"), &finding, arguments.get(at).copied().unwrap_or_default());
+        }
+        let cwd = self.text(&exec.cwd, || "cwd".to_owned());
+        let mut env = Vec::with_capacity(exec.env.len());
+        for (name, value) in &exec.env {
+            let name = self.text(name, || "the name of a variable".to_owned());
+            let value = self.text(value, || format!("env {}", name.display()));
+            env.push((name, value));
+        }
+        Exec { argv: argv.into_iter().map(Bytes::from).collect(), cwd, env, net: exec.net }
+    }
+
+    fn file(&mut self, file: &FileCall) -> FileCall {
+        let mut path = |path: &Bytes| self.text(path, || "path".to_owned());
+        match file {
+            FileCall::Read { path: read } => FileCall::Read { path: path(read) },
+            FileCall::List { path: listed } => FileCall::List { path: path(listed) },
+            FileCall::Write { path: written, sha256, bytes } => {
+                FileCall::Write { path: path(written), sha256: sha256.clone(), bytes: *bytes }
+            }
+            FileCall::Symlink { path: link, target } => {
+                FileCall::Symlink { path: path(link), target: self.text(target, || "target".to_owned()) }
+            }
+        }
+    }
+
+    fn text(&mut self, text: &Bytes, place: impl Fn() -> String) -> Bytes {
+        let redacted = self.leaks.scanner().redact(text.as_slice());
+        for finding in &redacted.findings {
+            self.out(place(), finding, text.as_slice());
+        }
+        Bytes::from(redacted.clean)
+    }
+
     fn out(&mut self, place: String, finding: &ringfence_scan::Finding, text: &[u8]) {
         let secret = text.get(finding.start..finding.end).unwrap_or_default();
-        let fingerprint = self.runtime.fingerprint(secret);
-        self.findings.push(Finding { rule: finding.rule.to_string(), place, fingerprint });
+        self.findings.push(self.leaks.finding(finding, place));
         self.secrets.push(secret.to_vec());
     }
 }

@@ -15,6 +15,7 @@ use super::diff::{self, FileDiff, Kind};
 use super::secrets;
 use super::vault::{Missing, Sides, Vault, VaultError, sha256};
 use crate::facts::Machine;
+use crate::leaks::judge_introduced;
 use crate::pipeline::refusal_of;
 use crate::rules::WorkspaceRules;
 use crate::session::AgentSession;
@@ -115,7 +116,7 @@ impl AgentSession<'_> {
                     transaction: None,
                     session: Some(self.id.clone()),
                     call: None,
-                    refusal: self.secrets.all.refusal(&refusal),
+                    refusal: self.leaks.refusal(&refusal),
                 };
                 let _receipt = self.runtime.ledger.append(&event)?;
                 Ok(Err(refusal))
@@ -131,6 +132,9 @@ impl AgentSession<'_> {
         let vault = Vault::new(&self.runtime.setup.state_dir);
         let scanner = secrets::scanner(vault.salt(Missing::Make)?, &self.secrets.all)?;
         let (files, findings) = scanned(&scanner, self.results(wanted)?);
+        if let Some(refusal) = judge_introduced(&findings, &self.policy.leaks) {
+            return Err(refusal.into());
+        }
         let transaction = TransactionId::random()
             .map_err(|error| Stopped::Failed(ProposeError::Id(std::io::Error::other(error))))?;
         vault.keep(&transaction, &files)?;
@@ -158,22 +162,22 @@ impl AgentSession<'_> {
 
     /// A path is written down as it is; a value that the operator keeps must not be.
     fn refuse_named(&self, path: &Bytes) -> Result<(), Refusal> {
-        let Some(meta) = self.secrets.all.redact(path.as_slice()).found.first().copied() else {
+        let found = self.leaks.scanner().search(path.as_slice()).findings;
+        let Some(rule) = found.iter().find_map(|found| found.rule.strip_prefix("secret/")) else {
             return Ok(());
         };
         Err(Refusal {
             code: RefusalCode::Secret,
             layer: Layer::Floor,
             rule: "secrets.in-path".to_owned(),
-            message: format!("the name of a file has the value of the secret `{}` in it", meta.name),
+            message: format!("the name of a file has the value of the secret `{rule}` in it"),
             hint: Some("give the file another name".to_owned()),
         })
     }
 
     /// As the ledger may have it, and not endless.
     fn clean(&self, text: &str) -> String {
-        let clean = ringfence_scan::redact(self.secrets.all.text(text).as_bytes()).clean;
-        String::from_utf8_lossy(&clean).chars().take(TITLE).collect()
+        self.leaks.text(text).chars().take(TITLE).collect()
     }
 
     fn judge_paths(&self, wanted: &[Wanted<'_>]) -> Result<Vec<String>, Refusal> {

@@ -262,9 +262,7 @@ impl Runtime {
             Err(RegisterError::Vault(VaultError::Gone)) => None,
             Err(error) => return Err(error),
         };
-        let reason = reason.map(|reason| {
-            String::from_utf8_lossy(&ringfence_scan::redact(reason.as_bytes()).clean).into_owned()
-        });
+        let reason = reason.map(|reason| self.leaks().text(&reason));
         match self.ledger.append(&Event::Discarded { transaction: id.clone(), by, reason }) {
             Ok(_) => Ok(vault.forget(id)?),
             Err(AppendError::OutOfOrder { .. }) => Err(self.closed(id)?),

@@ -53,6 +53,7 @@ pub(crate) fn finding(path: &Bytes, (introduced, print): &Found) -> Finding {
         rule: introduced.rule.clone(),
         place: format!("{}:{}", path.display(), introduced.line),
         fingerprint: print.map(|print| print.to_string()).unwrap_or_default(),
+        encoding: None,
     }
 }
 

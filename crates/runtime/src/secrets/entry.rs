@@ -182,6 +182,11 @@ impl NewSecret {
 }
 
 impl Meta {
+    /// What a finding calls a value of this secret.
+    pub(crate) fn rule(&self) -> String {
+        format!("secret/{}", self.name)
+    }
+
     /// Whether the value can be told from ordinary text, and so be taken out of it.
     pub fn is_recognised(&self) -> bool {
         self.bytes >= ringfence_scan::SHORTEST_SECRET as u64

@@ -1,12 +1,14 @@
 //! One direction of bytes: read when there is room, write when there is a taker, never wait.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use ringfence_types::StreamSummary;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
+use super::filter::{Filter, Filtered, Flow};
 use super::{Source, Target};
 
 /// A pipe that is ready takes at least this much without blocking (`PIPE_BUF`).
@@ -140,6 +142,7 @@ pub(super) struct Outward<'a> {
     name: &'static str,
     source: Option<OwnedFd>,
     target: Target<'a>,
+    filter: Option<Filtered<'a>>,
     pending: Pending,
     cap: u64,
     summary: StreamSummary,
@@ -156,6 +159,7 @@ impl<'a> Outward<'a> {
             name,
             source,
             target,
+            filter: None,
             pending: Pending::default(),
             cap,
             summary: StreamSummary::default(),
@@ -163,6 +167,19 @@ impl<'a> Outward<'a> {
             no_more: false,
             lost: None,
         }
+    }
+
+    pub(super) fn filter_by(&mut self, filter: &'a mut dyn Filter) {
+        self.filter = Some(Filtered::new(filter));
+    }
+
+    pub(super) fn must_kill(&self) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.flow() == Flow::Kill)
+    }
+
+    /// When the filter has to be asked again, though nothing came.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.filter.as_ref().filter(|_| self.pending.is_empty())?.due()
     }
 
     /// Takes the terminal's master end, if this stream is a terminal.
@@ -202,6 +219,9 @@ impl<'a> Outward<'a> {
         if self.pending.is_empty() {
             self.fill();
         }
+        if self.pending.is_empty() && self.due().is_some() {
+            self.pass(|filter, clean| filter.tick(Instant::now(), clean));
+        }
         self.deliver();
     }
 
@@ -209,13 +229,33 @@ impl<'a> Outward<'a> {
         let Some(source) = &self.source else { return };
         let mut buffer = [0_u8; CHUNK];
         match rustix::io::read(source, &mut buffer) {
-            Ok(0) => self.source = None,
-            Ok(length) => self.accept(buffer.get(..length).unwrap_or_default()),
-            Err(Errno::AGAIN) if self.no_more => self.source = None,
+            Ok(0) => self.end(),
+            Ok(length) => self.take(buffer.get(..length).unwrap_or_default()),
+            Err(Errno::AGAIN) if self.no_more => self.end(),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // A terminal whose last user is gone answers EIO.
-            Err(_) => self.source = None,
+            Err(_) => self.end(),
         }
+    }
+
+    fn end(&mut self) {
+        self.source = None;
+        self.pass(Filtered::finish);
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        if self.filter.is_none() {
+            return self.accept(bytes);
+        }
+        self.pass(|filter, clean| filter.push(bytes, clean));
+    }
+
+    /// Accepts what the filter gives.
+    fn pass(&mut self, step: impl FnOnce(&mut Filtered<'a>, &mut Vec<u8>)) {
+        let Some(filter) = &mut self.filter else { return };
+        let mut clean = Vec::new();
+        step(filter, &mut clean);
+        self.accept(&clean);
     }
 
     fn accept(&mut self, bytes: &[u8]) {

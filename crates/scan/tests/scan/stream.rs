@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use ringfence_scan::rules::{built_in, expand};
-use ringfence_scan::{Confidence, Encoding, Finding, Output, Salt, Scanner};
+use ringfence_scan::{Confidence, Encoding, Finding, Output, Pause, Salt, Scanner};
 
 const KIB: usize = 1024;
 /// What a window decides about; tests put secrets around its edges.
@@ -86,7 +86,7 @@ proptest! {
             if rest.is_empty() { break }
             let (chunk, later) = rest.split_at((*cut).min(rest.len()));
             stream.push(chunk, &mut output);
-            stream.settle(&mut output);
+            stream.settle(Pause::Short, &mut output);
             rest = later;
         }
         stream.finish(&mut output);
@@ -149,7 +149,7 @@ fn a_pause_gives_out_what_is_no_beginning_of_a_secret() {
         let mut output = Output::default();
         stream.push(text.as_bytes(), &mut output);
         assert!(output.clean.is_empty(), "a window waits for more");
-        stream.settle(&mut output);
+        stream.settle(Pause::Short, &mut output);
         assert_eq!(String::from_utf8_lossy(&output.clean), given);
         stream.finish(&mut output);
         assert_eq!(String::from_utf8_lossy(&output.clean), text);

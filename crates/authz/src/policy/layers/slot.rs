@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Layer, NetMode, Profile};
+use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Layer, LeakAction, NetMode, Profile};
 
 use super::super::limits::Amount;
 use super::super::problem::{Problem, StackProblems};
@@ -63,6 +63,12 @@ impl Knob for CommandMode {
 }
 
 impl Knob for ApprovalMode {
+    fn exceeds(&self, other: &Self) -> bool {
+        self < other
+    }
+}
+
+impl Knob for LeakAction {
     fn exceeds(&self, other: &Self) -> bool {
         self < other
     }

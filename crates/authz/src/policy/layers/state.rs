@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Control, Limits, NetMode, Profile};
+use ringfence_types::{
+    Access, ApprovalMode, Backend, CommandMode, Control, LeakAction, Limits, NetMode, Profile,
+};
 
 use super::super::file::PolicyFile;
 use super::super::format::{Body, OwnAccess};
+use super::super::leaks::{Leak, Leaks};
 use super::super::limits::{Amount, Limit};
 use super::super::problem::{PolicyError, Problem};
 use super::super::text::{At, Span};
@@ -31,6 +34,7 @@ pub(super) struct State<'a> {
     pub(super) net: Slot<NetMode>,
     backend: Slot<Option<Backend>>,
     limits: Vec<(Limit, Slot<Amount>)>,
+    leaks: Vec<(Leak, Slot<LeakAction>)>,
     floor: Floor,
     pub(super) roots: Roots<'a>,
 }
@@ -55,6 +59,10 @@ impl<'a> State<'a> {
             let by = if promises_limits(value) { by.clone() } else { By::Default };
             (limit, Slot::new(limit.key(), most, limit.show(most), by))
         });
+        let leaks = Leak::ALL.map(|leak| {
+            let action = *leak.of(&mut Leaks::default());
+            (leak, Slot::new(leak.key(), action, action, By::Default))
+        });
         Self {
             flags,
             report,
@@ -65,6 +73,7 @@ impl<'a> State<'a> {
             net: Slot::new("net", NetMode::None, NetMode::None, By::Default),
             backend: Slot::new("backend", None, "the strongest there is", By::Default),
             limits: limits.to_vec(),
+            leaks: leaks.to_vec(),
             floor: Floor::default(),
             roots: Roots::new(flags, resolve),
             chosen,
@@ -83,6 +92,11 @@ impl<'a> State<'a> {
             if let Some(At { value, span }) = body.limits.as_ref().and_then(|table| limit.in_table(table)) {
                 let offer = Slot::new(limit.key(), value, limit.show(value), By::file(step, span));
                 slot.offer(offer, step.standing, &mut self.report);
+            }
+        }
+        for (leak, slot) in &mut self.leaks {
+            if let Some(given) = body.leaks.as_ref().and_then(|table| leak.in_table(table)) {
+                slot.offer(word(step, leak.key(), given), step.standing, &mut self.report);
             }
         }
         self.apply_floor(step, body);
@@ -227,6 +241,7 @@ impl<'a> State<'a> {
             backend: self.backend.value,
             limits,
             floor,
+            leaks: self.leaks(),
             home: self.flags.home.clone(),
             agent: self.flags.agent.clone(),
             rules: merged.rules,
@@ -244,6 +259,12 @@ impl<'a> State<'a> {
         let mut limits = Limits::default();
         self.limits.iter().for_each(|(limit, slot)| limit.set(&mut limits, slot.value));
         limits
+    }
+
+    fn leaks(&self) -> Leaks {
+        let mut leaks = Leaks::default();
+        self.leaks.iter().for_each(|(leak, slot)| *leak.of(&mut leaks) = slot.value);
+        leaks
     }
 
     fn floor(&self) -> (Vec<Control>, Vec<Setting>) {
@@ -281,6 +302,7 @@ impl<'a> State<'a> {
             self.backend.setting(),
         ]);
         settings.extend(self.limits.iter().map(|(_, slot)| slot.setting()));
+        settings.extend(self.leaks.iter().map(|(_, slot)| slot.setting()));
         settings
     }
 }

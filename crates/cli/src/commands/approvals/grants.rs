@@ -58,7 +58,8 @@ pub(super) fn saved(runtime: &Runtime, workspace: &WorkspaceId, rules: &str) -> 
 
 pub(super) fn revoke(desk: &Desk, revoke: &Revoke) -> Result<ExitCode, ExitCode> {
     let by = desk.operator(Need::Nothing, "take back stored answers")?;
-    let gone = take_back(desk.runtime.ledger(), revoke.grant.as_deref(), &by, revoke.reason.as_deref())
+    let place = (desk.runtime.ledger(), desk.runtime.setup().state_dir.as_path());
+    let gone = take_back(place, revoke.grant.as_deref(), &by, revoke.reason.as_deref())
         .map_err(|error| error::failed(&error, None))?;
     if gone.is_empty() {
         say!("no stored answer holds");

@@ -1,0 +1,115 @@
+//! What stands between the output of a command and whoever reads it. What it looks for is not known here.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Decides about one output stream, byte by byte and in order.
+pub trait Filter: fmt::Debug {
+    /// Takes what the command wrote and adds what may be delivered to `out`.
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Flow;
+    /// Nothing has come for a while: somebody may be waiting for what is held back.
+    fn pause(&mut self, quiet: Quiet, out: &mut Vec<u8>) -> Flow;
+    /// Nothing more comes.
+    fn finish(&mut self, out: &mut Vec<u8>) -> Flow;
+}
+
+/// How an output stream goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    On,
+    /// Nothing more of it is delivered. The command goes on.
+    Shut,
+    /// Nothing more of it is delivered, and the command is killed with everything it started.
+    Kill,
+}
+
+/// How long nothing has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quiet {
+    /// A few milliseconds, or it comes in drops.
+    Briefly,
+    /// So long that a person would notice.
+    Long,
+}
+
+/// One for each output stream.
+#[derive(Debug)]
+pub struct Filters<'a> {
+    pub stdout: &'a mut dyn Filter,
+    pub stderr: &'a mut dyn Filter,
+}
+
+/// After the last byte.
+const BRIEFLY: Duration = Duration::from_millis(2);
+/// After the first byte that was not settled: what comes in drops must not wait for a pause.
+const AT_LAST: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_millis(40);
+
+/// A filter with its clock.
+#[derive(Debug)]
+pub(super) struct Filtered<'a> {
+    filter: &'a mut dyn Filter,
+    held: Held,
+    flow: Flow,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    Nothing,
+    Fresh { first: Instant, last: Instant },
+    Settled { last: Instant },
+}
+
+impl<'a> Filtered<'a> {
+    pub(super) fn new(filter: &'a mut dyn Filter) -> Self {
+        Self { filter, held: Held::Nothing, flow: Flow::On }
+    }
+
+    pub(super) fn flow(&self) -> Flow {
+        self.flow
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        if self.flow == Flow::On {
+            self.flow = self.filter.push(bytes, out);
+            self.note(Instant::now());
+        }
+    }
+
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.flow == Flow::On {
+            self.flow = self.filter.finish(out);
+        }
+        self.held = Held::Nothing;
+    }
+
+    /// When to call [`Filtered::tick`].
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self.held {
+            _ if self.flow != Flow::On => None,
+            Held::Nothing => None,
+            Held::Fresh { first, last } => Some((last + BRIEFLY).min(first + AT_LAST)),
+            Held::Settled { last } => Some(last + LONG),
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Instant, out: &mut Vec<u8>) {
+        if self.due().is_none_or(|due| now < due) {
+            return;
+        }
+        let (quiet, held) = match self.held {
+            Held::Fresh { last, .. } => (Quiet::Briefly, Held::Settled { last }),
+            Held::Settled { .. } | Held::Nothing => (Quiet::Long, Held::Nothing),
+        };
+        self.flow = self.filter.pause(quiet, out);
+        self.held = held;
+    }
+
+    fn note(&mut self, now: Instant) {
+        let first = match self.held {
+            Held::Fresh { first, .. } => first,
+            Held::Nothing | Held::Settled { .. } => now,
+        };
+        self.held = Held::Fresh { first, last: now };
+    }
+}
