@@ -7,6 +7,8 @@
 //! What is inside can signal this process only with what the kernel lets through to PID 1 (nothing without a
 //! handler, and there are none), cannot trace it (not dumpable, seccomp) and never holds its control socket.
 
+use core::ffi::CStr;
+
 use ringfence_launch::plan::Plan;
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::Message;
@@ -44,12 +46,17 @@ fn offer_namespaces() -> Result<(), Errno> {
     for (path, message) in
         [(c"/proc/self/ns/user", Message::UserNamespace), (c"/proc/self/ns/mnt", Message::MountNamespace)]
     {
-        let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
-        let sent = sys::send(CONTROL, &message.encode(), Some(fd));
-        sys::close(fd);
-        sent?;
+        hand_over(path, &message)?;
     }
     Ok(())
+}
+
+/// Sends a message with the descriptor of what is at `path`.
+pub(crate) fn hand_over(path: &CStr, message: &Message) -> Result<(), Errno> {
+    let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+    let sent = sys::send(CONTROL, &message.encode(), Some(fd));
+    sys::close(fd);
+    sent
 }
 
 fn receive_plan() -> Result<Plan<'static>, Failure> {

@@ -17,6 +17,7 @@
 mod descendants;
 mod init;
 mod leader;
+mod network;
 mod repair;
 mod seal;
 mod steps;
@@ -78,6 +79,7 @@ fn prepare() -> Result<Prepared, Failure> {
     let (namespaces, uid, gid, cgroups) = match message {
         Message::Start { namespaces, uid, gid, cgroups } => (namespaces, uid, gid, cgroups),
         Message::Repair { length } => repair::run(fds.get(..count).unwrap_or_default(), length as usize),
+        Message::Outfit { length } => repair::outfit(fds.get(..count).unwrap_or_default(), length as usize),
         _ => return Err(Failure { step: Step::Receive, operation: 0, errno: libc::EPROTO }),
     };
     let groups = fds.get(..count).unwrap_or_default();

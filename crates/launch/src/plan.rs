@@ -16,6 +16,18 @@ pub enum Op<'a> {
         name: &'a CStr,
     },
     Loopback,
+    /// Send netlink messages, which are carried out as they are, all of them or the launch fails.
+    Netlink {
+        protocol: u64,
+        messages: &'a [u8],
+    },
+    /// Send the descriptor of the network namespace: where PID 1 has no rights over it, another launcher goes there.
+    NetNamespace,
+    /// Bind a socket to an address (a `struct sockaddr`) and send its descriptor.
+    Door {
+        kind: u64,
+        address: &'a [u8],
+    },
     /// Mount the tmpfs that becomes the new root and go there.
     Stage,
     /// Instead of `Stage` and `Pivot`: keep the host's tree, in an own mount namespace.
@@ -142,6 +154,8 @@ impl Op<'_> {
         match self {
             Self::Hostname { .. } => Step::Hostname,
             Self::Loopback => Step::Loopback,
+            Self::Netlink { .. } | Self::NetNamespace => Step::Network,
+            Self::Door { .. } => Step::Doors,
             Self::Stage | Self::WholeMachine => Step::Stage,
             Self::Directory { .. } | Self::Symlink { .. } | Self::File { .. } | Self::Bind { .. } => {
                 Step::Skeleton
@@ -193,6 +207,9 @@ impl Op<'_> {
             Self::LandlockAllow { .. } => 25,
             Self::Seccomp { .. } => 26,
             Self::Freeze { .. } => 27,
+            Self::Netlink { .. } => 28,
+            Self::NetNamespace => 29,
+            Self::Door { .. } => 30,
         }
     }
 }
@@ -341,6 +358,9 @@ impl<'a> Reader<'a> {
             25 => Op::LandlockAllow { path: self.string()?, access: self.number()? },
             26 => Op::Seccomp { program: self.blob()? },
             27 => Op::Freeze { path: self.string()? },
+            28 => Op::Netlink { protocol: self.number()?, messages: self.blob()? },
+            29 => Op::NetNamespace,
+            30 => Op::Door { kind: self.number()?, address: self.blob()? },
             _ => return Err(Malformed),
         })
     }
@@ -431,8 +451,16 @@ mod encode {
 
     fn write_payload(out: &mut Writer, op: &Op<'_>) {
         match *op {
-            Op::Loopback | Op::Stage | Op::WholeMachine | Op::Seal | Op::Pivot => {}
+            Op::Loopback | Op::NetNamespace | Op::Stage | Op::WholeMachine | Op::Seal | Op::Pivot => {}
             Op::Hostname { name } => out.string(name),
+            Op::Netlink { protocol, messages } => {
+                out.number(protocol);
+                out.blob(messages);
+            }
+            Op::Door { kind, address } => {
+                out.number(kind);
+                out.blob(address);
+            }
             Op::Directory { path, mode } => {
                 out.string(path);
                 out.number(mode);

@@ -5,8 +5,8 @@ use core::ffi::CStr;
 use ringfence_launch::plan::{Access, HIDDEN_DIRECTORY, HIDDEN_FILE, Identity, Op, Plan};
 use ringfence_launch::step::Step;
 
-use crate::Failure;
 use crate::sys::{self, Errno, NO_DEVICES, NO_EXECUTE, NO_SETUID, READ_ONLY, Reach};
+use crate::{Failure, network};
 
 /// Closes everything but the control socket, which is standard input, and the control groups.
 pub(crate) fn close_inherited(keep: &[i32]) -> Result<(), Failure> {
@@ -107,6 +107,9 @@ impl Builder {
         match *op {
             Op::Hostname { name } => sys::set_hostname(name),
             Op::Loopback => sys::loopback_up(),
+            Op::Netlink { protocol, messages } => network::send(protocol, messages),
+            Op::NetNamespace => network::offer(),
+            Op::Door { kind, address } => network::open_door(kind, address),
             Op::Stage => stage(),
             Op::WholeMachine => own_mounts().and_then(|()| sys::change_directory(c"/")),
             Op::Directory { path, mode } => sys::make_directory(path, mode as u32),

@@ -5,7 +5,7 @@
 //!    Start  + [cgroup fds]          →      close fds, enter cgroup, namespaces, clone PID 1
 //!           ←  Started + [pidfd]           (the outer process is gone after this)
 //!    Plan   + [plan memfd]          →      PID 1: root, masks, caps, Landlock, seccomp
-//!           ←  UserNamespace, MountNamespace + [fd]
+//!           ←  UserNamespace, MountNamespace, NetNamespace, Door + [fd]
 //!           ←  Ready | Failed
 //!    Run    + [command memfd, stdio] →     fork the call's leader, which forks the command
 //!           ←  Terminal + [pty master]     (when asked for)
@@ -16,7 +16,9 @@
 //! ```
 //!
 //! A second launcher may be sent into a running sandbox to mount again what the host has replaced:
-//! `Repair` + [user namespace, mount namespace, plan memfd], answered by `Repaired` or `Failed`.
+//! `Repair` + [user namespace, mount namespace, plan memfd], answered by `Repaired` or `Failed`. And where another
+//! program has made the namespaces, one goes there to set up the network: `Outfit` + [network namespace, plan memfd],
+//! answered by `Door`s and `Outfitted`, or `Failed`.
 
 pub const MESSAGE_SIZE: usize = 64;
 
@@ -94,6 +96,14 @@ pub enum Message {
         length: u64,
     },
     Repaired,
+    /// With the descriptor of the namespace, for outfitting it.
+    NetNamespace,
+    /// With a socket of the sandbox's network, in the order of the plan.
+    Door,
+    Outfit {
+        length: u64,
+    },
+    Outfitted,
 }
 
 impl Message {
@@ -119,6 +129,10 @@ impl Message {
             Self::MountNamespace => [14, 0, 0, 0, 0, 0, 0, 0],
             Self::Repair { length } => [15, length, 0, 0, 0, 0, 0, 0],
             Self::Repaired => [16, 0, 0, 0, 0, 0, 0, 0],
+            Self::NetNamespace => [17, 0, 0, 0, 0, 0, 0, 0],
+            Self::Door => [18, 0, 0, 0, 0, 0, 0, 0],
+            Self::Outfit { length } => [19, length, 0, 0, 0, 0, 0, 0],
+            Self::Outfitted => [20, 0, 0, 0, 0, 0, 0, 0],
         };
         let mut bytes = [0; MESSAGE_SIZE];
         for (slot, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -157,6 +171,10 @@ impl Message {
             14 => Self::MountNamespace,
             15 => Self::Repair { length: a },
             16 => Self::Repaired,
+            17 => Self::NetNamespace,
+            18 => Self::Door,
+            19 => Self::Outfit { length: a },
+            20 => Self::Outfitted,
             _ => return None,
         })
     }

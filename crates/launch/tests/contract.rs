@@ -16,6 +16,9 @@ fn every_operation() -> Vec<Op<'static>> {
     vec![
         Op::Hostname { name: A },
         Op::Loopback,
+        Op::Netlink { protocol: 12, messages: b"messages\0with zeros\0" },
+        Op::NetNamespace,
+        Op::Door { kind: 1, address: &[2, 0, 0, 53, 127, 0, 0, 1] },
         Op::Stage,
         Op::WholeMachine,
         Op::Directory { path: A, mode: 0o755 },
@@ -88,6 +91,8 @@ fn steps_never_go_backwards() {
         [Op::Seccomp { program: &[] }, Op::LandlockAllow { path: A, access: 1 }],
         [Op::LandlockRuleset { fs: 1, net: 0, scoped: 0 }, Op::Rlimit { resource: 0, soft: 0, hard: 0 }],
         [Op::Pivot, Op::File { path: A, mode: 0, content: b"" }],
+        [Op::Door { kind: 1, address: b"" }, Op::Netlink { protocol: 0, messages: b"" }],
+        [Op::Stage, Op::Door { kind: 1, address: b"" }],
     ] {
         assert_eq!(Plan::parse(&encoded(&backwards)).err(), Some(Malformed), "{backwards:?}");
     }
@@ -135,6 +140,10 @@ fn every_message_comes_back_as_it_went() {
         Message::MountNamespace,
         Message::Repair { length: 24 },
         Message::Repaired,
+        Message::NetNamespace,
+        Message::Door,
+        Message::Outfit { length: 25 },
+        Message::Outfitted,
     ] {
         assert_eq!(Message::decode(&message.encode()), Some(message));
     }
