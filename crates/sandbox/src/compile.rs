@@ -17,6 +17,7 @@ use rustix::process::Resource;
 
 use crate::cgroup::Cgroups;
 use crate::landlock::{self, Rights};
+use crate::network::{self, Netfilter, Setup};
 use crate::seccomp;
 use crate::spec::{HOME_INSIDE, SECRETS_INSIDE, SkeletonFile, Spec, View};
 use crate::survey::SurveyedRoot;
@@ -42,16 +43,18 @@ pub(crate) struct Ground<'a> {
     /// Tasks of the caller that count against the same process limit: none in a user namespace of its own
     /// (Linux 5.14), all of the user's elsewhere.
     pub(crate) tasks_besides: u64,
+    pub(crate) netfilter: Netfilter,
 }
 
 impl<'a> Ground<'a> {
     pub(crate) fn here(landlock_abi: Option<u32>, cgroups: &'a Cgroups) -> Self {
-        Self { landlock_abi, cgroups, tasks_besides: 0 }
+        Self { landlock_abi, cgroups, tasks_besides: 0, netfilter: Netfilter::Present }
     }
 
     /// For a sandbox that shares the user namespace of its caller.
     pub(crate) fn shared(landlock_abi: Option<u32>, cgroups: &'a Cgroups) -> Self {
-        Self { landlock_abi, cgroups, tasks_besides: system::tasks_of_caller() }
+        let tasks_besides = system::tasks_of_caller();
+        Self { tasks_besides, ..Self::here(landlock_abi, cgroups) }
     }
 }
 
@@ -63,8 +66,13 @@ pub(crate) fn native(
 ) -> Result<Vec<u8>, CompileError> {
     let mut plan = Draft::with_room_for(spec);
     plan.push(&Op::Hostname { name: c"ringfence" });
-    if spec.net == NetMode::None {
-        plan.push(&Op::Loopback);
+    match spec.net {
+        NetMode::None => plan.push(&Op::Loopback),
+        NetMode::Filtered => {
+            plan.push(&Op::Loopback);
+            Setup::new(ground.netfilter).operations().for_each(|op| plan.push(&op));
+        }
+        NetMode::Full => {}
     }
     match &spec.view {
         View::Constructed => constructed(&mut plan, spec, surveyed)?,
@@ -120,6 +128,9 @@ pub(crate) fn seal_only(
     ground: &Ground<'_>,
 ) -> Result<Vec<u8>, CompileError> {
     let mut plan = Draft::with_room_for(spec);
+    if spec.net == NetMode::Filtered {
+        plan.push(&Op::NetNamespace);
+    }
     // Into the tmpfs that the program around us has mounted there.
     for secret in &spec.secrets {
         plan.push(&Op::File { path: &c_string(&secret.path())?, mode: 0o400, content: &secret.content });
@@ -130,6 +141,13 @@ pub(crate) fn seal_only(
     }
     plan.push(&Op::Seccomp { program: seccomp::filter() });
     Ok(plan.encoder.finish())
+}
+
+/// The network of a sandbox whose namespaces somebody else has made, loopback included.
+pub(crate) fn outfit(netfilter: Netfilter) -> Vec<u8> {
+    let mut plan = Draft::default();
+    Setup::new(netfilter).operations().for_each(|op| plan.push(&op));
+    plan.encoder.finish()
 }
 
 /// How a path in a root is held.
@@ -323,9 +341,13 @@ pub(crate) fn own_etc(spec: &Spec) -> Vec<SkeletonFile> {
         etc("hostname", b"ringfence\n".to_vec()),
         etc("nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n".to_vec()),
     ];
-    if spec.net == NetMode::Full {
+    match spec.net {
+        NetMode::None => {}
+        NetMode::Filtered => files.push(etc("resolv.conf", network::RESOLV_CONF.to_vec())),
         // A copy: the original is often a link into /run, which is never visible.
-        files.push(etc("resolv.conf", std::fs::read("/etc/resolv.conf").unwrap_or_default()));
+        NetMode::Full => {
+            files.push(etc("resolv.conf", std::fs::read("/etc/resolv.conf").unwrap_or_default()));
+        }
     }
     files.extend(spec.files.iter().cloned());
     files

@@ -12,6 +12,8 @@ use rustix::io::Errno;
 use crate::backend::bubblewrap;
 use crate::cgroup::Cgroups;
 use crate::control::{self, Control, Received};
+use crate::launcher;
+use crate::network::Doors;
 use crate::relay;
 use crate::session::{Init, Role, StartError};
 
@@ -35,6 +37,9 @@ pub(crate) struct Sealed {
     pub(crate) achieved: Achieved,
     /// The way back in, for repairs: only where the namespaces are our own.
     pub(crate) namespaces: Option<Namespaces>,
+    /// Where the network is not ours to set up from inside.
+    pub(crate) net_namespace: Option<OwnedFd>,
+    pub(crate) doors: Option<Doors>,
 }
 
 /// Descriptors of the namespaces of a running sandbox.
@@ -48,7 +53,7 @@ impl Launching {
     /// Starts the launcher; it makes its namespaces while the caller works out the plan.
     pub(crate) fn begin(backend: Backend, namespaces: u64, cgroups: Cgroups) -> Result<Self, StartError> {
         let (control, theirs) = Control::pair().map_err(spawn_error)?;
-        let outer = Outer(crate::launcher::spawn(theirs).map_err(StartError::Spawn)?);
+        let outer = Outer(launcher::spawn(theirs).map_err(StartError::Spawn)?);
         Self { control, outer, backend, cgroups }.tell(namespaces)
     }
 
@@ -88,8 +93,10 @@ impl Launching {
         // With a PID namespace of its own the launcher has cloned PID 1 and ended; otherwise it is what stays.
         let around = (backend != Backend::Native).then_some(outer);
         control.send(Message::Plan { length: plan.len() as u64 }, &[memory.as_fd()]).map_err(spawn_error)?;
-        let (achieved, namespaces) = ready(&control, backend)?;
-        Ok(Sealed { control, init, around, cgroups, achieved, namespaces })
+        let Said { achieved, user, mount, net_namespace, doors } = ready(&control, backend)?;
+        let namespaces = user.zip(mount).map(|(user, mount)| Namespaces { user, mount });
+        let doors = Doors::from_sockets(doors);
+        Ok(Sealed { control, init, around, cgroups, achieved, namespaces, net_namespace, doors })
     }
 }
 
@@ -103,14 +110,45 @@ fn started(control: &Control, backend: Backend) -> Result<Init, StartError> {
     }
 }
 
-fn ready(control: &Control, backend: Backend) -> Result<(Achieved, Option<Namespaces>), StartError> {
-    let (mut user, mut mount) = (None, None);
+/// What PID 1 says from the plan to `Ready`.
+#[derive(Default)]
+struct Said {
+    achieved: Achieved,
+    user: Option<OwnedFd>,
+    mount: Option<OwnedFd>,
+    net_namespace: Option<OwnedFd>,
+    doors: Vec<OwnedFd>,
+}
+
+fn ready(control: &Control, backend: Backend) -> Result<Said, StartError> {
+    let mut said = Said::default();
     loop {
         match expect(control, backend)? {
-            (Message::UserNamespace, fd) => user = fd,
-            (Message::MountNamespace, fd) => mount = fd,
-            (Message::Ready(achieved), _) => {
-                return Ok((achieved, user.zip(mount).map(|(user, mount)| Namespaces { user, mount })));
+            (Message::UserNamespace, fd) => said.user = fd,
+            (Message::MountNamespace, fd) => said.mount = fd,
+            (Message::NetNamespace, fd) => said.net_namespace = fd,
+            (Message::Door, fd) => said.doors.extend(fd),
+            (Message::Ready(achieved), _) => return Ok(Said { achieved, ..said }),
+            _ => return Err(StartError::NoReport { backend }),
+        }
+    }
+}
+
+/// Sends a second launcher into a network namespace to carry out `plan` there.
+///
+/// KERNEL: the user who made a user namespace has all rights over it and over what belongs to it, from outside.
+pub(crate) fn outfit(net: &OwnedFd, plan: &[u8], backend: Backend) -> Result<Doors, StartError> {
+    let memory = control::sealed("ringfence-outfit", plan).map_err(spawn_error)?;
+    let (control, theirs) = Control::pair().map_err(spawn_error)?;
+    let _launcher = Outer::new(launcher::spawn(theirs).map_err(StartError::Spawn)?);
+    let message = Message::Outfit { length: plan.len() as u64 };
+    control.send(message, &[net.as_fd(), memory.as_fd()]).map_err(spawn_error)?;
+    let mut doors = Vec::new();
+    loop {
+        match expect(&control, backend)? {
+            (Message::Door, fd) => doors.extend(fd),
+            (Message::Outfitted, _) => {
+                return Doors::from_sockets(doors).ok_or(StartError::NoReport { backend });
             }
             _ => return Err(StartError::NoReport { backend }),
         }

@@ -14,6 +14,9 @@ mod guard;
 mod landlock;
 mod launcher;
 mod launching;
+mod netfilter;
+mod netlink;
+mod network;
 pub mod placeholders;
 mod posture;
 mod relay;
@@ -26,6 +29,7 @@ mod system;
 
 pub use compile::CompileError;
 pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
+pub use network::{Doors, PROXY_PORT};
 pub use relay::{Filter, Filters, Finished, Flow, Interrupt, Io, Quiet, Source, Target};
 pub use session::{Job, JobId, RunError, Session, StartError};
 pub use spec::{Command, HOME_INSIDE, SECRETS_INSIDE, SecretFile, SkeletonFile, Spec, View};

@@ -6,6 +6,7 @@ use ringfence_launch::wire::Achieved;
 use ringfence_types::{Backend, Control, Level, NetMode, Posture};
 
 use crate::cgroup::Cgroups;
+use crate::network::Doors;
 use crate::spec::{Spec, View};
 
 /// What was asked of the kernel and what it said afterwards.
@@ -14,6 +15,7 @@ pub(crate) struct Evidence<'a> {
     pub(crate) achieved: Achieved,
     pub(crate) landlock_abi: Option<u32>,
     pub(crate) cgroups: &'a Cgroups,
+    pub(crate) doors: Option<&'a Doors>,
 }
 
 pub(crate) fn posture(evidence: &Evidence<'_>) -> Posture {
@@ -47,7 +49,7 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
     let Some(abi) = landlock_abi else {
         return match control {
             Control::Syscalls => syscalls(evidence),
-            Control::Net if spec.net == NetMode::None => enforced("network namespace"),
+            Control::Net => net(evidence),
             Control::Pid => enforced("PID namespace"),
             Control::Ipc => enforced("IPC namespace"),
             _ => Level::Partial {
@@ -61,7 +63,7 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
             whole_machine(spec)
         }
         Control::FsRead | Control::FsWrite => enforced(&format!("mounts, Landlock ABI {abi}")),
-        Control::Net => net(spec),
+        Control::Net => net(evidence),
         Control::Pid => enforced("PID namespace"),
         Control::Ipc if matches!(spec.view, View::WholeMachine { .. }) => {
             absent("profile `danger` shows the host's sockets", "use --profile workspace")
@@ -109,7 +111,7 @@ fn landlocked(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
             by: "seccomp (no internet sockets)".into(),
             missing: "interfaces and ports of the host can be seen".into(),
         },
-        Control::Net => net(evidence.spec),
+        Control::Net => net(evidence),
         Control::Pid if abi >= 6 => Level::Partial {
             by: "Landlock scopes (signals, ptrace)".into(),
             missing: "processes of the host can be seen".into(),
@@ -145,12 +147,24 @@ fn external(control: Control, evidence: &Evidence<'_>) -> Level {
 }
 
 /// `full` is what was asked for: the control is the absence of a network, and there is none.
-fn net(spec: &Spec) -> Level {
-    match spec.net {
-        NetMode::None => enforced("network namespace"),
-        NetMode::Filtered | NetMode::Full => {
+fn net(evidence: &Evidence<'_>) -> Level {
+    match (evidence.spec.net, evidence.doors) {
+        (NetMode::None, _) => enforced("network namespace"),
+        (NetMode::Filtered, Some(doors)) => filtered(doors),
+        (NetMode::Filtered, None) => {
+            absent("the doors of the filtered network are missing", "use --net none")
+        }
+        (NetMode::Full, _) => {
             absent("the network of the host was asked for with --net full", "use --net none")
         }
+    }
+}
+
+/// The namespace is the fence in both cases; the difference is which programs have a network.
+fn filtered(doors: &Doors) -> Level {
+    match doors.transparent {
+        Some(_) => enforced("network namespace, every connection ends at the proxy (nf_tables)"),
+        None => enforced("network namespace, only the proxy can be reached (no nf_tables: by its variables)"),
     }
 }
 

@@ -8,7 +8,7 @@ use ringfence_launch::command::{TERMINAL_ERR, TERMINAL_IN, TERMINAL_OUT};
 use ringfence_launch::plan::Writer;
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::Message;
-use ringfence_types::{Backend, LimitName, Posture};
+use ringfence_types::{Backend, LimitName, NetMode, Posture};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
@@ -19,6 +19,7 @@ use crate::compile::CompileError;
 use crate::control::{self, Control, Received};
 use crate::guard::Guard;
 use crate::launching::{Outer, Sealed};
+use crate::network::Doors;
 use crate::placeholders::{PlaceholderError, Placeholders};
 use crate::relay::{self, Filters, Finished, Io};
 use crate::spec::{Command, Spec};
@@ -48,6 +49,8 @@ pub enum StartError {
     NoReport { backend: Backend },
     #[error("the backend `{backend}` is not available: {reason}")]
     Unavailable { backend: Backend, reason: String },
+    #[error("the backend `{backend}` cannot filter the network: it makes no network namespace")]
+    Unfiltered { backend: Backend },
 }
 
 impl StartError {
@@ -62,6 +65,9 @@ impl StartError {
             Self::Step { step: Step::Landlock, .. } => {
                 Some("Landlock needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK and `landlock` in the lsm= list".to_owned())
             }
+            Self::Unfiltered { .. } => {
+                Some("use --backend native or bubblewrap, or --net none".to_owned())
+            }
             _ => None,
         }
     }
@@ -73,7 +79,7 @@ impl StartError {
             Self::Step { step, .. } => {
                 !matches!(step, Step::Roots | Step::Pins | Step::Protect | Step::Masks)
             }
-            Self::NoReport { .. } | Self::Unavailable { .. } => true,
+            Self::NoReport { .. } | Self::Unavailable { .. } | Self::Unfiltered { .. } => true,
             _ => false,
         }
     }
@@ -133,6 +139,7 @@ pub struct Session {
     #[expect(dead_code, reason = "held for its drop: removes the placeholders")]
     placeholders: Option<Placeholders>,
     posture: Posture,
+    doors: Option<Doors>,
     notes: Vec<String>,
     next_call: u64,
     jobs: Vec<Job>,
@@ -153,6 +160,7 @@ impl Session {
         match spec.backend {
             Backend::Native => backend::native::start(spec, rules),
             Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),
+            backend if spec.net == NetMode::Filtered => Err(StartError::Unfiltered { backend }),
             Backend::Landlock => backend::landlock::start(spec),
             Backend::External | Backend::None => backend::uncontained::start(spec),
         }
@@ -178,6 +186,7 @@ impl Session {
             cgroups: sealed.cgroups,
             placeholders: surroundings.placeholders,
             posture,
+            doors: sealed.doors,
             notes: surroundings.survey.notes,
             next_call: 0,
             jobs: Vec::new(),
@@ -187,6 +196,11 @@ impl Session {
     /// What the kernel enforces for everything in this session.
     pub fn posture(&self) -> &Posture {
         &self.posture
+    }
+
+    /// The sockets that this session's connections arrive at, with `--net filtered`; once.
+    pub fn take_doors(&mut self) -> Option<Doors> {
+        self.doors.take()
     }
 
     /// What the operator should know, for example that git metadata outside the workspace was left out.

@@ -1,6 +1,9 @@
 //! A session of the library: started once, many commands, background jobs, nothing left when it ends.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
+#[path = "session/network.rs"]
+mod network;
+
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

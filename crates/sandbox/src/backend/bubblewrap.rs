@@ -22,7 +22,8 @@ use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
 use crate::landlock;
 use crate::launcher;
-use crate::launching::Launching;
+use crate::launching::{self, Launching};
+use crate::network;
 use crate::posture::{Evidence, posture};
 use crate::session::{Session, StartError};
 use crate::spec::{HOME_INSIDE, SECRETS_INSIDE, Spec, View};
@@ -59,9 +60,19 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
     let landlock_abi = landlock::abi();
     let ground = Ground::here(landlock_abi, launching.cgroups());
     let plan = Zeroizing::new(compile::seal_only(spec, &surroundings.survey.roots, &ground)?);
-    let sealed = launching.finish(&plan)?;
-    let posture =
-        posture(&Evidence { spec, achieved: sealed.achieved, landlock_abi, cgroups: &sealed.cgroups });
+    let mut sealed = launching.finish(&plan)?;
+    if let Some(net) = &sealed.net_namespace {
+        let outfit = |netfilter| launching::outfit(net, &compile::outfit(netfilter), spec.backend);
+        sealed.doors = Some(network::with_or_without_netfilter(outfit)?);
+    }
+    let evidence = Evidence {
+        spec,
+        achieved: sealed.achieved,
+        landlock_abi,
+        cgroups: &sealed.cgroups,
+        doors: sealed.doors.as_ref(),
+    };
+    let posture = posture(&evidence);
     Session::new(sealed, posture, surroundings)
 }
 

@@ -19,8 +19,13 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
     let ground = Ground::shared(Some(abi), launching.cgroups());
     let plan = compile::landlock_only(spec, &ground)?;
     let sealed = launching.finish(&plan)?;
-    let evidence =
-        Evidence { spec, achieved: sealed.achieved, landlock_abi: Some(abi), cgroups: &sealed.cgroups };
+    let evidence = Evidence {
+        spec,
+        achieved: sealed.achieved,
+        landlock_abi: Some(abi),
+        cgroups: &sealed.cgroups,
+        doors: None,
+    };
     let posture = posture(&evidence);
     Session::new(sealed, posture, Surroundings::default())
 }

@@ -10,6 +10,7 @@ use crate::compile::{self, Ground};
 use crate::guard::Remembered;
 use crate::landlock;
 use crate::launching::Launching;
+use crate::network::{self, Netfilter};
 use crate::placeholders::{Overlap, Placeholders};
 use crate::posture::{Evidence, posture};
 use crate::session::{Session, StartError};
@@ -17,17 +18,27 @@ use crate::spec::{Spec, View};
 use crate::survey::{self, Rules, Survey};
 
 pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
-    start_at(spec, rules, landlock::abi())
+    network::with_or_without_netfilter(|netfilter| start_at(spec, rules, (landlock::abi(), netfilter)))
 }
 
-fn start_at(spec: &Spec, rules: &dyn Rules, landlock_abi: Option<u32>) -> Result<Session, StartError> {
+fn start_at(
+    spec: &Spec,
+    rules: &dyn Rules,
+    (landlock_abi, netfilter): (Option<u32>, Netfilter),
+) -> Result<Session, StartError> {
     let launching = Launching::begin(spec.backend, namespaces(spec.net), Cgroups::create(&spec.limits))?;
     let surroundings = Surroundings::look(spec, rules)?;
-    let ground = Ground::here(landlock_abi, launching.cgroups());
+    let ground = Ground { netfilter, ..Ground::here(landlock_abi, launching.cgroups()) };
     let plan = Zeroizing::new(compile::native(spec, &surroundings.survey.roots, &ground)?);
     let sealed = launching.finish(&plan)?;
-    let posture =
-        posture(&Evidence { spec, achieved: sealed.achieved, landlock_abi, cgroups: &sealed.cgroups });
+    let evidence = Evidence {
+        spec,
+        achieved: sealed.achieved,
+        landlock_abi,
+        cgroups: &sealed.cgroups,
+        doors: sealed.doors.as_ref(),
+    };
+    let posture = posture(&evidence);
     Session::new(sealed, posture, surroundings)
 }
 
@@ -155,7 +166,7 @@ mod tests {
         let newest = landlock::abi().expect("this kernel has no Landlock, so nothing here can be tested");
         for abi in 1..=newest {
             let spec = spec(&world);
-            let mut session = start_at(&spec, &Open, Some(abi)).unwrap();
+            let mut session = start_at(&spec, &Open, (Some(abi), Netfilter::Present)).unwrap();
             assert_eq!(session.posture().landlock_abi, Some(abi));
             assert!(
                 matches!(session.posture().controls[&Control::FsWrite], Level::Enforced { .. }),
@@ -181,7 +192,7 @@ mod tests {
     fn without_landlock_the_posture_is_partial() {
         let world = tempfile::tempdir().unwrap();
         let world = world.path().canonicalize().unwrap();
-        let session = start_at(&spec(&world), &Open, None).unwrap();
+        let session = start_at(&spec(&world), &Open, (None, Netfilter::Present)).unwrap();
         assert_eq!(session.posture().landlock_abi, None);
         assert!(matches!(session.posture().controls[&Control::FsWrite], Level::Partial { .. }));
     }

@@ -22,7 +22,13 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
         _ => compile::bare(spec, &ground)?,
     };
     let sealed = launching.finish(&plan)?;
-    let evidence = Evidence { spec, achieved: sealed.achieved, landlock_abi: None, cgroups: &sealed.cgroups };
+    let evidence = Evidence {
+        spec,
+        achieved: sealed.achieved,
+        landlock_abi: None,
+        cgroups: &sealed.cgroups,
+        doors: None,
+    };
     let posture = posture(&evidence);
     Session::new(sealed, posture, Surroundings::default())
 }
