@@ -1,5 +1,6 @@
 //! What the proxy asks of whoever knows the policy and keeps the record.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ringfence_types::{Host, Refusal};
@@ -13,6 +14,12 @@ pub struct FlowId(pub u64);
 pub struct Target {
     pub host: Host,
     pub port: u16,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
 }
 
 /// How a client came to the proxy.

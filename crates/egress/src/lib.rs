@@ -4,8 +4,16 @@
 //! an address that it has checked, and tells the gate what became of it. It knows neither policy nor ledger nor sandbox: the
 //! gate does. What cannot be judged, recorded or checked is refused.
 
+mod answer;
+mod dial;
 mod gate;
+mod limits;
+mod names;
+mod resolve;
+mod settings;
+mod shared;
 
 pub use gate::{
     Flow, FlowEnd, FlowId, Gate, Passage, Reach, Request, Target, Traffic, Treatment, Verdict, Way,
 };
+pub use settings::{Budget, Limits, NameServers, Settings, Times};

@@ -1,0 +1,91 @@
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What a session's proxy allows itself and its clients. The defaults are for one coding agent on one machine.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub names: NameServers,
+    pub limits: Limits,
+    pub times: Times,
+}
+
+/// Whom to ask for addresses.
+#[derive(Clone, Debug, Default)]
+pub enum NameServers {
+    /// What `/etc/resolv.conf` and `/etc/hosts` say.
+    #[default]
+    System,
+    /// These alone, without `/etc/hosts`.
+    Only(Vec<SocketAddr>),
+}
+
+/// What is above a limit is refused, and the refusal names the limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections from inside at the same time, whatever they are for.
+    pub connections: usize,
+    /// Flows at the same time.
+    pub flows: usize,
+    pub flows_per_second: u32,
+    /// Flows that wait for a decision at the same time.
+    pub deciding: usize,
+    pub flow: Budget,
+    pub session: Budget,
+    pub queries_per_second: u32,
+    /// Names that have an address inside at the same time.
+    pub names: usize,
+}
+
+/// Bytes from inside (up) and to the inside (down).
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    pub up: u64,
+    pub down: u64,
+}
+
+/// How long anything may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// From the first byte of a request or greeting to its last.
+    pub head: Duration,
+    /// How long a client may be silent before its first byte, or between requests.
+    pub silence: Duration,
+    /// How long to wait for the first byte of a protocol in which the server may speak first.
+    pub first_byte: Duration,
+    pub decision: Duration,
+    pub resolve: Duration,
+    pub connect: Duration,
+    /// A tunnel through which nothing moves.
+    pub idle: Duration,
+}
+
+const GIB: u64 = 1 << 30;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 8192,
+            flows: 8192,
+            flows_per_second: 500,
+            deciding: 256,
+            flow: Budget { up: 4 * GIB, down: 32 * GIB },
+            session: Budget { up: 16 * GIB, down: 256 * GIB },
+            queries_per_second: 200,
+            names: 4096,
+        }
+    }
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(15),
+            silence: Duration::from_secs(300),
+            first_byte: Duration::from_millis(150),
+            decision: Duration::from_secs(15 * 60),
+            resolve: Duration::from_secs(10),
+            connect: Duration::from_secs(20),
+            idle: Duration::from_secs(3600),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What all flows of a session share, and the life of one flow.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+
+use ringfence_types::{Layer, Refusal, RefusalCode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::gate::{Flow, FlowEnd, FlowId, Gate, Passage, Request, Target, Traffic, Verdict, Way};
+use crate::limits::{Direction, Limit, Meter, Rate};
+use crate::names::Names;
+use crate::resolve::Resolver;
+use crate::settings::Settings;
+
+/// Gate calls that nobody waits long for: a record, a lookup in a list.
+pub(crate) const RECORDING: usize = 32;
+
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) resolver: Resolver,
+    pub(crate) names: Names,
+    gate: Arc<dyn Gate>,
+    records: mpsc::Sender<Record>,
+    flow_ids: AtomicU64,
+    session: Meter,
+    flows: Arc<Semaphore>,
+    rate: Rate,
+    overruns: Rate,
+    deciding: Arc<Semaphore>,
+    recording: Arc<Semaphore>,
+    pub(crate) refused: AtomicU64,
+}
+
+/// How a flow ended, on its way to the gate.
+pub(crate) struct Record {
+    pub(crate) flow: Flow,
+    pub(crate) traffic: Traffic,
+    pub(crate) end: FlowEnd,
+}
+
+/// Why there is no connection: somebody said no, or it did not work.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    Refused(Refusal),
+    Failed(Failure),
+}
+
+/// What went wrong outside.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The name has no address.
+    Name,
+    /// Nobody accepts, or the peer broke the connection or its protocol.
+    Peer,
+    /// It took too long.
+    Late,
+}
+
+impl Stopped {
+    pub(crate) fn failed(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self::Failed(Failure { kind, message: message.into() })
+    }
+
+    pub(crate) fn end(&self) -> FlowEnd {
+        match self {
+            Self::Refused(refusal) => FlowEnd::Refused(refusal.clone()),
+            Self::Failed(failure) => FlowEnd::Failed(failure.message.clone()),
+        }
+    }
+}
+
+impl From<Refusal> for Stopped {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(gate: Arc<dyn Gate>, settings: Settings, records: mpsc::Sender<Record>) -> Self {
+        let limits = settings.limits;
+        Self {
+            resolver: Resolver::new(&settings),
+            names: Names::new(limits.names),
+            gate,
+            records,
+            flow_ids: AtomicU64::new(0),
+            session: Meter::new(limits.session),
+            flows: Arc::new(Semaphore::new(limits.flows)),
+            rate: Rate::new(limits.flows_per_second),
+            overruns: Rate::new(1),
+            deciding: Arc::new(Semaphore::new(limits.deciding)),
+            recording: Arc::new(Semaphore::new(RECORDING)),
+            refused: AtomicU64::new(0),
+            settings,
+        }
+    }
+
+    /// Begins a flow: it has a number, a place among those that may be open, and an end that is told to the gate.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        way: Way,
+        target: Target,
+        request: Option<Request>,
+    ) -> Result<Live, Denied> {
+        let id = FlowId(self.flow_ids.fetch_add(1, Ordering::Relaxed) + 1);
+        let flow = Flow { id, way, target, request };
+        match self.place() {
+            Ok(place) => Ok(Live {
+                flow,
+                shared: Arc::clone(self),
+                meter: Arc::new(Meter::new(self.settings.limits.flow)),
+                end: None,
+                _place: place,
+            }),
+            Err(limit) => Err(self.deny(flow, limit)),
+        }
+    }
+
+    fn place(&self) -> Result<OwnedSemaphorePermit, Limit> {
+        if !self.rate.admits() {
+            return Err(Limit::FlowsPerSecond);
+        }
+        Arc::clone(&self.flows).try_acquire_owned().ok().ok_or(Limit::Flows)
+    }
+
+    /// A client above a limit would fill the ledger with its own refusals: one a second is written.
+    fn deny(&self, flow: Flow, limit: Limit) -> Denied {
+        let refusal = limit.refusal(&self.settings.limits);
+        let denied = Denied { id: flow.id, target: flow.target.clone(), refusal: refusal.clone() };
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        if self.overruns.admits() {
+            self.record(Record { flow, traffic: Traffic::default(), end: FlowEnd::Refused(refusal) });
+        }
+        denied
+    }
+
+    fn record(&self, record: Record) {
+        // Whoever receives outlives every flow; if it is gone, so is the session.
+        let _gone = self.records.send(record);
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.session.traffic()
+    }
+
+    pub(crate) fn flow_count(&self) -> u64 {
+        self.flow_ids.load(Ordering::Relaxed)
+    }
+
+    /// Whether a name may be answered inside. A gate that breaks answers nothing.
+    pub(crate) async fn answers(&self, name: &str) -> bool {
+        let name = name.to_owned();
+        self.ask(&self.recording, move |gate| gate.answers(&name)).await.unwrap_or(false)
+    }
+
+    /// Runs one call of the gate where it holds up nobody else. `None`: it broke.
+    ///
+    /// The place goes with the call, not with whoever waits for it: a client that goes away frees nothing before the gate
+    /// has answered.
+    async fn ask<T: Send + 'static>(
+        &self,
+        places: &Arc<Semaphore>,
+        call: impl FnOnce(&dyn Gate) -> T + Send + 'static,
+    ) -> Option<T> {
+        let place = Arc::clone(places).acquire_owned().await.ok()?;
+        let gate = Arc::clone(&self.gate);
+        let answer = tokio::task::spawn_blocking(move || {
+            let answer = call(&*gate);
+            drop(place);
+            answer
+        });
+        answer.await.ok()
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("flows", &self.flow_ids).finish_non_exhaustive()
+    }
+}
+
+/// A flow that was over before it began. Already counted and written.
+#[derive(Debug)]
+pub(crate) struct Denied {
+    pub(crate) id: FlowId,
+    pub(crate) target: Target,
+    pub(crate) refusal: Refusal,
+}
+
+/// A flow between its beginning and its end. However it is dropped, the gate learns of its end, once.
+#[derive(Debug)]
+pub(crate) struct Live {
+    flow: Flow,
+    shared: Arc<Shared>,
+    meter: Arc<Meter>,
+    end: Option<FlowEnd>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Live {
+    pub(crate) fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// Asks the gate. It may take as long as a person does.
+    pub(crate) async fn judge(&self) -> Result<Passage, Refusal> {
+        let flow = self.flow.clone();
+        let shared = &self.shared;
+        let asked = shared.ask(&shared.deciding, move |gate| gate.judge(&flow));
+        match tokio::time::timeout(shared.settings.times.decision, asked).await {
+            Ok(Some(Verdict::Pass(passage))) => Ok(passage),
+            Ok(Some(Verdict::Refuse(refusal))) => Err(refusal),
+            Ok(None) => Err(broken("decide about the flow")),
+            Err(_elapsed) if shared.deciding.available_permits() == 0 => {
+                Err(Limit::Deciding.refusal(&shared.settings.limits))
+            }
+            Err(_elapsed) => Err(undecided()),
+        }
+    }
+
+    /// To be called before a connection is made to `address`.
+    pub(crate) async fn opens(&self, address: IpAddr) -> Result<(), Refusal> {
+        let flow = self.flow.clone();
+        let shared = &self.shared;
+        let asked = shared.ask(&shared.recording, move |gate| gate.opens(&flow, address));
+        asked.await.unwrap_or_else(|| Err(broken("record the flow")))
+    }
+
+    /// Counts bytes that are about to pass. What is above a budget must not.
+    pub(crate) fn charge(&self, direction: Direction, bytes: u64) -> Result<(), Refusal> {
+        let limits = &self.shared.settings.limits;
+        if !self.meter.adds(direction, bytes) {
+            return Err(Limit::FlowBytes(direction).refusal(limits));
+        }
+        if !self.shared.session.adds(direction, bytes) {
+            return Err(Limit::SessionBytes(direction).refusal(limits));
+        }
+        Ok(())
+    }
+
+    /// Ends the flow. Dropping it instead means that the client went away.
+    pub(crate) fn end(mut self, end: FlowEnd) {
+        self.end = Some(end);
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let end = self.end.take().unwrap_or_else(|| FlowEnd::Failed("the client went away".to_owned()));
+        if matches!(end, FlowEnd::Refused(_)) {
+            self.shared.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        self.shared.record(Record { flow: self.flow.clone(), traffic: self.meter.traffic(), end });
+    }
+}
+
+fn broken(what: &str) -> Refusal {
+    Refusal {
+        code: RefusalCode::Ledger,
+        layer: Layer::Floor,
+        rule: "network.gate".to_owned(),
+        message: format!("nobody could {what}, so it does not happen"),
+        hint: None,
+    }
+}
+
+fn undecided() -> Refusal {
+    Refusal {
+        code: RefusalCode::Approval,
+        layer: Layer::Floor,
+        rule: "network.decision".to_owned(),
+        message: "nobody decided about the flow in time".to_owned(),
+        hint: None,
+    }
+}
