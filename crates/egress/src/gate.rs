@@ -102,6 +102,43 @@ pub enum FlowEnd {
     Failed(String),
 }
 
+/// A secret that was on its way out, or something that looks like one. Never the secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leak {
+    /// The id of a rule, `secret/NAME` or `secret/NAME/placeholder`.
+    pub rule: String,
+    pub place: Place,
+    /// The encodings around it: `plain`, `base64/gzip`.
+    pub encoding: String,
+    /// As other findings of the session: one secret has one, wherever it was found.
+    pub fingerprint: Option<String>,
+    pub action: LeakAction,
+}
+
+/// In which part of a request or response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Url,
+    /// The value of the header of this name.
+    Header(String),
+    /// A name where a header's name should be.
+    HeaderName,
+    Body,
+    /// A header of the response that held a secret the proxy had put in.
+    ResponseHeader(String),
+    ResponseBody,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeakAction {
+    /// The request was refused, or cut off before these bytes.
+    Blocked,
+    /// It passed.
+    Flagged,
+    /// It was taken out of a response.
+    Redacted,
+}
+
 /// Decides about flows and writes them down. Shared by all flows of a session.
 ///
 /// Every method may block: a person may be asked, a record is made durable. The proxy calls it where that holds up nobody
@@ -115,6 +152,9 @@ pub trait Gate: Send + Sync + 'static {
 
     /// Written before a connection is made to `address`, which was checked.
     fn opens(&self, flow: &Flow, address: IpAddr) -> Result<(), Refusal>;
+
+    /// Written when a scanned request or response has something in it. A request that is blocked for it ends as refused.
+    fn finding(&self, flow: &Flow, leak: &Leak);
 
     /// Written when it is over, and for what was refused before it began.
     fn ended(&self, flow: &Flow, traffic: Traffic, end: &FlowEnd);

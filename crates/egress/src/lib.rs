@@ -14,6 +14,7 @@ mod settings;
 mod shared;
 
 pub use gate::{
-    Flow, FlowEnd, FlowId, Gate, Passage, Reach, Request, Target, Traffic, Treatment, Verdict, Way,
+    Flow, FlowEnd, FlowId, Gate, Leak, LeakAction, Passage, Place, Reach, Request, Target, Traffic,
+    Treatment, Verdict, Way,
 };
 pub use settings::{Budget, Limits, NameServers, Settings, Times};
