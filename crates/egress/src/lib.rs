@@ -5,6 +5,9 @@
 //! gate does. What cannot be judged, recorded or checked is refused.
 
 mod answer;
+mod ca;
+mod coding;
+mod credential;
 mod dial;
 mod gate;
 mod limits;
@@ -13,6 +16,8 @@ mod resolve;
 mod settings;
 mod shared;
 
+pub use ca::{Ca, CaError};
+pub use credential::{BodyUse, Credential, CredentialError, PlainHttp, Signing};
 pub use gate::{
     Flow, FlowEnd, FlowId, Gate, Leak, LeakAction, Passage, Place, Reach, Request, Target, Traffic,
     Treatment, Verdict, Way,

@@ -192,6 +192,11 @@ impl Stream {
         self.refused
     }
 
+    /// How much of the input is decided: it is clean, but for the findings that have been given out.
+    pub fn decided(&self) -> usize {
+        self.given
+    }
+
     fn end(&self) -> usize {
         self.base + self.buffer.len()
     }
