@@ -89,6 +89,7 @@ fn respond(status: StatusCode, body: &serde_json::Value, outcome: &'static str) 
 
 /// A rule may be named after anything; a header may not contain it.
 fn visible(text: &str) -> HeaderValue {
-    let plain: String = text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
+    let plain: String =
+        text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
     HeaderValue::from_str(&plain).unwrap_or(HeaderValue::from_static("?"))
 }

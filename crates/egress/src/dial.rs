@@ -46,7 +46,9 @@ async fn connect(live: &Live, addresses: Vec<IpAddr>) -> Result<TcpStream, Stopp
         };
         match finished {
             Some(Ok((_, Ok(stream)))) => return Ok(stream),
-            Some(Ok((address, Err(error)))) => last = format!("cannot connect to `{target}` at {address}: {error}"),
+            Some(Ok((address, Err(error)))) => {
+                last = format!("cannot connect to `{target}` at {address}: {error}")
+            }
             Some(Err(_)) | None => {}
         }
     }

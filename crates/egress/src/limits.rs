@@ -87,7 +87,9 @@ impl Limit {
             }
             Self::Deciding => ("deciding", format!("{} flows wait for a decision already", limits.deciding)),
             Self::FlowBytes(direction) => ("flow-bytes", spent("the flow", direction, limits.flow)),
-            Self::SessionBytes(direction) => ("session-bytes", spent("the session", direction, limits.session)),
+            Self::SessionBytes(direction) => {
+                ("session-bytes", spent("the session", direction, limits.session))
+            }
         };
         Refusal {
             code: RefusalCode::Network,

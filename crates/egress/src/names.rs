@@ -114,7 +114,9 @@ impl Table {
 fn number_of(address: IpAddr) -> Option<u32> {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_bits().checked_sub(V4_BASE).filter(|number| *number < V4_COUNT),
-        IpAddr::V6(address) => address.to_bits().checked_sub(V6_BASE).and_then(|number| number.try_into().ok()),
+        IpAddr::V6(address) => {
+            address.to_bits().checked_sub(V6_BASE).and_then(|number| number.try_into().ok())
+        }
     }
 }
 

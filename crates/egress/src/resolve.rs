@@ -55,7 +55,8 @@ impl Resolver {
     }
 
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Stopped> {
-        let unknown = |why: &str| Stopped::failed(FailureKind::Name, format!("`{name}` has no address: {why}"));
+        let unknown =
+            |why: &str| Stopped::failed(FailureKind::Name, format!("`{name}` has no address: {why}"));
         let resolver = self.inner.as_ref().ok_or_else(|| unknown("no name server is known"))?;
         // A name with a dot is whole; the search list is for names without, as everywhere.
         let asked = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
@@ -127,10 +128,8 @@ fn check_address(host: &Host, address: IpAddr, reach: Reach) -> Result<(), Refus
 }
 
 fn permits(reach: Reach, special: Special) -> bool {
-    let nobody = matches!(
-        special,
-        Special::Metadata | Special::Unspecified | Special::Multicast | Special::Broadcast
-    );
+    let nobody =
+        matches!(special, Special::Metadata | Special::Unspecified | Special::Multicast | Special::Broadcast);
     reach == Reach::Special && !nobody
 }
 
@@ -156,9 +155,17 @@ fn leads_to(host: &Host, address: IpAddr, what: &str) -> String {
 fn refusal(message: String, special: Special) -> Refusal {
     let hint = match special {
         Special::Metadata => None,
-        _ => Some("a rule that names exactly this host and allows special addresses would let it pass".to_owned()),
+        _ => Some(
+            "a rule that names exactly this host and allows special addresses would let it pass".to_owned(),
+        ),
     };
-    Refusal { code: RefusalCode::Network, layer: Layer::Floor, rule: "network.addresses".to_owned(), message, hint }
+    Refusal {
+        code: RefusalCode::Network,
+        layer: Layer::Floor,
+        rule: "network.addresses".to_owned(),
+        message,
+        hint,
+    }
 }
 
 fn no_host(name: &str) -> Stopped {
@@ -206,7 +213,9 @@ mod tests {
     #[test]
     fn metadata_is_out_of_reach_even_where_special_addresses_are_not() {
         let host = Host::Name("example.org".to_owned());
-        for text in ["169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "0.0.0.0", "224.0.0.1"] {
+        for text in
+            ["169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "0.0.0.0", "224.0.0.1"]
+        {
             assert!(check_address(&host, address(text), Reach::Special).is_err(), "{text}");
         }
         assert!(check_address(&host, address("127.0.0.1"), Reach::Special).is_ok());

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use ringfence_types::{Layer, Refusal, RefusalCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::gate::{Flow, FlowEnd, FlowId, Gate, Passage, Request, Target, Traffic, Verdict, Way};
+use crate::gate::{Flow, FlowEnd, FlowId, Gate, Leak, Passage, Request, Target, Traffic, Verdict, Way};
 use crate::limits::{Direction, Limit, Meter, Rate};
 use crate::names::Names;
 use crate::resolve::Resolver;
@@ -36,8 +36,13 @@ pub(crate) struct Shared {
 pub(crate) struct Record {
     pub(crate) flow: Flow,
     pub(crate) traffic: Traffic,
+    /// What was found in it, before it ended.
+    pub(crate) leaks: Vec<Leak>,
     pub(crate) end: FlowEnd,
 }
+
+/// A flow that finds secrets without end is as good as one that finds these.
+const MOST_LEAKS: usize = 64;
 
 /// Why there is no connection: somebody said no, or it did not work.
 #[derive(Debug)]
@@ -116,6 +121,7 @@ impl Shared {
                 flow,
                 shared: Arc::clone(self),
                 meter: Arc::new(Meter::new(self.settings.limits.flow)),
+                leaks: Mutex::default(),
                 end: None,
                 _place: place,
             }),
@@ -136,7 +142,8 @@ impl Shared {
         let denied = Denied { id: flow.id, target: flow.target.clone(), refusal: refusal.clone() };
         self.refused.fetch_add(1, Ordering::Relaxed);
         if self.overruns.admits() {
-            self.record(Record { flow, traffic: Traffic::default(), end: FlowEnd::Refused(refusal) });
+            let end = FlowEnd::Refused(refusal);
+            self.record(Record { flow, traffic: Traffic::default(), leaks: Vec::new(), end });
         }
         denied
     }
@@ -200,6 +207,7 @@ pub(crate) struct Live {
     flow: Flow,
     shared: Arc<Shared>,
     meter: Arc<Meter>,
+    leaks: Mutex<Vec<Leak>>,
     end: Option<FlowEnd>,
     _place: OwnedSemaphorePermit,
 }
@@ -245,6 +253,14 @@ impl Live {
         Ok(())
     }
 
+    /// Something was found in it. The gate is told when it ends.
+    pub(crate) fn found(&self, leak: Leak) {
+        let mut leaks = self.leaks.lock().unwrap_or_else(PoisonError::into_inner);
+        if leaks.len() < MOST_LEAKS && !leaks.contains(&leak) {
+            leaks.push(leak);
+        }
+    }
+
     /// Ends the flow. Dropping it instead means that the client went away.
     pub(crate) fn end(mut self, end: FlowEnd) {
         self.end = Some(end);
@@ -257,7 +273,8 @@ impl Drop for Live {
         if matches!(end, FlowEnd::Refused(_)) {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
         }
-        self.shared.record(Record { flow: self.flow.clone(), traffic: self.meter.traffic(), end });
+        let leaks = std::mem::take(&mut *self.leaks.lock().unwrap_or_else(PoisonError::into_inner));
+        self.shared.record(Record { flow: self.flow.clone(), traffic: self.meter.traffic(), leaks, end });
     }
 }
 
