@@ -1,7 +1,7 @@
 //! What a client is told in HTTP when there is no connection: what, why and what next.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
@@ -66,10 +66,13 @@ pub(crate) fn failed(failure: &Failure, id: FlowId, target: &Target) -> Response
     response
 }
 
-/// 400: no flow came of it.
+/// 400: no flow came of it. Whoever sends such a request may mean the next bytes to be something else than they seem: the
+/// connection ends.
 pub(crate) fn malformed(message: &str) -> Response<Body> {
     let body = json!({ "outcome": "refused", "code": "malformed", "message": message });
-    respond(StatusCode::BAD_REQUEST, &body, "refused")
+    let mut response = respond(StatusCode::BAD_REQUEST, &body, "refused");
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 pub(crate) fn empty() -> Body {

@@ -46,9 +46,9 @@ pub struct Budget {
 /// How long anything may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// From the first byte of a request or greeting to its last.
+    /// For a whole request head or greeting; also between two requests.
     pub head: Duration,
-    /// How long a client may be silent before its first byte, or between requests.
+    /// How long a client may be silent before its first byte.
     pub silence: Duration,
     /// How long to wait for the first byte of a protocol in which the server may speak first.
     pub first_byte: Duration,

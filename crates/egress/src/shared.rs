@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) resolver: Resolver,
     pub(crate) names: Names,
     gate: Arc<dyn Gate>,
-    records: mpsc::Sender<Record>,
+    records: mpsc::Sender<Option<Record>>,
     flow_ids: AtomicU64,
     session: Meter,
     flows: Arc<Semaphore>,
@@ -88,7 +88,11 @@ impl From<Refusal> for Stopped {
 }
 
 impl Shared {
-    pub(crate) fn new(gate: Arc<dyn Gate>, settings: Settings, records: mpsc::Sender<Record>) -> Self {
+    pub(crate) fn new(
+        gate: Arc<dyn Gate>,
+        settings: Settings,
+        records: mpsc::Sender<Option<Record>>,
+    ) -> Self {
         let limits = settings.limits;
         Self {
             resolver: Resolver::new(&settings),
@@ -150,7 +154,7 @@ impl Shared {
 
     fn record(&self, record: Record) {
         // Whoever receives outlives every flow; if it is gone, so is the session.
-        let _gone = self.records.send(record);
+        let _gone = self.records.send(Some(record));
     }
 
     pub(crate) fn traffic(&self) -> Traffic {

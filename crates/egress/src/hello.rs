@@ -1,0 +1,192 @@
+//! The first bytes of a client: which protocol, and in TLS which name.
+
+use rustls::server::Acceptor;
+
+use crate::gate::Target;
+use ringfence_types::{Host, Layer, Refusal, RefusalCode};
+
+/// What a client's first bytes begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speech {
+    Tls,
+    Http,
+    Other,
+    /// Too few bytes to say.
+    Open,
+}
+
+/// Longest first bytes that are needed to tell.
+const TELLING: usize = 16;
+
+impl Speech {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        match bytes {
+            [] | [0x16] => Self::Open,
+            [0x16, 3, ..] => Self::Tls,
+            _ => Self::of_text(bytes),
+        }
+    }
+
+    /// An HTTP/1 request begins with a method, a space and a target; HTTP/2 without TLS with `PRI *`.
+    fn of_text(bytes: &[u8]) -> Self {
+        let method = bytes.iter().take(TELLING).take_while(|byte| byte.is_ascii_uppercase()).count();
+        match (method, bytes.get(method), bytes.get(method + 1)) {
+            (3.., Some(b' '), Some(b'/' | b'*' | b'h' | b'H')) => Self::Http,
+            (3.., Some(b' '), None) => Self::Open,
+            (TELLING.., ..) => Self::Other,
+            (1.., None, _) => Self::Open,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Reads a `ClientHello` as it arrives.
+pub(crate) struct HelloReader {
+    acceptor: Acceptor,
+    read: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Hello {
+    Incomplete,
+    /// With the name that is asked for, if one is.
+    Complete(Option<String>),
+    /// Too long, or no `ClientHello`.
+    Broken(String),
+}
+
+/// With every extension that is in use, a hello has less than a quarter of this.
+const LONGEST_HELLO: usize = 16 * 1024;
+
+impl HelloReader {
+    pub(crate) fn new() -> Self {
+        Self { acceptor: Acceptor::default(), read: 0 }
+    }
+
+    pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Hello {
+        self.read += bytes.len();
+        if self.read > LONGEST_HELLO {
+            return Hello::Broken("the TLS greeting is too long".to_owned());
+        }
+        while !bytes.is_empty() {
+            if let Err(error) = self.acceptor.read_tls(&mut bytes) {
+                return Hello::Broken(format!("the TLS greeting cannot be read: {error}"));
+            }
+            match self.acceptor.accept() {
+                Ok(None) => {}
+                Ok(Some(accepted)) => {
+                    return Hello::Complete(accepted.client_hello().server_name().map(str::to_owned));
+                }
+                Err((error, _alert)) => {
+                    return Hello::Broken(format!("the TLS greeting cannot be read: {error}"));
+                }
+            }
+        }
+        Hello::Incomplete
+    }
+}
+
+/// The name in TLS must be the host that was judged. An address has none.
+///
+/// What a greeting encrypts (ECH) is not seen; the name beside it is held to the same rule, and no key for it can be had
+/// inside, because the records that carry such keys are not answered.
+pub(crate) fn check_name(target: &Target, asked: Option<&str>) -> Result<(), Refusal> {
+    match (&target.host, asked) {
+        (Host::Name(_), Some(name)) if target.is_called(name) => Ok(()),
+        (Host::V4(_) | Host::V6(_), None) => Ok(()),
+        (_, Some(name)) => Err(disagreement(format!("TLS asks for `{name}` on a connection to `{target}`"))),
+        (_, None) => Err(disagreement(format!("TLS asks for no name on a connection to `{target}`"))),
+    }
+}
+
+pub(crate) fn disagreement(message: String) -> Refusal {
+    Refusal {
+        code: RefusalCode::Network,
+        layer: Layer::Floor,
+        rule: "network.names".to_owned(),
+        message,
+        hint: Some("connect to the host that is meant, under its own name".to_owned()),
+    }
+}
+
+/// A fatal alert, for a client that has sent its hello.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Alert {
+    AccessDenied,
+    InternalError,
+    UnrecognizedName,
+}
+
+impl Alert {
+    /// One record of TLS: alert, version 1.2, two bytes, fatal, and which.
+    pub(crate) fn record(self) -> &'static [u8] {
+        match self {
+            Self::AccessDenied => &[21, 3, 3, 0, 2, 2, 49],
+            Self::InternalError => &[21, 3, 3, 0, 2, 2, 80],
+            Self::UnrecognizedName => &[21, 3, 3, 0, 2, 2, 112],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn first_bytes_tell_the_protocol() {
+        for (bytes, expected) in [
+            (&b""[..], Speech::Open),
+            (b"\x16", Speech::Open),
+            (b"\x16\x03\x01", Speech::Tls),
+            (b"\x16\x02", Speech::Other),
+            (b"G", Speech::Open),
+            (b"GET ", Speech::Open),
+            (b"GET /", Speech::Http),
+            (b"OPTIONS *", Speech::Http),
+            (b"GET http://a/", Speech::Http),
+            (b"PRI * HTTP/2.0", Speech::Http),
+            (b"SSH-2.0-x", Speech::Other),
+            (b"get /", Speech::Other),
+            (b"\x00\x00\x00\x08", Speech::Other),
+            (b"ABCDEFGHIJKLMNOPQRST", Speech::Other),
+        ] {
+            assert_eq!(Speech::of(bytes), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_in_tls_is_the_host_that_was_judged() {
+        let name = Target::from_parts("a.test", 443).unwrap();
+        let address = Target::from_parts("192.0.2.1", 443).unwrap();
+        assert!(check_name(&name, Some("A.test")).is_ok());
+        assert!(check_name(&address, None).is_ok());
+        for (target, asked) in [
+            (&name, None),
+            (&name, Some("b.test")),
+            (&name, Some("x.a.test")),
+            (&address, Some("a.test")),
+            (&address, Some("192.0.2.1")),
+        ] {
+            assert!(check_name(target, asked).is_err(), "{target} {asked:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_are_no_hello(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 0..60)) {
+            let mut reader = HelloReader::new();
+            let mut all = vec![0x16, 3, 1];
+            let mut state = reader.read(&all);
+            for chunk in chunks {
+                if state != Hello::Incomplete {
+                    break;
+                }
+                all.extend(&chunk);
+                let _ = Speech::of(&chunk);
+                state = reader.read(&chunk);
+            }
+        }
+    }
+}

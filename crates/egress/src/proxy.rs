@@ -1,0 +1,179 @@
+//! The life of a session's proxy.
+
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+use crate::dns::{Families, NameServer};
+use crate::door;
+use crate::gate::{Gate, Traffic};
+use crate::settings::Settings;
+use crate::shared::{RECORDING, Record, Shared};
+
+/// The sockets inside the namespace that lead here.
+#[derive(Debug)]
+pub struct Doors {
+    /// HTTP proxy and SOCKS.
+    pub proxy: TcpListener,
+    /// Connections to any address, led here by the namespace. IPv6 addresses are given to names only if this is a socket of
+    /// version 6.
+    pub transparent: Option<TcpListener>,
+    pub dns: UdpSocket,
+    pub dns_stream: TcpListener,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    #[error("the threads of the proxy cannot be started")]
+    Threads(#[source] std::io::Error),
+    #[error("a door of the proxy cannot be used")]
+    Door(#[source] std::io::Error),
+}
+
+/// What passed so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Flows that were begun, refused ones included.
+    pub flows: u64,
+    pub refused: u64,
+    pub traffic: Traffic,
+}
+
+/// A running proxy. When it is dropped, every connection is closed, every flow has ended for the gate, and its threads are gone;
+/// only a call of the gate that does not return may outlive it.
+#[derive(Debug)]
+pub struct Proxy {
+    runtime: Option<Runtime>,
+    shared: Arc<Shared>,
+    records: mpsc::Sender<Option<Record>>,
+    recorder: Option<JoinHandle<()>>,
+}
+
+const WORKERS: usize = 2;
+/// How long a call of the gate may hold up the end.
+const LAST_CALL: Duration = Duration::from_millis(500);
+
+impl Proxy {
+    pub fn start(doors: Doors, gate: Arc<dyn Gate>, settings: Settings) -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .max_blocking_threads(settings.limits.deciding + RECORDING)
+            .thread_name("ringfence-egress")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        let (records, received) = mpsc::channel();
+        let shared = {
+            let _inside = runtime.enter();
+            let shared = Arc::new(Shared::new(Arc::clone(&gate), settings, records.clone()));
+            open(doors, &shared).map_err(StartError::Door)?;
+            shared
+        };
+        let recorder = std::thread::Builder::new()
+            .name("ringfence-flows".to_owned())
+            .spawn(move || record(&*gate, &received))
+            .map_err(StartError::Threads)?;
+        Ok(Self { runtime: Some(runtime), shared, records, recorder: Some(recorder) })
+    }
+
+    pub fn counters(&self) -> Counters {
+        Counters {
+            flows: self.shared.flow_count(),
+            refused: self.shared.refused.load(Ordering::Relaxed),
+            traffic: self.shared.traffic(),
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // First every task and with it every flow, then whoever is told of their ends.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(LAST_CALL);
+        }
+        let _stopped = self.records.send(None);
+        if let Some(recorder) = self.recorder.take() {
+            let _panicked = recorder.join();
+        }
+    }
+}
+
+/// Tells the gate how flows ended, one after the other, in a thread that a dropped task cannot take along.
+fn record(gate: &dyn Gate, records: &mpsc::Receiver<Option<Record>>) {
+    while let Ok(Some(record)) = records.recv() {
+        // One end that cannot be written must not take the others with it.
+        let _panicked = catch_unwind(AssertUnwindSafe(|| tell(gate, &record)));
+    }
+}
+
+fn tell(gate: &dyn Gate, record: &Record) {
+    for leak in &record.leaks {
+        gate.finding(&record.flow, leak);
+    }
+    gate.ended(&record.flow, record.traffic, &record.end);
+}
+
+fn open(doors: Doors, shared: &Arc<Shared>) -> std::io::Result<()> {
+    let places = Arc::new(Semaphore::new(shared.settings.limits.connections));
+    let (at_proxy, at_stream) = (Arc::clone(shared), places.clone());
+    let families = match doors.transparent.as_ref().map(TcpListener::local_addr) {
+        Some(Ok(SocketAddr::V6(_))) => Families::Both,
+        _ => Families::V4,
+    };
+    let names = Arc::new(NameServer::new(Arc::clone(shared), families));
+    let datagrams = Arc::clone(&names);
+    doors.dns.set_nonblocking(true)?;
+    let dns = tokio::net::UdpSocket::from_std(doors.dns)?;
+    let door = doors.transparent.as_ref().map(TcpListener::local_addr).transpose()?;
+    let proxy = listener(doors.proxy)?;
+    let dns_stream = listener(doors.dns_stream)?;
+    let transparent = doors.transparent.map(listener).transpose()?;
+
+    tokio::spawn(accept(proxy, at_stream, move |client| door::explicit(client, Arc::clone(&at_proxy))));
+    tokio::spawn(accept(dns_stream, places.clone(), move |client| Arc::clone(&names).serve_stream(client)));
+    tokio::spawn(datagrams.serve_datagrams(dns));
+    if let (Some(listener), Some(door)) = (transparent, door) {
+        let shared = Arc::clone(shared);
+        tokio::spawn(accept(listener, places, move |client| {
+            door::transparent(client, door, Arc::clone(&shared))
+        }));
+    }
+    Ok(())
+}
+
+fn listener(listener: TcpListener) -> std::io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
+}
+
+/// Accepts for ever. What cannot have a place is closed at once.
+async fn accept<F>(
+    listener: tokio::net::TcpListener,
+    places: Arc<Semaphore>,
+    serve: impl Fn(tokio::net::TcpStream) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    /// Descriptors are short: whoever ends one lets the next in.
+    const SHORT: Duration = Duration::from_millis(20);
+    loop {
+        let Ok((client, _)) = listener.accept().await else {
+            tokio::time::sleep(SHORT).await;
+            continue;
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let _refused = client.set_nodelay(true);
+        let served = serve(client);
+        tokio::spawn(async move {
+            served.await;
+            drop(place);
+        });
+    }
+}
