@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::dial::dial;
-use crate::gate::{FlowEnd, Passage, Treatment};
+use crate::gate::{FlowEnd, Treatment};
 use crate::hello::{Alert, Speech, disagreement};
 use crate::http1::{self, Context};
 use crate::opening::{Unopened, listen};
@@ -19,7 +19,7 @@ use crate::tunnel::{self, Outcome, farewell};
 #[derive(Debug)]
 pub(crate) enum Course {
     Tunnel(TcpStream),
-    Inspect(Passage),
+    Inspect,
 }
 
 /// Asks the gate, and connects where bytes will simply pass.
@@ -27,7 +27,7 @@ pub(crate) async fn prepare(live: &Live, shared: &Shared) -> Result<Course, Stop
     let passage = live.judge().await?;
     match passage.treatment {
         Treatment::Tunnel => Ok(Course::Tunnel(dial(live, passage, shared).await?)),
-        Treatment::Inspect => Ok(Course::Inspect(passage)),
+        Treatment::Inspect => Ok(Course::Inspect),
     }
 }
 
@@ -35,7 +35,7 @@ pub(crate) async fn prepare(live: &Live, shared: &Shared) -> Result<Course, Stop
 pub(crate) async fn carry(client: Prefixed, live: Live, course: Course, shared: Arc<Shared>) {
     match course {
         Course::Tunnel(server) => through(client, live, server, shared).await,
-        Course::Inspect(passage) => inspected(client, live, passage, shared).await,
+        Course::Inspect => inspected(client, live, shared).await,
     }
 }
 
@@ -47,7 +47,7 @@ async fn through(client: Prefixed, live: Live, server: TcpStream, shared: Arc<Sh
     }
 }
 
-async fn inspected(client: Prefixed, live: Live, passage: Passage, shared: Arc<Shared>) {
+async fn inspected(client: Prefixed, live: Live, shared: Arc<Shared>) {
     let times = shared.settings.times;
     let (head, stream) = client.into_parts();
     let heard = timeout(times.silence, listen(&stream, head, &live.flow().target, times.head)).await;
@@ -60,7 +60,7 @@ async fn inspected(client: Prefixed, live: Live, passage: Passage, shared: Arc<S
     match opening.speech {
         Speech::Tls => {
             let client = Prefixed::new(opening.bytes, stream);
-            crate::inspect::serve(client, live, passage, shared).await;
+            crate::inspect::serve(client, live, shared).await;
         }
         Speech::Http => plain(Prefixed::new(opening.bytes, stream), live, shared).await,
         Speech::Other | Speech::Open => {

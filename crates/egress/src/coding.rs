@@ -1,7 +1,5 @@
 //! `Content-Encoding`, so that what is inside can be looked at.
 
-use std::io::Write as _;
-
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
@@ -141,6 +139,8 @@ fn write(step: &[u8], decoder: &mut impl std::io::Write) -> std::io::Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use flate2::Compression;
     use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
     use proptest::prelude::*;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_scan::{Fingerprint, Salt, Scanner};
+use ringfence_scan::{Builder, Fingerprint, Salt, Scanner};
 use ringfence_types::{Host, HostRule, Special};
 use zeroize::Zeroizing;
 
@@ -88,11 +88,12 @@ impl Scheme {
     }
 }
 
-/// Everything the session knows of secrets. Built once.
-pub(crate) struct Secrets {
+/// Everything the session knows of secrets. Built once; by default it knows none.
+#[derive(Default)]
+pub struct Secrets {
     credentials: Vec<Arc<Credential>>,
     signings: Vec<Signing>,
-    salt: Salt,
+    salt: Option<Salt>,
     sights: Mutex<HashMap<Vec<usize>, Arc<Sight>>>,
 }
 
@@ -110,7 +111,8 @@ pub(crate) struct Sight {
 }
 
 impl Secrets {
-    pub(crate) fn new(
+    /// `salt` is of the session's findings: one secret has one fingerprint wherever it is found.
+    pub fn new(
         credentials: Vec<Credential>,
         signings: Vec<Signing>,
         salt: Option<Salt>,
@@ -127,7 +129,7 @@ impl Secrets {
                 return Err(CredentialError::Signing(signing.credential.clone()));
             }
         }
-        let secrets = Self { credentials, signings, salt, sights: Mutex::default() };
+        let secrets = Self { credentials, signings, salt: Some(salt), sights: Mutex::default() };
         // A secret that cannot be looked for is an error now, not when the first request comes.
         secrets.sight_of(&[])?;
         Ok(secrets)
@@ -157,7 +159,7 @@ impl Secrets {
         let own: Vec<Arc<Credential>> =
             own.iter().filter_map(|at| self.credentials.get(*at)).cloned().collect();
         let is_own = |value: &[u8]| own.iter().any(|known| known.value.as_slice() == value);
-        let mut foreign = Scanner::builder().salt(self.salt.clone());
+        let mut foreign = self.salted(Scanner::builder());
         for credential in &self.credentials {
             if is_own(&credential.value) {
                 continue;
@@ -169,7 +171,7 @@ impl Secrets {
         }
         let injected: Vec<&Arc<Credential>> =
             own.iter().filter(|known| known.placeholder.is_some()).collect();
-        let mut echo = Scanner::builder().rules(Vec::new()).salt(self.salt.clone());
+        let mut echo = self.salted(Scanner::builder().rules(Vec::new()));
         for credential in &injected {
             echo = echo.secret(&credential.name, &credential.value)?;
         }
@@ -186,13 +188,24 @@ impl Secrets {
         })
     }
 
+    fn salted(&self, builder: Builder) -> Builder {
+        match &self.salt {
+            Some(salt) => builder.salt(salt.clone()),
+            None => builder,
+        }
+    }
+
+    /// Finds every secret, whoever may have it: for what is written down.
+    pub(crate) fn everywhere(&self) -> Result<Arc<Sight>, CredentialError> {
+        self.sight_of(&[])
+    }
+
     fn fingerprints(&self, own: &[Arc<Credential>]) -> Result<Vec<Fingerprint>, CredentialError> {
         let mut fingerprints = Vec::new();
         let placeholders =
             own.iter().filter_map(|known| known.placeholder.as_ref()).map(|text| text.as_bytes());
         for value in own.iter().map(|known| known.value.as_slice()).chain(placeholders) {
-            let alone =
-                Scanner::builder().rules(Vec::new()).salt(self.salt.clone()).secret("own", value)?.build();
+            let alone = self.salted(Scanner::builder().rules(Vec::new())).secret("own", value)?.build();
             fingerprints.extend(alone.scan(value).first().and_then(|finding| finding.fingerprint));
         }
         Ok(fingerprints)

@@ -12,48 +12,40 @@ mod credential;
 mod dial;
 mod dns;
 mod door;
+mod exchange;
+mod form;
 mod gate;
 mod hello;
 mod http1;
+mod inject;
+mod inspect;
+mod inspection;
 mod limits;
+mod look;
+mod metered;
 mod names;
 mod opening;
 mod prefixed;
 mod proxy;
+mod redacted;
 mod resolve;
 mod settings;
 mod shared;
+mod sign;
+mod sigv4;
 mod socks;
 mod target;
 mod tunnel;
+mod upstream;
+mod watched;
 
 pub use ca::{Ca, CaError};
-pub use credential::{BodyUse, Credential, CredentialError, PlainHttp, Signing};
+pub use credential::{BodyUse, Credential, CredentialError, PlainHttp, Secrets, Signing};
 pub use gate::{
     Flow, FlowEnd, FlowId, Gate, Leak, LeakAction, Passage, Place, Reach, Request, Target, Traffic,
     Treatment, Verdict, Way,
 };
+pub use inspection::{HttpSettings, Provider};
+pub use look::PatternAction;
 pub use proxy::{Counters, Doors, Proxy, StartError};
 pub use settings::{Budget, Limits, NameServers, Settings, Times};
-
-mod exchange {
-    pub(crate) async fn handle(
-        _request: http::Request<hyper::body::Incoming>,
-        _context: crate::http1::Context,
-        _shared: &std::sync::Arc<crate::shared::Shared>,
-    ) -> http::Response<crate::answer::Body> {
-        crate::answer::malformed("only CONNECT is served here")
-    }
-}
-
-mod inspect {
-    pub(crate) async fn serve(
-        client: crate::prefixed::Prefixed,
-        live: crate::shared::Live,
-        _passage: crate::Passage,
-        _shared: std::sync::Arc<crate::shared::Shared>,
-    ) {
-        drop(client);
-        live.end(crate::FlowEnd::Failed("nothing is inspected here".to_owned()));
-    }
-}

@@ -1,12 +1,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::inspection::HttpSettings;
+
 /// What a session's proxy allows itself and its clients. The defaults are for one coding agent on one machine.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub names: NameServers,
     pub limits: Limits,
     pub times: Times,
+    pub http: HttpSettings,
 }
 
 /// Whom to ask for addresses.

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 
 use ringfence_types::{Layer, Refusal, RefusalCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::gate::{Flow, FlowEnd, FlowId, Gate, Leak, Passage, Request, Target, Traffic, Verdict, Way};
+use crate::inspection::Inspection;
 use crate::limits::{Direction, Limit, Meter, Rate};
 use crate::names::Names;
 use crate::resolve::Resolver;
@@ -20,6 +21,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) resolver: Resolver,
     pub(crate) names: Names,
+    pub(crate) inspection: Inspection,
     gate: Arc<dyn Gate>,
     records: mpsc::Sender<Option<Record>>,
     flow_ids: AtomicU64,
@@ -97,6 +99,7 @@ impl Shared {
         Self {
             resolver: Resolver::new(&settings),
             names: Names::new(limits.names),
+            inspection: Inspection::new(&settings.http),
             gate,
             records,
             flow_ids: AtomicU64::new(0),
@@ -126,7 +129,7 @@ impl Shared {
                 shared: Arc::clone(self),
                 meter: Arc::new(Meter::new(self.settings.limits.flow)),
                 leaks: Mutex::default(),
-                end: None,
+                end: OnceLock::new(),
                 _place: place,
             }),
             Err(limit) => Err(self.deny(flow, limit)),
@@ -212,7 +215,7 @@ pub(crate) struct Live {
     shared: Arc<Shared>,
     meter: Arc<Meter>,
     leaks: Mutex<Vec<Leak>>,
-    end: Option<FlowEnd>,
+    end: OnceLock<FlowEnd>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -266,8 +269,13 @@ impl Live {
     }
 
     /// Ends the flow. Dropping it instead means that the client went away.
-    pub(crate) fn end(mut self, end: FlowEnd) {
-        self.end = Some(end);
+    pub(crate) fn end(self, end: FlowEnd) {
+        self.conclude(end);
+    }
+
+    /// How it ends, known before the last part of it is gone. The first to know is right.
+    pub(crate) fn conclude(&self, end: FlowEnd) {
+        let _known = self.end.set(end);
     }
 }
 

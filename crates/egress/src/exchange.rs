@@ -1,0 +1,321 @@
+//! One request and its response: checked, looked at, judged, given its credentials, sent, and its response looked at.
+//!
+//! Plain requests come from the doors, inspected ones from [`crate::inspect`], fetches from [`crate::fetch`]. All of them go
+//! through [`run`].
+
+use std::sync::Arc;
+
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HOST};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use ringfence_types::{Layer, Refusal, RefusalCode};
+use tokio::time::timeout;
+
+use crate::answer::{self, Body};
+use crate::coding::Coding;
+use crate::credential::{Scheme, Sight};
+use crate::form::{self, Origin, Upgrade};
+use crate::gate::{FlowEnd, Request as Asked};
+use crate::http1::Context;
+use crate::inject::{self, BodySwap};
+use crate::look::Look;
+use crate::metered::Metered;
+use crate::redacted::{self, About, Redacted};
+use crate::shared::{FailureKind, Live, Shared, Stopped};
+use crate::sign;
+use crate::upstream::{Connection, Freshness, Wanted, Way};
+use crate::watched::Watched;
+
+/// A request that came over a plain connection.
+pub(crate) async fn handle(
+    request: Request<Incoming>,
+    context: Context,
+    shared: &Arc<Shared>,
+) -> Response<Body> {
+    match form::plain_origin(&request, &context, shared) {
+        Ok(origin) => run(request.map(|body| body.map_err(Into::into).boxed()), origin, shared).await,
+        Err(message) => answer::malformed(&message),
+    }
+}
+
+/// One request to a known target. Whatever becomes of it, the gate is told.
+pub(crate) async fn run(request: Request<Body>, origin: Origin, shared: &Arc<Shared>) -> Response<Body> {
+    let asked = match asked(&request, &origin, shared) {
+        Ok(asked) => asked,
+        Err(refusal) => return answer::malformed(&refusal.message),
+    };
+    let live = match shared.begin(origin.way, origin.target.clone(), Some(asked)) {
+        Ok(live) => Arc::new(live),
+        Err(denied) => return answer::denied(&denied),
+    };
+    match attempt(request, &origin, &live, shared).await {
+        Ok(response) => response,
+        Err(stopped) => {
+            live.conclude(stopped.end());
+            answer::stopped(&stopped, live.flow().id, &live.flow().target)
+        }
+    }
+}
+
+/// What is judged and written down: a secret in it is neither.
+fn asked(request: &Request<Body>, origin: &Origin, shared: &Shared) -> Result<Asked, Refusal> {
+    let path = origin.path_and_query.path();
+    let secrets = shared.settings.http.secrets.everywhere().map_err(|error| unusable(&error))?;
+    let redacted = secrets.foreign.redact(path.as_bytes());
+    let path = String::from_utf8_lossy(&redacted.clean);
+    let url = format!("{}://{}{path}", origin.scheme.name(), origin.target);
+    Ok(Asked { method: request.method().as_str().to_owned(), url })
+}
+
+async fn attempt(
+    request: Request<Body>,
+    origin: &Origin,
+    live: &Arc<Live>,
+    shared: &Arc<Shared>,
+) -> Result<Response<Body>, Stopped> {
+    let (mut parts, body) = request.into_parts();
+    form::check(&parts, origin)?;
+    let upgrade = form::upgrade(&parts, origin, shared)?;
+    let look = look(origin, live, shared)?;
+    look.head(origin.path_and_query.as_str(), &parts.headers)?;
+    let passage = live.judge().await?;
+    judge_override(&parts, origin, shared).await?;
+    let coding = Coding::of(&parts.headers).map_err(|error| look.unsearchable(&error.to_string()))?;
+    let swap = BodySwap::new(&parts.headers, &look.sight);
+    if swap.is_some() {
+        parts.headers.remove(CONTENT_LENGTH);
+    }
+    let mut watched = Watched::new(body, look.clone(), coding, swap);
+    let stopped = watched.stopped();
+    let broken = |error: &dyn std::fmt::Display| match stopped.get() {
+        Some(refusal) => Stopped::Refused(refusal.clone()),
+        None => Stopped::failed(FailureKind::Peer, format!("the request broke off: {error}")),
+    };
+    watched.begin().await.map_err(|error| broken(&error))?;
+    let client_upgrade =
+        upgrade.is_some().then(|| parts.extensions.remove::<hyper::upgrade::OnUpgrade>()).flatten();
+    let wanted = if upgrade.is_some() { Wanted::Http1 } else { Wanted::Any };
+    let mut outgoing = Outgoing::new(parts, origin, upgrade);
+    let body =
+        sign::apply(&mut outgoing, watched, &look.sight).await.map_err(|error| match stopped.get() {
+            Some(refusal) => Stopped::Refused(refusal.clone()),
+            None => error,
+        })?;
+    let way = Way { scheme: origin.scheme, passage, wanted };
+    let idle = shared.settings.times.idle;
+    let body = Metered::up(body, live.clone(), idle).boxed();
+    let sent = timeout(idle, send(outgoing, body, &way, live, shared)).await;
+    let late = || Stopped::failed(FailureKind::Late, format!("`{}` did not answer in time", origin.target));
+    let (response, connection) = match sent.map_err(|_elapsed| late())? {
+        Ok(answered) => answered,
+        Err(Stopped::Failed(failure)) => {
+            return Err(stopped
+                .get()
+                .map_or(Stopped::Failed(failure), |refusal| Stopped::Refused(refusal.clone())));
+        }
+        Err(refused) => return Err(refused),
+    };
+    let about = About { sight: look.sight.clone(), live: live.clone() };
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return form::switch(response, client_upgrade, about, shared);
+    }
+    let returned = connection.returned(live, &way, shared);
+    incoming(response, about, |body| Metered::down(body, live.clone(), idle, returned).boxed())
+}
+
+fn look(origin: &Origin, live: &Arc<Live>, shared: &Shared) -> Result<Arc<Look>, Refusal> {
+    let http = &shared.settings.http;
+    let sight = http.secrets.sight(&origin.target, origin.scheme).map_err(|error| unusable(&error))?;
+    let told = shared.inspection.told.clone();
+    Ok(Arc::new(Look { sight, live: live.clone(), patterns: http.patterns, told }))
+}
+
+fn unusable(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal {
+        code: RefusalCode::Secret,
+        layer: Layer::Floor,
+        rule: "network.secrets".to_owned(),
+        message: format!("the secrets of the session cannot be looked for: {error}"),
+        hint: None,
+    }
+}
+
+/// Servers may take a request for one with the method that a header names: it is judged as both.
+async fn judge_override(parts: &Parts, origin: &Origin, shared: &Arc<Shared>) -> Result<(), Stopped> {
+    let Some(method) = form::overridden(parts)? else { return Ok(()) };
+    let url = format!("{}://{}{}", origin.scheme.name(), origin.target, origin.path_and_query.path());
+    let asked = Asked { method, url };
+    let live =
+        shared.begin(origin.way, origin.target.clone(), Some(asked)).map_err(|denied| denied.refusal)?;
+    match live.judge().await {
+        Ok(_passage) => {
+            live.end(FlowEnd::Done);
+            Ok(())
+        }
+        Err(refusal) => {
+            live.end(FlowEnd::Refused(refusal.clone()));
+            Err(refusal.into())
+        }
+    }
+}
+
+/// A request as it leaves.
+pub(crate) struct Outgoing {
+    pub(crate) method: Method,
+    pub(crate) scheme: Scheme,
+    /// What the server is called in the request.
+    pub(crate) host: String,
+    pub(crate) path: String,
+    pub(crate) query: Option<String>,
+    pub(crate) headers: http::HeaderMap,
+    upgrade: Option<Upgrade>,
+}
+
+impl Outgoing {
+    fn new(parts: Parts, origin: &Origin, upgrade: Option<Upgrade>) -> Self {
+        Self {
+            host: form::said_host(&parts, origin),
+            method: parts.method,
+            scheme: origin.scheme,
+            path: origin.path_and_query.path().to_owned(),
+            query: origin.path_and_query.query().map(str::to_owned),
+            headers: parts.headers,
+            upgrade,
+        }
+    }
+
+    /// Takes out what was for this hop only.
+    pub(crate) fn prepare(&mut self, sight: &Sight) {
+        form::strip(&mut self.headers);
+        self.headers.remove(HOST);
+        if let Some(upgrade) = &self.upgrade {
+            upgrade.declare(&mut self.headers);
+        }
+        // What a server sends back is searched for what it was given; that it is compressed only makes it harder.
+        if sight.echo.is_some() {
+            self.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+    }
+
+    /// Placeholders become secrets. The last step before it leaves.
+    pub(crate) fn inject(&mut self, sight: &Sight) -> Result<(), Stopped> {
+        let wrong = |error: inject::InjectError| Stopped::Refused(unusable(&error));
+        inject::headers(&mut self.headers, sight).map_err(wrong)?;
+        if let Some(changed) = self.query.as_deref().and_then(|query| inject::query(query, sight)) {
+            self.query = Some(changed.to_string());
+        }
+        Ok(())
+    }
+
+    fn request(self, body: Body, connection: &Connection) -> Result<Request<Body>, Stopped> {
+        let path = match &self.query {
+            Some(query) => format!("{}?{query}", self.path),
+            None => self.path.clone(),
+        };
+        let wrong = |_error| Stopped::failed(FailureKind::Peer, "the request cannot be written");
+        let path = PathAndQuery::from_maybe_shared(bytes::Bytes::from(path)).map_err(wrong)?;
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method;
+        *request.headers_mut() = self.headers;
+        address(&mut request, path, (&self.host, self.scheme), connection)?;
+        Ok(request)
+    }
+}
+
+/// HTTP/1.1 names the server in a header, HTTP/2 in the address.
+fn address(
+    request: &mut Request<Body>,
+    path: PathAndQuery,
+    (host, scheme): (&str, Scheme),
+    connection: &Connection,
+) -> Result<(), Stopped> {
+    let wrong = || Stopped::failed(FailureKind::Peer, "the request cannot be addressed");
+    if connection.is_http2() {
+        let uri = Uri::builder().scheme(scheme.name()).authority(host).path_and_query(path).build();
+        *request.uri_mut() = uri.ok().ok_or_else(wrong)?;
+        *request.version_mut() = Version::HTTP_2;
+        return Ok(());
+    }
+    *request.uri_mut() = Uri::from(path);
+    let host = HeaderValue::from_str(host).ok().ok_or_else(wrong)?;
+    request.headers_mut().insert(HOST, host);
+    request.headers_mut().remove(http::header::TE);
+    *request.version_mut() = Version::HTTP_11;
+    Ok(())
+}
+
+async fn send(
+    outgoing: Outgoing,
+    body: Body,
+    way: &Way,
+    live: &Live,
+    shared: &Arc<Shared>,
+) -> Result<(Response<Incoming>, Connection), Stopped> {
+    let upstream = &shared.inspection.upstream;
+    let (mut connection, freshness) = upstream.connect(live, way, shared).await?;
+    let host = outgoing.host.clone();
+    let request = outgoing.request(body, &connection)?;
+    let failed = |error: &hyper::Error| {
+        let text = source_text(error);
+        Stopped::failed(FailureKind::Peer, format!("`{}` did not answer: {text}", live.flow().target))
+    };
+    match connection.send(request).await {
+        Ok(response) => Ok((response, connection)),
+        // A connection that was kept may be gone when it is needed; nothing of the request has left.
+        Err((_, Some(mut request))) if freshness == Freshness::Kept => {
+            let mut connection = upstream.fresh(live, way, shared).await?;
+            let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
+            address(&mut request, path, (&host, way.scheme), &connection)?;
+            let response = connection.send(request).await.map_err(|(error, _)| failed(&error))?;
+            Ok((response, connection))
+        }
+        Err((error, _)) => Err(failed(&error)),
+    }
+}
+
+fn source_text(error: &hyper::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+/// A response on its way in.
+fn incoming(
+    response: Response<Incoming>,
+    about: About,
+    meter: impl FnOnce(Body) -> Body,
+) -> Result<Response<Body>, Stopped> {
+    let (mut parts, body) = response.into_parts();
+    form::strip(&mut parts.headers);
+    // It would lead clients to a protocol that does not pass here.
+    parts.headers.remove(http::header::ALT_SVC);
+    let body = body.map_err(Into::into).boxed();
+    let body = match about.sight.echo.clone() {
+        None => body,
+        Some(echo) => {
+            redacted::headers(&mut parts.headers, &echo, &about);
+            if body.is_end_stream() {
+                body
+            } else {
+                let coding = Coding::of(&parts.headers).map_err(|error| unreadable(&about, &error))?;
+                parts.headers.remove(CONTENT_LENGTH);
+                if coding != Coding::Identity {
+                    parts.headers.remove(CONTENT_ENCODING);
+                }
+                Redacted::new(body, &echo, coding, about).boxed()
+            }
+        }
+    };
+    let mut response = Response::new(meter(body));
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = parts.headers;
+    Ok(response)
+}
+
+fn unreadable(about: &About, error: &dyn std::fmt::Display) -> Stopped {
+    let target = &about.live.flow().target;
+    let message =
+        format!("the response of `{target}` cannot be searched for the secret it was given: {error}");
+    Stopped::failed(FailureKind::Peer, message)
+}

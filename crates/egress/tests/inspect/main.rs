@@ -1,0 +1,4 @@
+//! Inspected HTTP: what passes, what is given a credential, what is stopped. Every server is on the loopback.
+
+mod inject;
+mod world;
