@@ -18,13 +18,13 @@ use crate::answer::{self, Body};
 use crate::coding::Coding;
 use crate::credential::{Scheme, Sight};
 use crate::form::{self, Origin, Upgrade};
-use crate::gate::{FlowEnd, Request as Asked};
+use crate::gate::{FlowEnd, FlowId, Request as Asked, Target};
 use crate::http1::Context;
 use crate::inject::{self, BodySwap};
 use crate::look::Look;
 use crate::metered::Metered;
 use crate::redacted::{self, About, Redacted};
-use crate::shared::{FailureKind, Live, Shared, Stopped};
+use crate::shared::{Denied, FailureKind, Live, Shared, Stopped};
 use crate::sign;
 use crate::upstream::{Connection, Freshness, Wanted, Way};
 use crate::watched::Watched;
@@ -41,33 +41,47 @@ pub(crate) async fn handle(
     }
 }
 
-/// One request to a known target. Whatever becomes of it, the gate is told.
+/// One request to a known target, and in any case an answer.
 pub(crate) async fn run(request: Request<Body>, origin: Origin, shared: &Arc<Shared>) -> Response<Body> {
-    let asked = match asked(&request, &origin, shared) {
-        Ok(asked) => asked,
-        Err(refusal) => return answer::malformed(&refusal.message),
-    };
-    let live = match shared.begin(origin.way, origin.target.clone(), Some(asked)) {
-        Ok(live) => Arc::new(live),
-        Err(denied) => return answer::denied(&denied),
-    };
-    match attempt(request, &origin, &live, shared).await {
+    match ask(request, origin, shared).await {
         Ok(response) => response,
-        Err(stopped) => {
-            live.conclude(stopped.end());
-            answer::stopped(&stopped, live.flow().id, &live.flow().target)
-        }
+        Err(Unanswered::Denied(denied)) => answer::denied(&denied),
+        Err(Unanswered::Stopped(stopped, id, target)) => answer::stopped(&stopped, id, &target),
     }
 }
 
+/// Why there is no answer of the server.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    Denied(Denied),
+    Stopped(Stopped, FlowId, Target),
+}
+
+/// One request to a known target. Whatever becomes of it, the gate is told.
+pub(crate) async fn ask(
+    request: Request<Body>,
+    origin: Origin,
+    shared: &Arc<Shared>,
+) -> Result<Response<Body>, Unanswered> {
+    let asked = asked(&request, &origin, shared);
+    let live = shared.begin(origin.way, origin.target.clone(), Some(asked)).map_err(Unanswered::Denied)?;
+    let live = Arc::new(live);
+    attempt(request, &origin, &live, shared).await.map_err(|stopped| {
+        live.conclude(stopped.end());
+        Unanswered::Stopped(stopped, live.flow().id, live.flow().target.clone())
+    })
+}
+
 /// What is judged and written down: a secret in it is neither.
-fn asked(request: &Request<Body>, origin: &Origin, shared: &Shared) -> Result<Asked, Refusal> {
+fn asked(request: &Request<Body>, origin: &Origin, shared: &Shared) -> Asked {
     let path = origin.path_and_query.path();
-    let secrets = shared.settings.http.secrets.everywhere().map_err(|error| unusable(&error))?;
-    let redacted = secrets.foreign.redact(path.as_bytes());
-    let path = String::from_utf8_lossy(&redacted.clean);
+    let path = match shared.settings.http.secrets.everywhere() {
+        Ok(sight) => String::from_utf8_lossy(&sight.foreign.redact(path.as_bytes()).clean).into_owned(),
+        // The request is refused for the same reason; until then it has no path.
+        Err(_unusable) => "/".to_owned(),
+    };
     let url = format!("{}://{}{path}", origin.scheme.name(), origin.target);
-    Ok(Asked { method: request.method().as_str().to_owned(), url })
+    Asked { method: request.method().as_str().to_owned(), url }
 }
 
 async fn attempt(

@@ -13,6 +13,7 @@ mod dial;
 mod dns;
 mod door;
 mod exchange;
+mod fetch;
 mod form;
 mod gate;
 mod hello;
@@ -41,6 +42,7 @@ mod watched;
 
 pub use ca::{Ca, CaError};
 pub use credential::{BodyUse, Credential, CredentialError, PlainHttp, Secrets, Signing};
+pub use fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, Fetcher};
 pub use gate::{
     Flow, FlowEnd, FlowId, Gate, Leak, LeakAction, Passage, Place, Reach, Request, Target, Traffic,
     Treatment, Verdict, Way,

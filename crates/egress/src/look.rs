@@ -24,7 +24,7 @@ pub enum PatternAction {
 }
 
 /// Headers whose business is to carry a key of the client's own.
-const FOR_KEYS: &[&str] = &[
+pub(crate) const FOR_KEYS: &[&str] = &[
     "authorization",
     "cookie",
     "x-api-key",
@@ -96,7 +96,9 @@ impl Look {
 
     /// A finding in a request: told, and a refusal if it must not leave.
     pub(crate) fn weigh(&self, finding: &Finding, place: Place) -> Result<(), Refusal> {
-        if finding.confidence < Confidence::Exact && self.sight.expects(finding.fingerprint) {
+        let known = finding.confidence < Confidence::Exact && self.sight.expects(finding.fingerprint);
+        // What stands beside the word `authorization` is where it belongs.
+        if known || (finding.confidence == Confidence::Context && is_for_keys(&place)) {
             return Ok(());
         }
         if self.blocks(finding, &place) {
@@ -118,8 +120,7 @@ impl Look {
             // What only stands beside a word like `password` is too often none.
             Confidence::Context => false,
             Confidence::Shape | Confidence::Checksum => {
-                let for_keys = matches!(place, Place::Header(name) if FOR_KEYS.contains(&name.as_str()));
-                self.patterns == PatternAction::Block && !for_keys
+                self.patterns == PatternAction::Block && !is_for_keys(place)
             }
         }
     }
@@ -168,6 +169,10 @@ impl Look {
             ),
         }
     }
+}
+
+fn is_for_keys(place: &Place) -> bool {
+    matches!(place, Place::Header(name) if FOR_KEYS.contains(&name.as_str()))
 }
 
 pub(crate) fn leak(finding: &Finding, place: Place, action: LeakAction) -> Leak {

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::dns::{Families, NameServer};
 use crate::door;
+use crate::fetch::{self, FetchError, FetchRequest, FetchResponse};
 use crate::gate::{Gate, Traffic};
 use crate::settings::Settings;
 use crate::shared::{RECORDING, Record, Shared};
@@ -62,6 +63,15 @@ const LAST_CALL: Duration = Duration::from_millis(500);
 
 impl Proxy {
     pub fn start(doors: Doors, gate: Arc<dyn Gate>, settings: Settings) -> Result<Self, StartError> {
+        Self::run(Some(doors), gate, settings)
+    }
+
+    /// Nobody comes in; fetches go out.
+    pub(crate) fn without_doors(gate: Arc<dyn Gate>, settings: Settings) -> Result<Self, StartError> {
+        Self::run(None, gate, settings)
+    }
+
+    fn run(doors: Option<Doors>, gate: Arc<dyn Gate>, settings: Settings) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
             .max_blocking_threads(settings.limits.deciding + RECORDING)
@@ -73,7 +83,9 @@ impl Proxy {
         let shared = {
             let _inside = runtime.enter();
             let shared = Arc::new(Shared::new(Arc::clone(&gate), settings, records.clone()));
-            open(doors, &shared).map_err(StartError::Door)?;
+            if let Some(doors) = doors {
+                open(doors, &shared).map_err(StartError::Door)?;
+            }
             shared
         };
         let recorder = std::thread::Builder::new()
@@ -81,6 +93,14 @@ impl Proxy {
             .spawn(move || record(&*gate, &received))
             .map_err(StartError::Threads)?;
         Ok(Self { runtime: Some(runtime), shared, records, recorder: Some(recorder) })
+    }
+
+    /// A request of the session's own. Blocks until it is over, so not to be called where tasks run.
+    pub fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
+        let Some(runtime) = &self.runtime else {
+            return Err(FetchError::Failed("the proxy has ended".to_owned()));
+        };
+        runtime.block_on(fetch::fetch(request, &self.shared))
     }
 
     pub fn counters(&self) -> Counters {
