@@ -108,7 +108,7 @@ impl Redacted {
 
     fn settle(&mut self) -> Bytes {
         let Some(stream) = &mut self.stream else { return Bytes::new() };
-        stream.settle(&mut self.output);
+        stream.settle(ringfence_scan::Pause::Short, &mut self.output);
         let decided = stream.decided();
         self.give(decided)
     }

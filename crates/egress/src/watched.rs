@@ -185,7 +185,7 @@ impl Watched {
 
     fn settle(&mut self) {
         if let Some(stream) = &mut self.stream {
-            stream.settle(&mut self.output);
+            stream.settle(ringfence_scan::Pause::Short, &mut self.output);
         }
         self.decided();
     }

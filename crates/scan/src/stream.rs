@@ -76,7 +76,7 @@ pub enum Treatment {
     Stop,
 }
 
-struct Judge(Box<dyn Fn(&Finding) -> Treatment + Send>);
+struct Judge(Box<dyn Fn(&Finding) -> Treatment + Send + Sync>);
 
 impl std::fmt::Debug for Judge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -100,7 +100,7 @@ impl Output {
     }
 
     /// `judge` says what becomes of each finding.
-    pub fn judged_by(judge: impl Fn(&Finding) -> Treatment + Send + 'static) -> Self {
+    pub fn judged_by(judge: impl Fn(&Finding) -> Treatment + Send + Sync + 'static) -> Self {
         Self { judge: Some(Judge(Box::new(judge))), ..Self::default() }
     }
 
