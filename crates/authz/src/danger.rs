@@ -1,4 +1,4 @@
-use ringfence_types::{Backend, Layer, NetMode, Profile, Refusal, RefusalCode};
+use ringfence_types::{Backend, Layer, Profile, Refusal, RefusalCode};
 
 use crate::refuse::{Refuse as _, refuse};
 
@@ -59,16 +59,6 @@ pub fn check_backend(backend: Backend, flags: DangerFlags) -> Result<(), Refusal
     Ok(())
 }
 
-pub fn check_net(net: NetMode) -> Result<(), Refusal> {
-    if net == NetMode::Filtered {
-        let message = "network mode `filtered` is not available yet";
-        return Err(refuse(RefusalCode::Network, "net.filtered", message).hint(
-            "use `--net none` (own network, loopback only) or `--net full` (the network of the host)",
-        ));
-    }
-    Ok(())
-}
-
 fn missing_flag(rule: &str, message: &str) -> Refusal {
     refuse(RefusalCode::Danger, rule, message).at(Layer::Flags)
 }
@@ -121,13 +111,5 @@ mod tests {
         let alone = DangerFlags { allow_denylisted_commands: true, ..DangerFlags::default() };
         assert!(check_flags(alone).is_err());
         assert_eq!(check_flags(DangerFlags { danger: true, ..alone }), Ok(()));
-    }
-
-    #[test]
-    fn filtered_network_is_refused_and_says_what_to_use() {
-        let refusal = check_net(NetMode::Filtered).unwrap_err();
-        assert!(refusal.hint.unwrap().contains("--net none"));
-        assert_eq!(check_net(NetMode::None), Ok(()));
-        assert_eq!(check_net(NetMode::Full), Ok(()));
     }
 }

@@ -9,8 +9,9 @@ use ringfence_types::{
     Profile, Refusal, RefusalCode, Root,
 };
 
-use crate::danger::{check_backend, check_flags, check_net, check_profile};
+use crate::danger::{check_backend, check_flags, check_profile};
 use crate::facts::Facts;
+use crate::hosts::{judge_fetch, judge_flow};
 use crate::judgement::{Aspect, Judgement, Part};
 use crate::paths::is_plain_absolute;
 use crate::policy::{Policy, net_ceiling};
@@ -18,7 +19,7 @@ use crate::refuse::{Refuse as _, refuse};
 use crate::scene::Scene;
 use crate::sensitive;
 use crate::suggest::{self, Candidate, Place};
-use crate::tools::judge_tool_of_call;
+use crate::tools::{judge_tool, judge_tool_of_call};
 use call::{check_exec, judge_exec, judge_file, judge_patch};
 
 /// A call with the roots it may touch: what is judged, recorded and executed. The first root is the workspace.
@@ -101,6 +102,9 @@ impl Question {
         match (&self.action.call, workspace) {
             (Call::Exec(exec), Some(workspace)) => {
                 suggest::candidates(&self.judgement, Place { workspace, cwd: exec.cwd.as_path() })
+            }
+            (call @ (Call::Flow(_) | Call::Fetch(_)), Some(workspace)) => {
+                suggest::host_candidate(&self.judgement, call, workspace).into_iter().collect()
             }
             _ => Vec::new(),
         }
@@ -290,6 +294,8 @@ fn parts(
         }
         Call::File(file) => judge_file(&Scene { policy, permissions, facts, cwd: workspace }, file),
         Call::Apply(patch) => judge_patch(&Scene { policy, permissions, facts, cwd: workspace }, patch),
+        Call::Flow(flow) => Ok(vec![judge_flow(policy, flow)]),
+        Call::Fetch(fetch) => Ok(vec![judge_tool(policy, "fetch"), judge_fetch(policy, fetch)]),
     }
 }
 
@@ -300,7 +306,6 @@ fn nothing_judged() -> Refusal {
 fn check_policy(policy: &Policy) -> Result<(), Refusal> {
     check_flags(policy.danger)?;
     check_profile(policy.profile, policy.danger)?;
-    check_net(policy.net)?;
     check_ceilings(policy)?;
     policy.backend.map_or(Ok(()), |backend| check_backend(backend, policy.danger))
 }
@@ -368,7 +373,7 @@ fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
     };
     let net = match &action.call {
         Call::Exec(exec) => exec.net,
-        Call::File(_) | Call::Apply(_) => NetMode::None,
+        Call::File(_) | Call::Apply(_) | Call::Flow(_) | Call::Fetch(_) => NetMode::None,
     };
     Ok(Permissions {
         view,

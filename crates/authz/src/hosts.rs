@@ -3,15 +3,19 @@
 //! What a URL is judged as must be what a client makes of it. So it is read by a parser that repairs nothing, and what
 //! two readers could read differently is refused before any rule is asked.
 
+mod flow;
 mod request;
 mod url;
 
 use std::collections::HashMap;
+use std::fmt;
 
 use ringfence_types::{ApprovalMode, Decision, Host, HostRule, NetMode, Risk, Special};
 
 use crate::judgement::{Aspect, Part, RuleSource};
 use crate::policy::{Policy, net_ceiling};
+pub(crate) use flow::sought;
+pub use flow::{Handling, handling, is_unknown, judge_fetch, judge_flow};
 pub use request::{Method, MethodError, Methods, PathPrefix, PathPrefixError, Scheme};
 use request::{Request, Side};
 
@@ -27,6 +31,10 @@ pub struct HostEntry {
     pub methods: Option<Methods>,
     /// `None`: every path.
     pub path_prefix: Option<PathPrefix>,
+    /// The proxy looks into connections to it.
+    pub inspect: bool,
+    /// An inspected connection may become another protocol.
+    pub upgrade: bool,
     pub source: RuleSource,
 }
 
@@ -46,6 +54,23 @@ impl HostEntry {
         }
         Ok(())
     }
+
+    /// Whether it is about some of the requests to its host, which only somebody who sees requests can hold.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.scheme.is_some() || self.methods.is_some() || self.path_prefix.is_some()
+    }
+}
+
+/// What is held against rules: a request, or a connection of which only host and port are known.
+trait Sought: fmt::Display {
+    fn host(&self) -> &Host;
+    /// What keeps `entry` from speaking about this; its host does already.
+    fn mismatch(&self, entry: &HostEntry, side: Side) -> Option<Mismatch>;
+    fn risk(&self) -> Risk;
+    /// What this is in the way of a rule that lacks only `mismatch`.
+    fn lacks(&self, mismatch: Mismatch) -> String;
+    /// Host and port as `--allow-host` takes them; the port only where it is not the usual one.
+    fn authority(&self) -> String;
 }
 
 /// The host rules of all policy files. Without one no host is allowed.
@@ -78,14 +103,14 @@ impl HostRules {
     }
 
     /// A rule that closes, of any layer.
-    fn restricting(&self, request: &Request, decision: Decision) -> Option<&HostEntry> {
-        self.about(&request.host)
+    fn restricting(&self, request: &dyn Sought, decision: Decision) -> Option<&HostEntry> {
+        self.about(request.host())
             .find(|entry| entry.decision == decision && request.mismatch(entry, Side::Restrict).is_none())
     }
 
     /// A rule that opens, at least to a question.
-    fn opening(&self, request: &Request, decision: Decision) -> Option<&HostEntry> {
-        self.about(&request.host).find(|entry| {
+    fn opening(&self, request: &dyn Sought, decision: Decision) -> Option<&HostEntry> {
+        self.about(request.host()).find(|entry| {
             entry.decision == decision
                 && may_open(entry, request)
                 && request.mismatch(entry, Side::Grant).is_none()
@@ -93,8 +118,8 @@ impl HostRules {
     }
 
     /// What the nearest rule that could have allowed the request lacks.
-    fn nearest_miss(&self, request: &Request) -> Option<(&HostEntry, Mismatch)> {
-        let granting = self.about(&request.host).filter(|entry| entry.decision == Decision::Allow);
+    fn nearest_miss(&self, request: &dyn Sought) -> Option<(&HostEntry, Mismatch)> {
+        let granting = self.about(request.host()).filter(|entry| entry.decision == Decision::Allow);
         let missed = granting.filter(|entry| may_open(entry, request));
         missed
             .filter_map(|entry| Some((entry, request.mismatch(entry, Side::Grant)?)))
@@ -103,8 +128,9 @@ impl HostRules {
 }
 
 /// Only the operator opens hosts, and a special one only by its own name.
-fn may_open(entry: &HostEntry, request: &Request) -> bool {
-    entry.source.has_authority() && (request.host.special().is_none() || entry.host.host() == &request.host)
+fn may_open(entry: &HostEntry, request: &dyn Sought) -> bool {
+    entry.source.has_authority()
+        && (request.host().special().is_none() || entry.host.host() == request.host())
 }
 
 /// The first thing that keeps a rule from speaking about a request, farthest from a match first.
@@ -122,7 +148,7 @@ enum Mismatch {
 /// that deny or ask and the metadata services of clouds are held against what Ringfence itself is asked to fetch.
 pub fn judge_url(policy: &Policy, url: &[u8], method: Option<&str>) -> Part {
     let part = match Request::read(url, method) {
-        Ok(request) => judge_request(policy, &request),
+        Ok(request) => judge_sought(policy, &request),
         Err(error) => Part::new(Aspect::Host, url::shown(url), error.rule())
             .because(error.to_string())
             .deny(Risk::High, error.fix()),
@@ -130,9 +156,9 @@ pub fn judge_url(policy: &Policy, url: &[u8], method: Option<&str>) -> Part {
     if policy.approval == ApprovalMode::Never { part.without_question() } else { part }
 }
 
-fn judge_request(policy: &Policy, request: &Request) -> Part {
+fn judge_sought(policy: &Policy, request: &dyn Sought) -> Part {
     let rules = &policy.rules.hosts;
-    if request.host.special() == Some(Special::Metadata) {
+    if request.host().special() == Some(Special::Metadata) {
         return metadata(request);
     }
     if let Some(entry) = rules.restricting(request, Decision::Deny) {
@@ -144,7 +170,7 @@ fn judge_request(policy: &Policy, request: &Request) -> Part {
     }
 }
 
-fn open(rules: &HostRules, net: NetMode, request: &Request) -> Part {
+fn open(rules: &HostRules, net: NetMode, request: &dyn Sought) -> Part {
     let unfiltered = net == NetMode::Full;
     let allowing = rules.opening(request, Decision::Allow);
     // Below the operator a question may stand in for a yes, never for a no.
@@ -165,23 +191,23 @@ fn open(rules: &HostRules, net: NetMode, request: &Request) -> Part {
     }
 }
 
-fn by_rule(entry: &HostEntry, request: &Request, reason: &'static str) -> Part {
+fn by_rule(entry: &HostEntry, request: &dyn Sought, reason: &'static str) -> Part {
     Part::new(Aspect::Host, request.to_string(), format!("hosts.{}", entry.host))
         .because(reason)
         .by(&entry.source)
 }
 
-fn weighed(part: Part, request: &Request) -> Part {
-    Part { risk: if request.method.only_reads() { Risk::Low } else { Risk::Medium }, ..part }
+fn weighed(part: Part, request: &dyn Sought) -> Part {
+    Part { risk: request.risk(), ..part }
 }
 
-fn metadata(request: &Request) -> Part {
+fn metadata(request: &dyn Sought) -> Part {
     Part::new(Aspect::Host, request.to_string(), "host.metadata")
-        .because(format!("`{}` is {}, which hands out credentials", request.host, Special::Metadata))
+        .because(format!("`{}` is {}, which hands out credentials", request.host(), Special::Metadata))
         .deny(Risk::Critical, "nothing: this cannot be allowed")
 }
 
-fn switched_off(policy: &Policy, request: &Request) -> Part {
+fn switched_off(policy: &Policy, request: &dyn Sought) -> Part {
     let part = Part::new(Aspect::Host, request.to_string(), "net.none").because("the network is off");
     if net_ceiling(policy.profile) == NetMode::None {
         return part.deny(Risk::High, format!("use another profile than `{}`", policy.profile));
@@ -190,28 +216,26 @@ fn switched_off(policy: &Policy, request: &Request) -> Part {
 }
 
 /// No rule allows it: why, and what would.
-fn missed(rules: &HostRules, request: &Request) -> Part {
+fn missed(rules: &HostRules, request: &dyn Sought) -> Part {
     let part = |rule| Part::new(Aspect::Host, request.to_string(), rule);
     let allow = format!("start with `--allow-host {}`", request.authority());
     if let Some((entry, mismatch)) = rules.nearest_miss(request) {
-        let part = match mismatch {
-            Mismatch::Port => {
-                part("host.port").because(format!("port {} is not allowed for this host", request.port))
-            }
-            Mismatch::Scheme => {
-                part("host.scheme").because(format!("`{}` is not allowed for this host", request.scheme))
-            }
-            Mismatch::Path => part("host.path").because(request.path.why_no_match()),
-            Mismatch::Method => {
-                part("host.method").because(format!("method `{}` is not allowed here", request.method))
-            }
+        let rule = match mismatch {
+            Mismatch::Port => "host.port",
+            Mismatch::Scheme => "host.scheme",
+            Mismatch::Path => "host.path",
+            Mismatch::Method => "host.method",
         };
+        let part = part(rule).because(request.lacks(mismatch));
         let RuleSource { layer, origin, .. } = entry.source.clone();
         return Part { layer, origin, ..part.deny(Risk::Medium, entry.source.fix()) };
     }
-    match request.host.special() {
+    match request.host().special() {
         Some(special) => part("host.special")
-            .because(format!("`{}` is {special}; only a rule for exactly this host allows it", request.host))
+            .because(format!(
+                "`{}` is {special}; only a rule for exactly this host allows it",
+                request.host()
+            ))
             .deny(Risk::High, allow),
         None => part("host.unlisted").because("no rule allows this host").deny(Risk::Medium, allow),
     }

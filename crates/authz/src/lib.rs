@@ -42,7 +42,7 @@ pub use command::{
     CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError,
     Restriction,
 };
-pub use danger::{DangerFlags, check_backend, check_flags, check_net, check_profile};
+pub use danger::{DangerFlags, check_backend, check_flags, check_profile};
 pub use decide::{
     Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, decide, judge,
     judge_proposal,

@@ -14,7 +14,9 @@ mod text;
 mod words;
 mod write;
 
-use ringfence_types::{Access, ApprovalMode, Backend, Bytes, CommandMode, Control, Limits, NetMode, Profile};
+use ringfence_types::{
+    Access, ApprovalMode, Backend, Bytes, CommandMode, Control, Limits, NetMode, Profile, UnknownHosts,
+};
 
 use crate::command::CommandRules;
 use crate::danger::DangerFlags;
@@ -42,6 +44,7 @@ pub struct Policy {
     pub danger: DangerFlags,
     /// The most network a call may ask for.
     pub net: NetMode,
+    pub unknown_hosts: UnknownHosts,
     /// The backend that was asked for; `None` is the strongest this machine has.
     pub backend: Option<Backend>,
     pub limits: Limits,
@@ -76,6 +79,7 @@ impl Policy {
             access: access(profile),
             danger: DangerFlags::default(),
             net: NetMode::None,
+            unknown_hosts: unknown_hosts(profile),
             backend: None,
             limits: limits(profile),
             floor: Control::ALL.to_vec(),
@@ -105,6 +109,13 @@ fn access(profile: Profile) -> Access {
     match profile {
         Profile::Review | Profile::Strict | Profile::AirGapped => Access::Read,
         Profile::Guarded | Profile::Workspace | Profile::Danger => Access::Write,
+    }
+}
+
+fn unknown_hosts(profile: Profile) -> UnknownHosts {
+    match profile {
+        Profile::Workspace | Profile::Danger => UnknownHosts::Ask,
+        Profile::Review | Profile::Guarded | Profile::Strict | Profile::AirGapped => UnknownHosts::Deny,
     }
 }
 

@@ -7,16 +7,17 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Layer, Risk};
+use ringfence_types::{Bytes, Call, Decision, Layer, Risk};
 
 use crate::command::{CommandPattern, CommandRule};
+use crate::hosts;
 use crate::judgement::{Aspect, Judgement, Part, RuleSource};
 
 /// One thing that "always" could store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub scope: Scope,
-    /// One for each command that was asked about, in their order. Never empty.
+    /// One for each command that was asked about, in their order. None for a host.
     pub rules: Vec<CommandRule>,
     /// Exactly what it would permit, for the person who answers.
     pub permits: String,
@@ -52,6 +53,20 @@ pub fn candidates(judgement: &Judgement, place: Place<'_>) -> Vec<Candidate> {
         candidates.push(candidate(Scope::Prefix, &subjects, &home));
     }
     candidates
+}
+
+/// The host of a flow, at its port, from anything in the workspace. `None` where a rule about it says something already.
+pub(crate) fn host_candidate(judgement: &Judgement, call: &Call, workspace: &Path) -> Option<Candidate> {
+    let part =
+        judgement.decisive().filter(|part| part.decision == Decision::Ask && part.risk < Risk::High)?;
+    let host = hosts::sought(call).filter(|_| hosts::is_unknown(&part.rule))?;
+    let workspace = readable_word(&Bytes::from(workspace))?;
+    Some(Candidate {
+        scope: Scope::Exact,
+        rules: Vec::new(),
+        permits: format!("every connection to `{host}` from this workspace"),
+        stored: format!("[[workspaces.{}.host]]\nallow = [{}]\n", toml(&workspace), toml(&host.to_string())),
+    })
 }
 
 /// A rule that nobody reads to its end is not consent.

@@ -182,6 +182,8 @@ pub(crate) fn judge_tool_of_call(policy: &Policy, call: &Call) -> Option<Part> {
         Call::File(FileCall::Read { .. }) => "read_file",
         Call::File(FileCall::List { .. }) => "list_dir",
         Call::File(FileCall::Write { .. } | FileCall::Symlink { .. }) | Call::Apply(_) => "write_file",
+        // What runs inside is no tool of its own, and a fetch is judged as one anyway.
+        Call::Flow(_) | Call::Fetch(_) => return None,
     };
     let part = judge_tool(policy, name);
     (part.decision > Decision::Allow && part.rule.starts_with("tools.")).then_some(part)

@@ -66,7 +66,7 @@ impl<'a> Subject<'a> {
 
 /// Whether a transaction ends with this.
 pub(crate) fn closes(kind: Kind) -> bool {
-    matches!(kind, Kind::Settled | Kind::Interrupted | Kind::Discarded | Kind::Refused)
+    matches!(kind, Kind::Settled | Kind::FlowEnded | Kind::Interrupted | Kind::Discarded | Kind::Refused)
 }
 
 /// What it means that somebody else was first.

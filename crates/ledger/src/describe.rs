@@ -1,6 +1,6 @@
 //! Events in words: one line that is safe on any terminal, whatever an agent has put into it.
 
-use ringfence_types::{Bytes, Call, Exit, FileCall};
+use ringfence_types::{Bytes, Call, Exit, FileCall, FlowCall};
 
 use crate::approval::{ApprovalAnswer, Covers};
 use crate::event::{Event, Reading};
@@ -69,6 +69,11 @@ fn of_effect(event: &Event) -> String {
             (None, Some(failure)) => format!("failed: {}", shown(failure)),
             (None, None) => "done".to_owned(),
         },
+        Event::FlowOpened { address, .. } => format!("at {address}"),
+        Event::FlowEnded { up, down, duration_ms, failure, .. } => {
+            let failure = failure.as_deref().map(|why| format!(": {}", shown(why))).unwrap_or_default();
+            format!("{up} bytes out, {down} bytes in, in {duration_ms} ms{failure}")
+        }
         Event::Interrupted { why, .. } => shown(why),
         Event::Battery { passed, total, backend, .. } => format!("{backend}: {passed} of {total} held"),
         other => of_the_ledger(other),
@@ -105,8 +110,21 @@ pub fn of_call(call: &Call) -> String {
         Call::Exec(exec) => exec.argv.iter().map(Bytes::quoted).collect::<Vec<_>>().join(" "),
         Call::File(file) => format!("{} {}", verb(file), file.path().display()),
         Call::Apply(patch) => format!("apply {} files", patch.files.len()),
+        Call::Flow(flow) => of_flow(flow),
+        Call::Fetch(fetch) => format!("fetch {} {}", shown(&fetch.method), shown(&fetch.url)),
     }
 }
+
+fn of_flow(flow: &FlowCall) -> String {
+    let address = flow.address.map(|address| format!(" at {address}")).unwrap_or_default();
+    match &flow.request {
+        Some(request) => {
+            format!("{} {}{address} ({})", shown(&request.method), shown(&request.url), flow.way)
+        }
+        None => format!("connect {}:{}{address} ({})", shown(&flow.host), flow.port, flow.way),
+    }
+}
+
 
 fn verb(file: &FileCall) -> &'static str {
     match file {

@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use ringfence_types::{
     Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, Layer, LeakAction, LimitName,
@@ -164,6 +166,23 @@ pub enum Event {
         session: SessionId,
         outcome: Option<Outcome>,
         /// Why there is no outcome: we broke.
+        failure: Option<String>,
+    },
+    /// A flow is about to connect to this address, besides the one of its intent.
+    FlowOpened {
+        transaction: TransactionId,
+        session: SessionId,
+        address: IpAddr,
+    },
+    /// What came of a flow that was opened. Its intent says where to.
+    FlowEnded {
+        transaction: TransactionId,
+        session: SessionId,
+        /// Bytes that left and that came.
+        up: u64,
+        down: u64,
+        duration_ms: u64,
+        /// What went wrong outside; `None`: both sides were done.
         failure: Option<String>,
     },
     /// Whoever worked on the transaction is gone without a word. What it did is not known.
@@ -355,6 +374,8 @@ kinds! {
     LoopFound "loop-found" Activity,
     Refused "refused" Activity,
     Settled "settled" Activity,
+    FlowOpened "flow-opened" Activity,
+    FlowEnded "flow-ended" Activity,
     Interrupted "interrupted" Activity,
     LedgerRead "ledger-read" Consent,
     Pruned "pruned" Ledger,
@@ -389,6 +410,8 @@ impl Event {
             Self::LoopFound { .. } => Kind::LoopFound,
             Self::Refused { .. } => Kind::Refused,
             Self::Settled { .. } => Kind::Settled,
+            Self::FlowOpened { .. } => Kind::FlowOpened,
+            Self::FlowEnded { .. } => Kind::FlowEnded,
             Self::Interrupted { .. } => Kind::Interrupted,
             Self::LedgerRead { .. } => Kind::LedgerRead,
             Self::Pruned { .. } => Kind::Pruned,
@@ -415,6 +438,8 @@ impl Event {
             | Self::Launched { transaction, .. }
             | Self::LimitHit { transaction, .. }
             | Self::Settled { transaction, .. }
+            | Self::FlowOpened { transaction, .. }
+            | Self::FlowEnded { transaction, .. }
             | Self::Interrupted { transaction, .. } => Some(transaction),
             Self::Refused { transaction, .. } | Self::Found { transaction, .. } => transaction.as_ref(),
             _ => None,
@@ -435,7 +460,9 @@ impl Event {
             | Self::LimitHit { session, .. }
             | Self::Found { session, .. }
             | Self::LoopFound { session, .. }
-            | Self::Settled { session, .. } => Some(session),
+            | Self::Settled { session, .. }
+            | Self::FlowOpened { session, .. }
+            | Self::FlowEnded { session, .. } => Some(session),
             Self::Refused { session, .. } | Self::PolicyChanged { session, .. } => session.as_ref(),
             _ => None,
         }

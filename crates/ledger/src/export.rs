@@ -44,7 +44,7 @@ fn answer(event: &Event) -> Answer {
 fn went_well(event: &Event) -> Option<bool> {
     match event {
         Event::Settled { outcome: Some(outcome), .. } => Some(outcome.exit == Exit::Code { code: 0 }),
-        Event::Settled { failure, .. } => Some(failure.is_none()),
+        Event::Settled { failure, .. } | Event::FlowEnded { failure, .. } => Some(failure.is_none()),
         Event::Interrupted { .. } | Event::Conflicted { .. } | Event::LimitHit { .. } => Some(false),
         Event::Notified { failure, .. } => Some(failure.is_none()),
         Event::Battery { attempts, .. } => {

@@ -5,6 +5,7 @@
 //!  (proposed → conflicted* →) (requested → voted* → decided → grant?) → intent → released* → launched? → limit*, found* → settled
 //!                                                            └→ refused            └→ refused, interrupted
 //!  proposed → discarded
+//!  a flow: (requested → decided →) intent → flow-opened*, found* → flow-ended
 //! ```
 
 use crate::approval::ApprovalAnswer;
@@ -68,8 +69,10 @@ impl<'a> Step<'a> {
             Kind::Conflicted => Self::Conflict,
             Kind::ApprovalRequested => Self::Ask,
             Kind::GrantMade => Self::Grant,
-            Kind::SecretReleased | Kind::Launched | Kind::LimitHit | Kind::Found => Self::Run,
-            Kind::Settled | Kind::Interrupted | Kind::Refused | Kind::Discarded => Self::End(kind),
+            Kind::SecretReleased | Kind::Launched | Kind::LimitHit | Kind::Found | Kind::FlowOpened => Self::Run,
+            Kind::Settled | Kind::FlowEnded | Kind::Interrupted | Kind::Refused | Kind::Discarded => {
+                Self::End(kind)
+            }
             _ => Self::None,
         }
     }
@@ -182,7 +185,7 @@ impl Life {
 
     pub fn status(&self) -> Status {
         match self.end {
-            Some(Kind::Settled) => Status::Completed,
+            Some(Kind::Settled | Kind::FlowEnded) => Status::Completed,
             Some(Kind::Interrupted) => Status::Interrupted,
             Some(Kind::Discarded) => Status::Discarded,
             Some(_) => Status::Refused,
@@ -283,7 +286,7 @@ impl Life {
 
     fn close(&mut self, kind: Kind) -> Result<(), OutOfOrder> {
         match kind {
-            Kind::Settled | Kind::Interrupted => self.begun()?,
+            Kind::Settled | Kind::FlowEnded | Kind::Interrupted => self.begun()?,
             Kind::Discarded if !self.proposed => return Err(OutOfOrder::NotProposed),
             Kind::Discarded if self.intended => return Err(OutOfOrder::IntendedTwice),
             _ => {}

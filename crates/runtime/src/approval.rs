@@ -3,6 +3,7 @@
 //! The ledger is the store: a question is pending while its request has no decision there, and the first decision
 //! counts. Whoever answers, at the terminal of the process that asks or anywhere else, does it through [`Inbox`].
 
+mod asker;
 pub(crate) mod binding;
 mod breaker;
 mod card;
@@ -17,8 +18,9 @@ mod wait;
 
 use std::fmt;
 
-use ringfence_types::{Principal, Risk};
+use ringfence_types::{Layer, Principal, Refusal, RefusalCode, Risk};
 
+pub(crate) use asker::{Asker, holds};
 pub use card::card_text;
 pub(crate) use card::{Context, Redactor, card, offers};
 pub use grants::{GrantError, Here, LiveGrant, Spent, grant_files, live_grants, matched, revoke};
@@ -32,7 +34,7 @@ pub(crate) use presence::asking;
 pub use presence::watching;
 pub use principal::local_operator;
 pub use wait::Waiting;
-pub(crate) use wait::decision;
+pub(crate) use wait::{Inquiry, decision};
 
 /// Somebody of this process who can be asked. An implementation shows the question to a person who is not the agent.
 pub trait Approver: fmt::Debug {
@@ -80,6 +82,17 @@ pub(crate) fn patience(risk: Risk) -> std::time::Duration {
         Risk::High => 120,
         Risk::Critical => 300,
     })
+}
+
+/// The answer to what was denied before in the same session.
+pub(crate) fn denied_before() -> Refusal {
+    Refusal {
+        code: RefusalCode::Approval,
+        layer: Layer::Session,
+        rule: DENIED_BEFORE.to_owned(),
+        message: "the same action was denied before in this session".to_owned(),
+        hint: Some("do something else: asking again does not change the answer".to_owned()),
+    }
 }
 
 pub(crate) fn is_operator(principal: &Principal) -> bool {

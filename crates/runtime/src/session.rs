@@ -5,7 +5,6 @@ mod resume;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Policy, env::Attendance};
@@ -13,9 +12,9 @@ use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
 use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
-use ringfence_types::{Bytes, Call, Principal, Refusal, Risk, Root, SessionId};
+use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId};
 
-use crate::approval::{self, Approver, Memory, Nobody};
+use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::leaks::{LeakError, LeakScanner, Tally};
 use crate::pipeline::{self, Received, Settled};
 use crate::proposal::{self, Recovery, RecoveryError};
@@ -345,15 +344,15 @@ impl<'r> AgentSession<'r> {
         Principal::Agent { session: self.id.clone(), name: self.agent.clone() }
     }
 
-    pub(crate) fn patience(&self, risk: Risk) -> Duration {
-        self.settings
-            .timeout
-            .map_or_else(|| approval::patience(risk), |timeout| Duration::from_millis(timeout.0))
-    }
-
-    pub(crate) fn grant_expiry(&self) -> Duration {
-        let default = || approval::DEFAULT_EXPIRY.unsigned_abs();
-        self.settings.grant_expiry.map_or_else(default, |expiry| Duration::from_millis(expiry.0))
+    /// What it takes to ask about something in this session.
+    pub(crate) fn inquiry(&mut self) -> Inquiry<'_> {
+        Inquiry {
+            ledger: &self.runtime.ledger,
+            state_dir: &self.runtime.setup.state_dir,
+            approver: self.approver.as_mut(),
+            settings: &self.settings,
+            grant_expiry: approval::holds(&self.settings),
+        }
     }
 
     /// Writes events of this session down, in one step; the first time with its start.

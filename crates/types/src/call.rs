@@ -1,7 +1,11 @@
+use std::net::IpAddr;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{Bytes, NetMode, Root, id::hex};
+use crate::workspace::words;
+use crate::{Bytes, NetMode, Root, UnknownWord, id::hex};
 
 /// One operation asked for by an agent. An allegation until the pipeline has judged it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +15,10 @@ pub enum Call {
     File(FileCall),
     /// Everything a proposal changes, at once.
     Apply(Patch),
+    /// A connection of something that runs inside, or one request in it.
+    Flow(FlowCall),
+    /// A page for the agent, fetched by Ringfence itself.
+    Fetch(Fetch),
 }
 
 /// A command with everything that decides what it does: what is judged is what is executed.
@@ -76,6 +84,43 @@ pub struct Introduced {
     pub line: u64,
 }
 
+/// Where something inside wants to go. Without secrets: it is shown and recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowCall {
+    pub way: Way,
+    /// As [`crate::Host`] writes it.
+    pub host: String,
+    pub port: u16,
+    /// Where the proxy can read it: plain HTTP, and TLS that it inspects.
+    #[serde(default)]
+    pub request: Option<Fetch>,
+    /// The one that is dialled, once it is known. What was asked about is the host.
+    #[serde(default)]
+    pub address: Option<IpAddr>,
+}
+
+/// One HTTP request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fetch {
+    pub method: String,
+    pub url: String,
+}
+
+words! {
+    /// How a flow came to the proxy.
+    Way("way") {
+        Connect = "connect",
+        Forward = "forward",
+        Socks = "socks",
+        /// A connection to an address that the namespace led to the proxy.
+        Transparent = "transparent",
+        /// A request to the proxy itself, for a provider whose base URL it is.
+        Reverse = "reverse",
+        /// Ringfence's own, for an agent.
+        Fetch = "fetch",
+    }
+}
+
 /// Digest of a call with the roots it may touch: the key of approvals and denials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -99,6 +144,11 @@ impl Fingerprint {
             }
             Call::File(file) => file_fields(&mut hash, file),
             Call::Apply(patch) => patch_fields(&mut hash, patch),
+            Call::Flow(flow) => flow_fields(&mut hash, flow),
+            Call::Fetch(fetch) => {
+                field(&mut hash, b"fetch");
+                fetch_fields(&mut hash, fetch);
+            }
         }
         for root in roots {
             field(&mut hash, root.path.as_slice());
@@ -147,6 +197,19 @@ fn patch_fields(hash: &mut Sha256, patch: &Patch) {
             field(hash, &secret.line.to_le_bytes());
         }
     }
+}
+
+/// Not the way: whoever may reach a host may reach it on every one.
+fn flow_fields(hash: &mut Sha256, flow: &FlowCall) {
+    field(hash, b"flow");
+    field(hash, flow.host.as_bytes());
+    field(hash, &flow.port.to_le_bytes());
+    flow.request.iter().for_each(|request| fetch_fields(hash, request));
+}
+
+fn fetch_fields(hash: &mut Sha256, fetch: &Fetch) {
+    field(hash, fetch.method.as_bytes());
+    field(hash, fetch.url.as_bytes());
 }
 
 /// Length first, so that no two lists of fields have the same bytes.

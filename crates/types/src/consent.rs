@@ -26,6 +26,16 @@ words! {
 }
 
 words! {
+    /// What becomes of a flow to a host that no rule names.
+    UnknownHosts("answer about unknown hosts") {
+        /// A person answers.
+        Ask = "ask",
+        /// The answer is no.
+        Deny = "deny",
+    }
+}
+
+words! {
     /// How bad it would be if the action were not what it seems.
     Risk("risk") {
         Low = "low",

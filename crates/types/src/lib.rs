@@ -23,9 +23,10 @@ pub use address::{Special, special_address, special_name};
 pub use approval::{Block, Card, Offer, OfferScope, Principal, Quorum};
 pub use bytes::Bytes;
 pub use call::{
-    Call, Decision, Exec, FileCall, Fingerprint, Introduced, Layer, Patch, PatchedFile, Refusal, RefusalCode,
+    Call, Decision, Exec, Fetch, FileCall, Fingerprint, FlowCall, Introduced, Layer, Patch, PatchedFile,
+    Refusal, RefusalCode, Way,
 };
-pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk};
+pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
 pub use host::{Host, HostRule, HostRuleError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
 pub use limits::{LimitName, Limits};

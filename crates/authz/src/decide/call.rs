@@ -9,7 +9,6 @@ use ringfence_types::{
 
 use super::{Permissions, Policy, WorkspaceRules};
 use crate::command;
-use crate::danger::check_net;
 use crate::env;
 use crate::facts::Touch;
 use crate::judgement::{Aspect, Part};
@@ -56,7 +55,6 @@ fn check_argv(argv: &[Bytes]) -> Result<(), Refusal> {
 
 /// A call that asks for more network than its session has is refused, not clamped (C-11).
 fn check_asked_net(policy: &Policy, asked: NetMode) -> Result<(), Refusal> {
-    check_net(asked)?;
     if asked > policy.net {
         let message = format!("network mode `{asked}` is above the ceiling `{}` of this session", policy.net);
         return Err(refuse(RefusalCode::Network, "net.ceiling", message)

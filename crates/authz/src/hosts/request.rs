@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use ringfence_types::{Bytes, Host, UnknownWord};
+use ringfence_types::{Bytes, Host, Risk, UnknownWord};
 
 use super::url::{Url, UrlError, path_oddity};
-use super::{HostEntry, Mismatch};
+use super::{HostEntry, Mismatch, Sought};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
@@ -199,20 +199,6 @@ impl Request {
         })
     }
 
-    /// What keeps `entry` from speaking about this request; its host does already.
-    pub(super) fn mismatch(&self, entry: &HostEntry, side: Side) -> Option<Mismatch> {
-        if entry.host.port().is_some_and(|port| port != self.port) {
-            return Some(Mismatch::Port);
-        }
-        if entry.scheme.is_some_and(|scheme| scheme != self.scheme) {
-            return Some(Mismatch::Scheme);
-        }
-        if !self.path_matches(entry.path_prefix.as_ref(), side) {
-            return Some(Mismatch::Path);
-        }
-        (!self.method_matches(entry.methods.as_ref(), side)).then_some(Mismatch::Method)
-    }
-
     fn path_matches(&self, prefix: Option<&PathPrefix>, side: Side) -> bool {
         let Some(prefix) = prefix else { return true };
         match side {
@@ -232,9 +218,40 @@ impl Request {
             }
         }
     }
+}
 
-    /// Host and port as `--allow-host` takes them; the port only where it is not the usual one.
-    pub(super) fn authority(&self) -> String {
+impl Sought for Request {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn mismatch(&self, entry: &HostEntry, side: Side) -> Option<Mismatch> {
+        if entry.host.port().is_some_and(|port| port != self.port) {
+            return Some(Mismatch::Port);
+        }
+        if entry.scheme.is_some_and(|scheme| scheme != self.scheme) {
+            return Some(Mismatch::Scheme);
+        }
+        if !self.path_matches(entry.path_prefix.as_ref(), side) {
+            return Some(Mismatch::Path);
+        }
+        (!self.method_matches(entry.methods.as_ref(), side)).then_some(Mismatch::Method)
+    }
+
+    fn risk(&self) -> Risk {
+        if self.method.only_reads() { Risk::Low } else { Risk::Medium }
+    }
+
+    fn lacks(&self, mismatch: Mismatch) -> String {
+        match mismatch {
+            Mismatch::Port => format!("port {} is not allowed for this host", self.port),
+            Mismatch::Scheme => format!("`{}` is not allowed for this host", self.scheme),
+            Mismatch::Path => self.path.why_no_match(),
+            Mismatch::Method => format!("method `{}` is not allowed here", self.method),
+        }
+    }
+
+    fn authority(&self) -> String {
         if self.port == self.scheme.default_port() {
             self.host.to_string()
         } else {

@@ -2,7 +2,9 @@
 //! `schema/policy.schema.json` are made from them.
 
 use ringfence_types::units::{Cpus, Duration, Size};
-use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Control, LeakAction, NetMode, Profile};
+use ringfence_types::{
+    Access, ApprovalMode, Backend, CommandMode, Control, LeakAction, NetMode, Profile, UnknownHosts,
+};
 use toml::de::DeValue;
 
 use super::problem::Problems;
@@ -127,6 +129,9 @@ table! {
         "access" access: At<OwnAccess>,
         /// The most network that a call may ask for.
         "net" net: At<NetMode>,
+        /// What becomes of a connection to a host that no rule names, for `net = "filtered"`: a person is asked, or the answer is
+        /// no. Without this `ask` in the profiles `workspace` and `danger`.
+        "unknown_hosts" unknown_hosts: At<UnknownHosts>,
         /// How the sandbox is made; without it the strongest that the machine has.
         "backend" backend: At<Backend>,
         /// Controls without which nothing runs, whatever else says so.
@@ -314,6 +319,11 @@ table! {
         "path" path: At<String>,
         /// Only this scheme.
         "scheme" scheme: At<SchemeWord>,
+        /// TLS to it is opened by the proxy, so that every request is judged and scanned. Rules with `methods`, `path` or `scheme`
+        /// do that anyway; without either the proxy sees the name and the bytes that pass.
+        "inspect" inspect: At<bool>,
+        /// An inspected connection may become another protocol, such as a WebSocket, that nobody looks into.
+        "upgrade" upgrade: At<bool>,
         /// Why, for people.
         "reason" reason: At<String>,
     }

@@ -4,7 +4,8 @@ use std::fmt::Display;
 
 use ringfence_types::units::{self, Cpus, Duration, Size};
 use ringfence_types::{
-    Access, ApprovalMode, Backend, Bytes, CommandMode, Control, LeakAction, NetMode, Profile, UnknownWord,
+    Access, ApprovalMode, Backend, Bytes, CommandMode, Control, LeakAction, NetMode, Profile, UnknownHosts,
+    UnknownWord,
 };
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -266,6 +267,7 @@ word! {
     Profile: "a" "profile",
     CommandMode: "a" "command mode",
     ApprovalMode: "an" "approval mode",
+    UnknownHosts: "an" "answer about unknown hosts",
     Access: "an" "access",
     NetMode: "a" "network mode",
     Backend: "a" "backend",

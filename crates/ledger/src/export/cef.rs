@@ -52,6 +52,13 @@ fn of_record(record: &Record) -> String {
     }
     match call(event) {
         Some(Call::File(file)) => fields.push(("filePath", file.path().display())),
+        Some(Call::Flow(flow)) => {
+            fields.push(("dhost", flow.host.clone()));
+            fields.push(("dpt", flow.port.to_string()));
+            fields.extend(flow.address.map(|address| ("dst", address.to_string())));
+            fields.extend(flow.request.as_ref().map(|request| ("request", request.url.clone())));
+        }
+        Some(Call::Fetch(fetch)) => fields.push(("request", fetch.url.clone())),
         Some(call) => fields.push(("sproc", of_call(call))),
         None => {}
     }

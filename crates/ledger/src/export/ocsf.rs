@@ -1,7 +1,7 @@
 //! Open Cybersecurity Schema Framework, one JSON object per event.
 
 use jiff::Timestamp;
-use ringfence_types::{Bytes, Call, ChainId, FileCall, Principal};
+use ringfence_types::{Bytes, Call, ChainId, FileCall, FlowCall, Principal};
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Severity, answer, principal, rule, severity, went_well};
@@ -143,6 +143,8 @@ impl Ocsf {
     }
 }
 
+const NETWORK: &str = "Network Activity";
+
 fn place_of(event: &Event) -> Place {
     match event {
         Event::Intent { call, .. } => of_call_place(Some(call)),
@@ -150,6 +152,8 @@ fn place_of(event: &Event) -> Place {
         Event::Settled { outcome: Some(_), .. } | Event::Interrupted { .. } => {
             place(1007, "Process Activity", 2, "Terminate")
         }
+        Event::FlowOpened { .. } => place(4001, NETWORK, 1, "Open"),
+        Event::FlowEnded { .. } => place(4001, NETWORK, 2, "Close"),
         Event::Launched { .. } => place(1007, "Process Activity", 99, "Contain"),
         Event::Settled { .. }
         | Event::Proposed { .. }
@@ -186,6 +190,7 @@ fn of_call_place(call: Option<&Call>) -> Place {
         Some(Call::File(FileCall::Read { .. } | FileCall::List { .. })) => place(1001, FILE, 2, "Read"),
         Some(Call::File(FileCall::Symlink { .. })) => place(1001, FILE, 1, "Create"),
         Some(Call::File(FileCall::Write { .. }) | Call::Apply(_)) => place(1001, FILE, 3, "Update"),
+        Some(Call::Flow(_) | Call::Fetch(_)) => place(4001, NETWORK, 1, "Open"),
         None => place(3003, "Authorize Session", 99, "Refuse"),
     }
 }
@@ -257,11 +262,33 @@ fn add_target(object: &mut Map<String, Value>, event: &Event) {
             }
             object.insert("file".to_owned(), target);
         }
+        Some(Call::Flow(flow)) => add_endpoint(object, flow),
+        Some(Call::Fetch(fetch)) => {
+            object.insert("url".to_owned(), json!({ "url_string": shown(&fetch.url) }));
+        }
         Some(Call::Apply(_)) | None => {}
+    }
+    if let Event::FlowOpened { address, .. } = event {
+        object.insert("dst_endpoint".to_owned(), json!({ "ip": address.to_string() }));
+    }
+    if let Event::FlowEnded { up, down, duration_ms, .. } = event {
+        object.insert("traffic".to_owned(), json!({ "bytes_out": up, "bytes_in": down }));
+        object.insert("duration".to_owned(), (*duration_ms).into());
     }
     if let Event::Settled { outcome: Some(outcome), .. } = event {
         object.insert("exit_code".to_owned(), outcome.exit.code().into());
         object.insert("duration".to_owned(), outcome.duration_ms.into());
+    }
+}
+
+fn add_endpoint(object: &mut Map<String, Value>, flow: &FlowCall) {
+    let mut endpoint = json!({ "hostname": shown(&flow.host), "port": flow.port });
+    if let Some(address) = flow.address {
+        put(&mut endpoint, "ip", address.to_string().into());
+    }
+    object.insert("dst_endpoint".to_owned(), endpoint);
+    if let Some(request) = &flow.request {
+        object.insert("url".to_owned(), json!({ "url_string": shown(&request.url) }));
     }
 }
 

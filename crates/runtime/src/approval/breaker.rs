@@ -43,6 +43,8 @@ impl Likeness {
             Call::Exec(exec) => exec.argv.iter().map(|word| word.display()).collect(),
             Call::File(file) => vec![operation(file).to_owned(), file.path().display()],
             Call::Apply(patch) => patch.files.iter().map(|file| file.path.display()).collect(),
+            Call::Flow(flow) => vec!["connect".to_owned(), format!("{}:{}", flow.host, flow.port)],
+            Call::Fetch(fetch) => vec!["fetch".to_owned(), fetch.url.clone()],
         };
         let program = words.first().map(|word| word.rsplit('/').next().unwrap_or(word).to_owned());
         let subcommand = words.iter().skip(1).find(|word| !word.starts_with('-')).cloned();

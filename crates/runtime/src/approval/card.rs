@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use ringfence_authz::{Aspect, Candidate, Judgement, Part};
-use ringfence_ledger::ReasonRule;
+use ringfence_ledger::{ReasonRule, of_call};
 use ringfence_types::{
-    Block, Bytes, Call, Card, Decision, Exec, FileCall, Layer, NetMode, Offer, OfferScope, Principal, Quorum,
-    Risk,
+    Block, Bytes, Call, Card, Decision, Exec, FileCall, FlowCall, Layer, NetMode, Offer, OfferScope,
+    Principal, Quorum, Risk,
 };
 
 use crate::leaks::LeakScanner;
@@ -164,7 +164,12 @@ fn facts(fields: &mut Fields<'_>, call: &Call, judgement: &Judgement) {
         Call::File(FileCall::Write { bytes, sha256, .. }) => {
             fields.one("content", &format!("{bytes} bytes, sha256 {}", shown(sha256)));
         }
-        Call::File(_) | Call::Apply(_) => {}
+        Call::Flow(flow) => {
+            fields.one("host", &shown(&flow.host));
+            fields.one("port", &flow.port.to_string());
+            fields.one("way", &format!("{}, from something that runs inside the fence", flow.way));
+        }
+        Call::File(_) | Call::Apply(_) | Call::Fetch(_) => {}
     }
     for (label, aspect) in [("writes", Aspect::Write), ("reads", Aspect::Read), ("hosts", Aspect::Host)] {
         let parts = judgement.parts().iter().filter(|part| part.aspect == aspect);
@@ -250,6 +255,8 @@ fn same(call: &Call) -> &'static str {
         Call::File(FileCall::Write { .. }) => "the same file with the same content",
         Call::File(_) => "the same operation on the same path",
         Call::Apply(_) => "the same changes to the same files",
+        Call::Flow(FlowCall { request: None, .. }) => "every connection to the same host and port",
+        Call::Flow(_) | Call::Fetch(_) => "the same request",
     }
 }
 
@@ -273,6 +280,10 @@ fn sentence(call: &Call) -> String {
             format!("May `{}` become a link to `{}`?", name(path), name(target))
         }
         Call::Apply(patch) => format!("May {} files be changed as proposed?", patch.files.len()),
+        Call::Flow(flow) => {
+            format!("May something inside the fence reach `{}` at port {}?", shown(&flow.host), flow.port)
+        }
+        Call::Fetch(_) => "May this be fetched for the agent?".to_owned(),
     }
 }
 
@@ -284,6 +295,7 @@ fn blocks(call: &Call, redactor: &Redactor<'_>) -> Vec<Block> {
             let lines = patch.files.iter().map(|file| file.path.display()).collect();
             vec![Block { title: None, lines }]
         }
+        Call::Flow(_) | Call::Fetch(_) => vec![Block { title: None, lines: vec![of_call(call)] }],
     };
     let lines = blocks.iter_mut().flat_map(|block| &mut block.lines);
     lines.for_each(|line| *line = redactor.clean(line));
@@ -328,6 +340,8 @@ fn foreign(call: &Call) -> String {
         Call::Exec(exec) => exec.argv.iter().collect(),
         Call::File(file) => vec![file.path()],
         Call::Apply(patch) => patch.files.iter().map(|file| &file.path).collect(),
+        // Host and URL are ASCII, or they are no such.
+        Call::Flow(_) | Call::Fetch(_) => Vec::new(),
     };
     for chunk in texts.iter().flat_map(|text| text.as_slice().utf8_chunks()) {
         for c in chunk.valid().chars().filter(|c| !c.is_ascii()) {

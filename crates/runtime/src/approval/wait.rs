@@ -2,21 +2,22 @@
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use ringfence_authz::Judgement;
+use ringfence_authz::policy::ApprovalSettings;
 use ringfence_ledger::{
-    ApprovalAnswer, ApprovalDecision, ApprovalRequest, Covers, Event, GrantMade, LedgerReader, ReadError,
-    Timestamp,
+    ApprovalAnswer, ApprovalDecision, ApprovalRequest, Covers, Event, GrantMade, Ledger, LedgerReader,
+    ReadError, Timestamp,
 };
 use ringfence_sandbox::Interrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::channel::{self, Delivered};
 use super::inbox::{Inbox, InboxError, decision_in};
-use super::{AnswerError, Answered, Heard, Reply, Say, grants, presence};
-use crate::session::AgentSession;
+use super::{AnswerError, Answered, Approver, Heard, Reply, Say, grants, presence};
 
 /// How often somebody who waits looks for an answer from elsewhere.
 const LOOK: Duration = Duration::from_millis(100);
@@ -85,26 +86,43 @@ pub(super) fn left(request: &ApprovalRequest) -> Duration {
     left.try_into().unwrap_or(Duration::ZERO)
 }
 
+/// What asking takes: where the question is written, and who is asked.
+#[derive(Debug)]
+pub(crate) struct Inquiry<'a> {
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) state_dir: &'a Path,
+    pub(crate) approver: &'a mut dyn Approver,
+    pub(crate) settings: &'a ApprovalSettings,
+    /// How long "always here" holds.
+    pub(crate) grant_expiry: Duration,
+}
+
+impl Inquiry<'_> {
+    /// Whether a question would reach anybody, as far as that is known before it is asked.
+    pub(crate) fn reaches_somebody(&mut self) -> bool {
+        self.approver.is_there() || presence::is_watched(self.state_dir) || !self.settings.notify.is_empty()
+    }
+}
+
 /// Asks whoever can be asked, and returns the decision that is in the ledger. There always is one.
 pub(crate) fn decision(
-    session: &mut AgentSession<'_>,
+    inquiry: Inquiry<'_>,
     request: &ApprovalRequest,
     judgement: &Judgement,
     interrupts: &[Interrupt<'_>],
 ) -> Result<(ApprovalDecision, Option<GrantMade>), InboxError> {
-    let runtime = session.runtime;
-    let inbox = Inbox::new(&runtime.ledger, &runtime.setup.state_dir);
-    let reader = runtime.ledger.reader()?;
+    let inbox = Inbox::new(inquiry.ledger, inquiry.state_dir);
+    let reader = inquiry.ledger.reader()?;
     let waiting = Waiting::new(request, Some(judgement), reader);
-    let here = session.approver.is_there();
-    let watched = presence::is_watched(&runtime.setup.state_dir);
-    let mut delivery = Delivery::start(session, request);
+    let here = inquiry.approver.is_there();
+    let watched = presence::is_watched(inquiry.state_dir);
+    let mut delivery = Delivery::start(inquiry.settings, request);
     if !here && !watched {
-        delivery.settle(session, request);
+        delivery.settle(inquiry.ledger, request);
     }
     let reached = watched || delivery.delivered > 0;
     let failure = delivery.failure();
-    let mut asking = Asking { session, inbox, waiting: &waiting, delivery };
+    let mut asking = Asking { inquiry, inbox, waiting: &waiting, delivery };
     match (here, reached) {
         (true, _) => asking.here(interrupts)?,
         (false, true) => asking.elsewhere(interrupts)?,
@@ -116,17 +134,17 @@ pub(crate) fn decision(
     asking.result()
 }
 
-struct Asking<'a, 's, 'r> {
-    session: &'a mut AgentSession<'s>,
-    inbox: Inbox<'r>,
+struct Asking<'a> {
+    inquiry: Inquiry<'a>,
+    inbox: Inbox<'a>,
     waiting: &'a Waiting<'a>,
     delivery: Delivery,
 }
 
-impl Asking<'_, '_, '_> {
+impl Asking<'_> {
     /// The person at this terminal, while others may be faster.
     fn here(&mut self, interrupts: &[Interrupt<'_>]) -> Result<(), InboxError> {
-        match self.session.approver.ask(self.waiting) {
+        match self.inquiry.approver.ask(self.waiting) {
             Heard::Reply(reply) => self.said(&reply, interrupts),
             Heard::Elsewhere => Ok(()),
             Heard::Silence => self.expire(),
@@ -140,13 +158,13 @@ impl Asking<'_, '_, '_> {
         match self.inbox.answer(request.transaction.as_str(), &reply) {
             Ok(Answered::Decided { grant, .. }) => {
                 if let Some(text) = grant.and_then(|grant| self.stored(&grant)) {
-                    self.session.approver.tell(&text);
+                    self.inquiry.approver.tell(&text);
                 }
                 Ok(())
             }
             Ok(Answered::Counted { approve, deny }) => {
                 let text = format!("{approve} for it, {deny} against; waiting for others");
-                self.session.approver.tell(&text);
+                self.inquiry.approver.tell(&text);
                 self.elsewhere(interrupts)
             }
             Err(
@@ -154,12 +172,12 @@ impl Asking<'_, '_, '_> {
                 | AnswerError::Expired
                 | AnswerError::Changed { .. }),
             ) => {
-                self.session.approver.tell(&error.to_string());
+                self.inquiry.approver.tell(&error.to_string());
                 Ok(())
             }
             Err(AnswerError::Inbox(error)) => Err(error),
             Err(error) => {
-                self.session.approver.tell(&error.to_string());
+                self.inquiry.approver.tell(&error.to_string());
                 self.inbox.close(request, ApprovalAnswer::Denied, &error.to_string())
             }
         }
@@ -170,7 +188,7 @@ impl Asking<'_, '_, '_> {
         if let Say::AlwaysHere { terms, .. } = &mut reply.say
             && terms.expires.is_none()
         {
-            terms.expires = Timestamp::now().checked_add(self.session.grant_expiry()).ok();
+            terms.expires = Timestamp::now().checked_add(self.inquiry.grant_expiry).ok();
         }
         reply
     }
@@ -188,7 +206,7 @@ impl Asking<'_, '_, '_> {
     /// Nobody at this terminal: others answer through the ledger.
     fn elsewhere(&mut self, interrupts: &[Interrupt<'_>]) -> Result<(), InboxError> {
         loop {
-            self.delivery.note(self.session, self.waiting.request);
+            self.delivery.note(self.inquiry.ledger, self.waiting.request);
             if self.waiting.decided().is_some() {
                 return Ok(());
             }
@@ -215,7 +233,7 @@ impl Asking<'_, '_, '_> {
     }
 
     fn result(mut self) -> Result<(ApprovalDecision, Option<GrantMade>), InboxError> {
-        self.delivery.note(self.session, self.waiting.request);
+        self.delivery.note(self.inquiry.ledger, self.waiting.request);
         let transaction = &self.waiting.request.transaction;
         let found = decision_in(&self.waiting.reader, transaction)?;
         found.ok_or_else(|| InboxError::Read(ReadError::Unknown { id: transaction.to_string() }))
@@ -242,24 +260,23 @@ struct Delivery {
 }
 
 impl Delivery {
-    fn start(session: &AgentSession<'_>, request: &ApprovalRequest) -> Self {
-        let channels = &session.settings;
+    fn start(channels: &ApprovalSettings, request: &ApprovalRequest) -> Self {
         let results = (!channels.notify.is_empty()).then(|| channel::deliver(channels, request));
         Self { results, delivered: 0, failures: Vec::new() }
     }
 
     /// Takes in what is known by now.
-    fn note(&mut self, session: &AgentSession<'_>, request: &ApprovalRequest) {
+    fn note(&mut self, ledger: &Ledger, request: &ApprovalRequest) {
         while let Some(delivered) = self.next() {
-            self.keep(session, request, delivered);
+            self.keep(ledger, request, delivered);
         }
     }
 
     /// Waits until it is known of every channel; each has its own bound. Where nobody else can answer, a word that did
     /// not arrive reached nobody.
-    fn settle(&mut self, session: &AgentSession<'_>, request: &ApprovalRequest) {
+    fn settle(&mut self, ledger: &Ledger, request: &ApprovalRequest) {
         while let Some(Ok(delivered)) = self.results.as_ref().map(Receiver::recv) {
-            self.keep(session, request, delivered);
+            self.keep(ledger, request, delivered);
         }
         self.results = None;
     }
@@ -275,14 +292,14 @@ impl Delivery {
         }
     }
 
-    fn keep(&mut self, session: &AgentSession<'_>, request: &ApprovalRequest, delivered: Delivered) {
+    fn keep(&mut self, ledger: &Ledger, request: &ApprovalRequest, delivered: Delivered) {
         let channel = delivered.channel.word();
         match &delivered.failure {
             None => self.delivered += 1,
             Some(why) => self.failures.push(format!("{channel}: {why}")),
         }
         // A question that is over needs no more words, and one whose record fails says so with its decision.
-        let _written = session.runtime.ledger.append(&Event::Notified {
+        let _written = ledger.append(&Event::Notified {
             transaction: request.transaction.clone(),
             channel: channel.to_owned(),
             failure: delivered.failure,

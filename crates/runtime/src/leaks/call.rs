@@ -70,6 +70,8 @@ impl Judging<'_> {
             }
             Call::File(file) => self.text(file.path(), "path", actions),
             Call::Apply(patch) => patch.files.iter().for_each(|file| self.text(&file.path, "path", actions)),
+            Call::Flow(flow) => self.text(&Bytes::from(flow.host.as_str()), "host", actions),
+            Call::Fetch(fetch) => self.text(&Bytes::from(fetch.url.as_str()), "url", actions),
         }
     }
 

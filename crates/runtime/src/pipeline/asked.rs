@@ -1,7 +1,5 @@
 use ringfence_authz::{Action, Answer, Question, Verdict, decide};
-use ringfence_ledger::{
-    ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantMade, ReasonRule, Timestamp,
-};
+use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantMade};
 use ringfence_sandbox::Interrupt;
 use ringfence_types::{Call, Decision, GrantId, Layer, Principal, Refusal, RefusalCode, TransactionId};
 
@@ -9,7 +7,7 @@ use super::authenticated::refused_leak;
 use super::decided::{Decided, chain, describe};
 use super::settled::{Refused, for_the_record, refused};
 use crate::approval::binding::{Binding, Ground, changed};
-use crate::approval::{self, Context, DENIED_BEFORE, Held, Redactor, lease};
+use crate::approval::{self, Asker, Held, Redactor, lease};
 use crate::facts::Machine;
 use crate::session::AgentSession;
 
@@ -49,7 +47,7 @@ impl Asked {
         let asked = session.append(vec![Event::ApprovalRequested(Box::new(request.clone()))]);
         asked.map_err(|error| self.unasked(&describe(&error), error.hint().map(str::to_owned)))?;
         let judgement = self.question.judgement();
-        let (decision, grant) = approval::decision(session, &request, judgement, interrupts)
+        let (decision, grant) = approval::decision(session.inquiry(), &request, judgement, interrupts)
             .map_err(|error| self.unasked(&chain(&error), None))?;
         self.conclude(session, &request, (decision, grant), held)
     }
@@ -198,62 +196,24 @@ impl Asked {
     }
 
     fn request(&self, session: &AgentSession<'_>, binding: &Binding) -> ApprovalRequest {
-        let action = self.question.action();
-        let recorded = for_the_record(action.call(), session);
+        let recorded = for_the_record(self.question.action().call(), &session.leaks);
         let redactor = Redactor::new(&recorded.secrets, Some(&session.leaks));
-        let judgement = self.question.judgement();
-        let part = judgement.decisive();
-        let settings = &session.settings;
-        let patience = session.patience(judgement.risk());
-        // A rule with a secret in it would be written down with it.
-        let candidates = if recorded.findings.is_empty() { self.question.candidates() } else { Vec::new() };
-        let offers = approval::offers(&candidates, judgement.risk(), settings.quorum);
-        let requester = session.requester();
-        let reason_rule = if settings.reason_required { ReasonRule::Required } else { ReasonRule::Optional };
-        let context = Context {
-            id: self.transaction.as_str(),
-            requester: &requester,
+        let asker = Asker {
+            session: &session.id,
+            workspace: &session.workspace.id,
+            requester: session.requester(),
             owner: &session.started_by,
             stated: session.stated.as_deref(),
-            patience,
-            quorum: settings.quorum,
-            reason_rule,
-            offers: &offers,
-            grant_expiry: session.grant_expiry(),
+            settings: &session.settings,
         };
-        let card = approval::card(&recorded.call, judgement, &context, &redactor);
-        ApprovalRequest {
-            transaction: self.transaction.clone(),
-            session: session.id.clone(),
-            workspace: session.workspace.id.clone(),
-            call: recorded.call,
-            roots: action.roots().to_vec(),
-            fingerprint: action.fingerprint().clone(),
-            binding: binding.digest.clone(),
-            bound: binding.bound.clone(),
-            rule: part.map(|part| part.rule.clone().into_owned()).unwrap_or_default(),
-            layer: part.map_or(Layer::Floor, |part| part.layer),
-            reason: part.map(|part| redactor.clean(&part.reason)).unwrap_or_default(),
-            risk: judgement.risk(),
-            expires: Timestamp::now().checked_add(patience).unwrap_or(Timestamp::MAX),
-            quorum: settings.quorum,
-            reason_rule,
-            requester,
-            offers,
-            card,
-        }
+        // A rule with a secret in it would be written down with it.
+        let candidates = if recorded.findings.is_empty() { self.question.candidates() } else { Vec::new() };
+        asker.request((&self.question, &self.transaction), (recorded.call, candidates), binding, &redactor)
     }
 
     fn denied_before(self, session: &mut AgentSession<'_>) -> Refused {
         session.memory.deny_again(self.question.action().call());
-        let refusal = Refusal {
-            code: RefusalCode::Approval,
-            layer: Layer::Session,
-            rule: DENIED_BEFORE.to_owned(),
-            message: "the same action was denied before in this session".to_owned(),
-            hint: Some("do something else: asking again does not change the answer".to_owned()),
-        };
-        Refused::early(self.call(), refusal)
+        Refused::early(self.call(), approval::denied_before())
     }
 
     fn call(&self) -> Call {

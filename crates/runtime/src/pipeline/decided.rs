@@ -77,7 +77,7 @@ impl Decided {
 
     fn intent(&self, session: &AgentSession<'_>, lease: Option<&Lease>) -> Event {
         let action = self.grant.action();
-        let recorded = for_the_record(action.call(), session);
+        let recorded = for_the_record(action.call(), &session.leaks);
         Event::Intent {
             transaction: self.transaction.clone(),
             session: session.id.clone(),

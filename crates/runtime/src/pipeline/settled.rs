@@ -1,5 +1,5 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, Finding};
-use ringfence_types::{Bytes, Call, Exec, FileCall, Fingerprint, Outcome, Posture, Refusal, TransactionId};
+use ringfence_types::{Bytes, Call, Exec, Fetch, FileCall, FlowCall, Fingerprint, Outcome, Posture, Refusal, TransactionId};
 
 use super::decided::describe;
 use super::file::Touched;
@@ -76,7 +76,7 @@ pub(super) fn refused(
     transaction: Option<TransactionId>,
     (call, refusal): (&Call, &Refusal),
 ) -> Event {
-    let recorded = for_the_record(call, session);
+    let recorded = for_the_record(call, &session.leaks);
     let redactor = Redactor::new(&recorded.secrets, Some(&session.leaks));
     let refusal = Refusal {
         message: redactor.clean(&refusal.message),
@@ -218,21 +218,27 @@ fn clean(ended: Ended, leaks: &LeakScanner) -> Ended {
 
 /// A call as it may be written down.
 #[derive(Debug)]
-pub(super) struct Recorded {
+pub(crate) struct Recorded {
     /// Without secrets.
-    pub(super) call: Call,
-    pub(super) findings: Vec<Finding>,
+    pub(crate) call: Call,
+    pub(crate) findings: Vec<Finding>,
     /// What was taken out. It stays in memory.
-    pub(super) secrets: Vec<Vec<u8>>,
+    pub(crate) secrets: Vec<Vec<u8>>,
 }
 
-pub(super) fn for_the_record(call: &Call, session: &AgentSession<'_>) -> Recorded {
-    let mut taken = Taken { leaks: &session.leaks, findings: Vec::new(), secrets: Vec::new() };
+pub(crate) fn for_the_record(call: &Call, leaks: &LeakScanner) -> Recorded {
+    let mut taken = Taken { leaks, findings: Vec::new(), secrets: Vec::new() };
     let call = match call {
         Call::Exec(exec) => Call::Exec(taken.exec(exec)),
         Call::File(file) => Call::File(taken.file(file)),
         // Names of files with a secret in them are not proposed.
         Call::Apply(patch) => Call::Apply(patch.clone()),
+        Call::Flow(flow) => Call::Flow(FlowCall {
+            host: taken.word(&flow.host, "host"),
+            request: flow.request.as_ref().map(|request| taken.fetch(request)),
+            ..flow.clone()
+        }),
+        Call::Fetch(fetch) => Call::Fetch(taken.fetch(fetch)),
     };
     Recorded { call, findings: taken.findings, secrets: taken.secrets }
 }
@@ -272,6 +278,15 @@ impl Taken<'_> {
                 FileCall::Symlink { path: path(link), target: self.text(target, || "target".to_owned()) }
             }
         }
+    }
+
+    fn fetch(&mut self, fetch: &Fetch) -> Fetch {
+        Fetch { method: self.word(&fetch.method, "method"), url: self.word(&fetch.url, "url") }
+    }
+
+    fn word(&mut self, word: &str, place: &str) -> String {
+        let clean = self.text(&Bytes::from(word), || place.to_owned());
+        String::from_utf8_lossy(clean.as_slice()).into_owned()
     }
 
     fn text(&mut self, text: &Bytes, place: impl Fn() -> String) -> Bytes {

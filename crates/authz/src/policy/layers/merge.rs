@@ -208,6 +208,8 @@ fn allowed_by_flag(host: &HostRule) -> HostEntry {
         scheme: None,
         methods: None,
         path_prefix: None,
+        inspect: false,
+        upgrade: false,
         source,
     }
 }
@@ -224,8 +226,7 @@ fn check_host_flags(flags: &Flags, hosts: &[HostEntry], report: &mut Report) {
 
 /// Whether nothing of the host is left.
 fn denies(entry: &HostEntry, asked: &HostRule) -> bool {
-    let whole = entry.scheme.is_none() && entry.methods.is_none() && entry.path_prefix.is_none();
-    whole && covers(&entry.host, asked)
+    !entry.is_partial() && covers(&entry.host, asked)
 }
 
 fn covers(rule: &HostRule, asked: &HostRule) -> bool {
@@ -415,7 +416,9 @@ impl Rule for HostEntry {
         let scheme = self.scheme.map(|scheme| format!("{scheme}://")).unwrap_or_default();
         let path = self.path_prefix.as_ref().map(ToString::to_string).unwrap_or_default();
         let methods = self.methods.as_ref().map(|methods| format!(" ({methods})")).unwrap_or_default();
-        format!("{scheme}{}{path}{methods}", self.host)
+        let inspect = if self.inspect { ", inspected" } else { "" };
+        let upgrade = if self.upgrade { ", may upgrade" } else { "" };
+        format!("{scheme}{}{path}{methods}{inspect}{upgrade}", self.host)
     }
 
     /// A host without a rule is denied, so that a question opens it.

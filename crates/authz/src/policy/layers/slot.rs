@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use ringfence_types::{Access, ApprovalMode, Backend, CommandMode, Layer, LeakAction, NetMode, Profile};
+use ringfence_types::{
+    Access, ApprovalMode, Backend, CommandMode, Layer, LeakAction, NetMode, Profile, UnknownHosts,
+};
 
 use super::super::limits::Amount;
 use super::super::problem::{Problem, StackProblems};
@@ -69,6 +71,12 @@ impl Knob for ApprovalMode {
 }
 
 impl Knob for LeakAction {
+    fn exceeds(&self, other: &Self) -> bool {
+        self < other
+    }
+}
+
+impl Knob for UnknownHosts {
     fn exceeds(&self, other: &Self) -> bool {
         self < other
     }

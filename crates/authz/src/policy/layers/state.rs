@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_types::{
-    Access, ApprovalMode, Backend, CommandMode, Control, LeakAction, Limits, NetMode, Profile,
+    Access, ApprovalMode, Backend, CommandMode, Control, LeakAction, Limits, NetMode, Profile, UnknownHosts,
 };
 
 use super::super::file::PolicyFile;
@@ -12,7 +12,7 @@ use super::super::leaks::{Leak, Leaks};
 use super::super::limits::{Amount, Limit};
 use super::super::problem::{PolicyError, Problem};
 use super::super::text::{At, Span};
-use super::super::{Policy, access, approval, commands, limits, net_ceiling};
+use super::super::{Policy, access, approval, commands, limits, net_ceiling, unknown_hosts};
 use super::merge;
 use super::roots::Roots;
 use super::slot::{By, Knob, Report, Slot};
@@ -32,6 +32,7 @@ pub(super) struct State<'a> {
     /// Of operator and flags, before anything narrowed it.
     given_access: Slot<Access>,
     pub(super) net: Slot<NetMode>,
+    unknown_hosts: Slot<UnknownHosts>,
     backend: Slot<Option<Backend>>,
     limits: Vec<(Limit, Slot<Amount>)>,
     leaks: Vec<(Leak, Slot<LeakAction>)>,
@@ -71,6 +72,12 @@ impl<'a> State<'a> {
             access: Slot::new("access", access(value), access(value), by.clone()),
             given_access: Slot::new("access", access(value), access(value), by),
             net: Slot::new("net", NetMode::None, NetMode::None, By::Default),
+            unknown_hosts: Slot::new(
+                "unknown_hosts",
+                unknown_hosts(value),
+                unknown_hosts(value),
+                By::Default,
+            ),
             backend: Slot::new("backend", None, "the strongest there is", By::Default),
             limits: limits.to_vec(),
             leaks: leaks.to_vec(),
@@ -115,6 +122,9 @@ impl<'a> State<'a> {
         }
         if let Some(given) = &body.net {
             self.net.offer(word(step, "net", given), step.standing, report);
+        }
+        if let Some(given) = &body.unknown_hosts {
+            self.unknown_hosts.offer(word(step, "unknown_hosts", given), step.standing, report);
         }
         if let Some(At { value, span }) = body.backend {
             let offer = Slot::new("backend", Some(value), value, By::file(step, span));
@@ -238,6 +248,7 @@ impl<'a> State<'a> {
             access: self.access.value,
             danger: self.flags.danger,
             net: self.net.value,
+            unknown_hosts: self.unknown_hosts.value,
             backend: self.backend.value,
             limits,
             floor,
@@ -299,6 +310,7 @@ impl<'a> State<'a> {
             self.approval.setting(),
             self.access.setting(),
             self.net.setting(),
+            self.unknown_hosts.setting(),
             self.backend.setting(),
         ]);
         settings.extend(self.limits.iter().map(|(_, slot)| slot.setting()));

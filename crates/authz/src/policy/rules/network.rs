@@ -31,6 +31,7 @@ impl Converting<'_, '_> {
             SchemeWord::Http => Scheme::Http,
             SchemeWord::Https => Scheme::Https,
         });
+        let (inspect, upgrade) = self.treatment(table);
         let mut entries = Vec::new();
         for name in &hosts.items {
             let Some(host) = self.host_name(name) else { continue };
@@ -51,6 +52,8 @@ impl Converting<'_, '_> {
                 scheme,
                 methods: methods.clone(),
                 path_prefix: path_prefix.clone(),
+                inspect,
+                upgrade,
                 source: self.source(name.span, table.reason.as_ref()),
             };
             match entry.check() {
@@ -75,6 +78,20 @@ impl Converting<'_, '_> {
                 None
             }
         }
+    }
+
+    /// Whether the proxy looks inside, and what may pass it there.
+    fn treatment(&mut self, table: &HostTable) -> (bool, bool) {
+        let said = |key: &Option<At<bool>>| key.as_ref().map(|given| given.value);
+        let narrow = table.methods.is_some() || table.path.is_some() || table.scheme.is_some();
+        if let Some(given) = table.inspect.as_ref().filter(|given| !given.value && narrow) {
+            let message = "`methods`, `path` and `scheme` are seen only where the proxy inspects";
+            self.problems.add(given.span, message, "leave `inspect` out, or the restriction");
+        }
+        if let Some(given) = table.allow.is_none().then_some(table.upgrade.as_ref()).flatten() {
+            self.problems.add(given.span, "`upgrade` opens, and only `allow` can", "leave it out");
+        }
+        (said(&table.inspect) == Some(true), said(&table.upgrade) == Some(true))
     }
 
     fn methods(&mut self, table: &HostTable) -> Option<Methods> {

@@ -1,0 +1,150 @@
+//! Connections of what runs inside, of which often only host and port are known.
+//!
+//! A rule about some requests cannot be held against a connection. It opens one where it allows something there, and has the
+//! proxy look inside, where each request is judged again.
+
+use std::fmt;
+
+use ringfence_types::{
+    ApprovalMode, Bytes, Call, Decision, Fetch, FlowCall, Host, HostRule, NetMode, Risk, UnknownHosts,
+};
+
+use super::request::{Request, Side};
+use super::{HostEntry, Mismatch, Sought, judge_sought, url};
+use crate::judgement::{Aspect, Part};
+use crate::policy::Policy;
+
+/// How a connection that may be is treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handling {
+    /// A rule has something to say about single requests, or wants to see them.
+    pub inspected: bool,
+    /// A rule lets an inspected connection become another protocol.
+    pub may_upgrade: bool,
+    /// A rule names exactly this host: it may be this machine or its network.
+    pub named: bool,
+}
+
+/// Judges a connection, or one request in it.
+pub fn judge_flow(policy: &Policy, flow: &FlowCall) -> Part {
+    let shown = || Bytes::from(format!("{}:{}", flow.host, flow.port).as_str()).display();
+    let malformed = |why: String| {
+        Part::new(Aspect::Host, shown(), "host.malformed")
+            .because(why)
+            .deny(Risk::High, "name one host, the same everywhere")
+    };
+    let tunnel = match Tunnel::of(flow) {
+        Ok(tunnel) => tunnel,
+        Err(why) => return malformed(why),
+    };
+    let part = match &flow.request {
+        None => judge_sought(policy, &tunnel),
+        Some(request) => match Request::read(request.url.as_bytes(), Some(&request.method)) {
+            Ok(read) if read.host != tunnel.host || read.port != tunnel.port => {
+                return malformed("the request is for another host than the connection".to_owned());
+            }
+            Ok(read) => judge_sought(policy, &read),
+            Err(error) => Part::new(Aspect::Host, url::shown(request.url.as_bytes()), error.rule())
+                .because(error.to_string())
+                .deny(Risk::High, error.fix()),
+        },
+    };
+    asked(policy, part)
+}
+
+/// Judges what an agent wants to be fetched.
+pub fn judge_fetch(policy: &Policy, fetch: &Fetch) -> Part {
+    asked(policy, super::judge_url(policy, fetch.url.as_bytes(), Some(&fetch.method)))
+}
+
+/// A host that no rule names is a crossing.
+fn asked(policy: &Policy, mut part: Part) -> Part {
+    let asks = policy.net == NetMode::Filtered && policy.unknown_hosts == UnknownHosts::Ask;
+    if asks && part.decision == Decision::Deny && is_unknown(&part.rule) {
+        part.decision = Decision::Ask;
+    }
+    if policy.approval == ApprovalMode::Never { part.without_question() } else { part }
+}
+
+/// Whether a rule of this name says that nobody has said anything about the host and port.
+pub fn is_unknown(rule: &str) -> bool {
+    matches!(rule, "host.unlisted" | "host.port")
+}
+
+/// How the proxy treats connections to a host.
+pub fn handling(policy: &Policy, host: &Host, port: u16) -> Handling {
+    let about = || {
+        let entries = policy.rules.hosts.about(host);
+        entries.filter(move |entry| entry.host.port().is_none_or(|own| own == port))
+    };
+    let opening = || about().filter(|entry| entry.decision != Decision::Deny && entry.source.has_authority());
+    Handling {
+        inspected: about().any(|entry| entry.inspect || entry.is_partial()),
+        may_upgrade: opening().any(|entry| entry.upgrade),
+        named: opening().any(|entry| entry.host.host() == host),
+    }
+}
+
+/// The host that a call is about, with its port.
+pub(crate) fn sought(call: &Call) -> Option<HostRule> {
+    match call {
+        Call::Flow(flow) => HostRule::parse(&format!("{}:{}", flow.host, flow.port)).ok(),
+        Call::Fetch(fetch) => {
+            let request = Request::read(fetch.url.as_bytes(), Some(&fetch.method)).ok()?;
+            HostRule::parse(&format!("{}:{}", request.host, request.port)).ok()
+        }
+        Call::Exec(_) | Call::File(_) | Call::Apply(_) => None,
+    }
+}
+
+/// A connection to a host and port, whatever is said in it.
+struct Tunnel {
+    host: Host,
+    port: u16,
+}
+
+impl Tunnel {
+    fn of(flow: &FlowCall) -> Result<Self, String> {
+        let rule = HostRule::parse(&flow.host).map_err(|error| error.to_string())?;
+        match rule.host() {
+            Host::Below(_) => Err("this is a pattern, not a host".to_owned()),
+            _ if rule.port().is_some() || flow.port == 0 => Err("the port is not one".to_owned()),
+            host => Ok(Self { host: host.clone(), port: flow.port }),
+        }
+    }
+}
+
+impl Sought for Tunnel {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// What is about some requests opens the connection and closes none of it.
+    fn mismatch(&self, entry: &HostEntry, side: Side) -> Option<Mismatch> {
+        if entry.host.port().is_some_and(|port| port != self.port) {
+            return Some(Mismatch::Port);
+        }
+        (side == Side::Restrict && entry.is_partial()).then_some(Mismatch::Path)
+    }
+
+    fn risk(&self) -> Risk {
+        Risk::Medium
+    }
+
+    fn lacks(&self, _port: Mismatch) -> String {
+        format!("port {} is not allowed for this host", self.port)
+    }
+
+    fn authority(&self) -> String {
+        match self.port {
+            80 | 443 => self.host.to_string(),
+            port => format!("{}:{port}", self.host),
+        }
+    }
+}
+
+impl fmt::Display for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}

@@ -1,0 +1,86 @@
+//! A question as it is written down: the action, what it is bound to, and the card that people read.
+
+use std::time::Duration;
+
+use ringfence_authz::policy::ApprovalSettings;
+use ringfence_authz::{Candidate, Question};
+use ringfence_ledger::{ApprovalRequest, ReasonRule, Timestamp};
+use ringfence_types::{Call, Layer, Principal, Risk, SessionId, TransactionId, WorkspaceId};
+
+use super::binding::Binding;
+use super::{Context, DEFAULT_EXPIRY, Redactor, card, offers, patience};
+
+/// For whom something is asked.
+#[derive(Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) session: &'a SessionId,
+    pub(crate) workspace: &'a WorkspaceId,
+    pub(crate) requester: Principal,
+    /// Who started the session.
+    pub(crate) owner: &'a Principal,
+    /// What the agent says about it.
+    pub(crate) stated: Option<&'a str>,
+    pub(crate) settings: &'a ApprovalSettings,
+}
+
+impl Asker<'_> {
+    /// `call` is the call as it may be written down.
+    pub(crate) fn request(
+        &self,
+        (question, transaction): (&Question, &TransactionId),
+        (call, candidates): (Call, Vec<Candidate>),
+        binding: &Binding,
+        redactor: &Redactor<'_>,
+    ) -> ApprovalRequest {
+        let judgement = question.judgement();
+        let part = judgement.decisive();
+        let quorum = self.settings.quorum;
+        let patience = waits(self.settings, judgement.risk());
+        let offers = offers(&candidates, judgement.risk(), quorum);
+        let reason_rule =
+            if self.settings.reason_required { ReasonRule::Required } else { ReasonRule::Optional };
+        let context = Context {
+            id: transaction.as_str(),
+            requester: &self.requester,
+            owner: self.owner,
+            stated: self.stated,
+            patience,
+            quorum,
+            reason_rule,
+            offers: &offers,
+            grant_expiry: holds(self.settings),
+        };
+        let card = card(&call, judgement, &context, redactor);
+        ApprovalRequest {
+            transaction: transaction.clone(),
+            session: self.session.clone(),
+            workspace: self.workspace.clone(),
+            call,
+            roots: question.action().roots().to_vec(),
+            fingerprint: question.action().fingerprint().clone(),
+            binding: binding.digest.clone(),
+            bound: binding.bound.clone(),
+            rule: part.map(|part| part.rule.clone().into_owned()).unwrap_or_default(),
+            layer: part.map_or(Layer::Floor, |part| part.layer),
+            reason: part.map(|part| redactor.clean(&part.reason)).unwrap_or_default(),
+            risk: judgement.risk(),
+            expires: Timestamp::now().checked_add(patience).unwrap_or(Timestamp::MAX),
+            quorum,
+            reason_rule,
+            requester: self.requester.clone(),
+            offers,
+            card,
+        }
+    }
+}
+
+/// How long a question waits.
+fn waits(settings: &ApprovalSettings, risk: Risk) -> Duration {
+    settings.timeout.map_or_else(|| patience(risk), |timeout| Duration::from_millis(timeout.0))
+}
+
+/// How long "always here" holds.
+pub(crate) fn holds(settings: &ApprovalSettings) -> Duration {
+    let default = || DEFAULT_EXPIRY.unsigned_abs();
+    settings.grant_expiry.map_or_else(default, |expiry| Duration::from_millis(expiry.0))
+}
