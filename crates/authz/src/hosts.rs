@@ -15,7 +15,7 @@ use ringfence_types::{ApprovalMode, Decision, Host, HostRule, NetMode, Risk, Spe
 use crate::judgement::{Aspect, Part, RuleSource};
 use crate::policy::{Policy, net_ceiling};
 pub(crate) use flow::sought;
-pub use flow::{Handling, handling, is_unknown, judge_fetch, judge_flow};
+pub use flow::{Handling, handling, is_unknown, judge_fetch, judge_flow, may_resolve};
 pub use request::{Method, MethodError, Methods, PathPrefix, PathPrefixError, Scheme};
 use request::{Request, Side};
 
@@ -112,7 +112,7 @@ impl HostRules {
     fn opening(&self, request: &dyn Sought, decision: Decision) -> Option<&HostEntry> {
         self.about(request.host()).find(|entry| {
             entry.decision == decision
-                && may_open(entry, request)
+                && may_open(entry, request.host())
                 && request.mismatch(entry, Side::Grant).is_none()
         })
     }
@@ -120,7 +120,7 @@ impl HostRules {
     /// What the nearest rule that could have allowed the request lacks.
     fn nearest_miss(&self, request: &dyn Sought) -> Option<(&HostEntry, Mismatch)> {
         let granting = self.about(request.host()).filter(|entry| entry.decision == Decision::Allow);
-        let missed = granting.filter(|entry| may_open(entry, request));
+        let missed = granting.filter(|entry| may_open(entry, request.host()));
         missed
             .filter_map(|entry| Some((entry, request.mismatch(entry, Side::Grant)?)))
             .max_by_key(|miss| miss.1)
@@ -128,9 +128,8 @@ impl HostRules {
 }
 
 /// Only the operator opens hosts, and a special one only by its own name.
-fn may_open(entry: &HostEntry, request: &dyn Sought) -> bool {
-    entry.source.has_authority()
-        && (request.host().special().is_none() || entry.host.host() == request.host())
+fn may_open(entry: &HostEntry, host: &Host) -> bool {
+    entry.source.has_authority() && (host.special().is_none() || entry.host.host() == host)
 }
 
 /// The first thing that keeps a rule from speaking about a request, farthest from a match first.

@@ -208,10 +208,10 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Network {
-    /// Network inside: none, filtered (not available yet) or full
+    /// Network inside: none (the default), filtered (hosts that are allowed, and no others) or full (the host's)
     #[arg(long, value_name = "MODE")]
     pub(crate) net: Option<NetMode>,
-    /// Host that may be reached
+    /// Host that may be reached: NAME, *.NAME for all below it, or an address; with a port only that one. Implies --net filtered
     #[arg(long = "allow-host", value_name = "HOST[:PORT]")]
     pub(crate) allow_hosts: Vec<String>,
 }

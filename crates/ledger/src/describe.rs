@@ -125,7 +125,6 @@ fn of_flow(flow: &FlowCall) -> String {
     }
 }
 
-
 fn verb(file: &FileCall) -> &'static str {
     match file {
         FileCall::Read { .. } => "read",

@@ -69,7 +69,9 @@ impl<'a> Step<'a> {
             Kind::Conflicted => Self::Conflict,
             Kind::ApprovalRequested => Self::Ask,
             Kind::GrantMade => Self::Grant,
-            Kind::SecretReleased | Kind::Launched | Kind::LimitHit | Kind::Found | Kind::FlowOpened => Self::Run,
+            Kind::SecretReleased | Kind::Launched | Kind::LimitHit | Kind::Found | Kind::FlowOpened => {
+                Self::Run
+            }
             Kind::Settled | Kind::FlowEnded | Kind::Interrupted | Kind::Refused | Kind::Discarded => {
                 Self::End(kind)
             }

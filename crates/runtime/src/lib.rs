@@ -10,6 +10,7 @@ pub mod doctor;
 mod environment;
 mod facts;
 mod leaks;
+pub mod network;
 pub mod pipeline;
 pub mod policy_files;
 pub mod proposal;

@@ -42,6 +42,7 @@ pub(crate) use decided::chain;
 pub use file::Touched;
 pub(crate) use file::refusal_of;
 pub use received::Received;
+pub(crate) use settled::for_the_record;
 pub use settled::{Ended, Settled};
 
 /// Takes one call all the way. Whatever happens is in the ledger when this returns, or the result says that it is not.

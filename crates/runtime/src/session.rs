@@ -5,6 +5,7 @@ mod resume;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Policy, env::Attendance};
@@ -16,6 +17,7 @@ use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::leaks::{LeakError, LeakScanner, Tally};
+use crate::network::{Attention, Network, Seen};
 use crate::pipeline::{self, Received, Settled};
 use crate::proposal::{self, Recovery, RecoveryError};
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
@@ -51,7 +53,7 @@ pub struct Toolchain {
 /// The runtime of one process: its ledger and its setup.
 #[derive(Debug)]
 pub struct Runtime {
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) setup: Setup,
     recovered: Vec<Result<Recovery, RecoveryError>>,
 }
@@ -138,7 +140,7 @@ impl Runtime {
         let recovered = proposal::recover(&ledger, &setup.state_dir);
         // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
-        Ok(Self { ledger, setup, recovered })
+        Ok(Self { ledger: Arc::new(ledger), setup, recovered })
     }
 
     /// Applications that somebody left half done, and what this start made of them.
@@ -228,6 +230,8 @@ impl Runtime {
             standing,
             ends: false,
             over: false,
+            attention: Attention::default(),
+            network: None,
             sandbox: None,
             secrets: SessionSecrets::new(secrets),
             leaks,
@@ -268,6 +272,10 @@ pub struct AgentSession<'r> {
     ends: bool,
     /// Nothing more is done in it.
     over: bool,
+    /// Who is asked about flows.
+    pub(crate) attention: Attention,
+    /// Before the sandbox: its flows end first.
+    pub(crate) network: Option<Network>,
     pub(crate) sandbox: Option<Sandbox>,
     pub(crate) secrets: SessionSecrets,
     pub(crate) leaks: LeakScanner,
@@ -284,6 +292,17 @@ impl<'r> AgentSession<'r> {
     /// Where the policy is read again when its files have changed while a question waited.
     pub fn set_policy_source(&mut self, source: impl PolicySource + 'r) {
         self.source = Some(Box::new(source));
+    }
+
+    /// Who is asked about flows from now on, and where the policy is read again before each of them. Both are used by the
+    /// threads of the proxy, while a command runs.
+    pub fn attend_flows(
+        &mut self,
+        approver: impl Approver + Send + 'static,
+        source: impl PolicySource + Send + Sync + 'static,
+    ) {
+        self.attention = Attention::new(approver);
+        self.attention.source = Some(Arc::new(source));
     }
 
     /// What the agent says about what it does next. People see it, marked as an allegation.
@@ -313,6 +332,7 @@ impl<'r> AgentSession<'r> {
 
     /// Writes down that the session is over, if anything of it was written and it has no name under which it goes on.
     pub fn end(mut self) -> Result<(), AppendError> {
+        self.network = None;
         self.sandbox = None;
         if self.standing == Standing::New || self.is_named() || self.over {
             return Ok(());
@@ -363,6 +383,17 @@ impl<'r> AgentSession<'r> {
         let receipts = self.runtime.ledger.append_all(&events)?;
         self.standing = Standing::Open;
         Ok(receipts)
+    }
+
+    /// Ends the network with the last call; what there was to see in it.
+    pub(crate) fn leave_network(&mut self) -> Option<Seen> {
+        match self.network.take() {
+            Some(network) if self.ends => Some(network.close()),
+            network => {
+                self.network = network;
+                self.network.as_ref().map(Network::seen)
+            }
+        }
     }
 
     /// What is written with the end of the last call.

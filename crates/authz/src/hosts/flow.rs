@@ -6,7 +6,8 @@
 use std::fmt;
 
 use ringfence_types::{
-    ApprovalMode, Bytes, Call, Decision, Fetch, FlowCall, Host, HostRule, NetMode, Risk, UnknownHosts,
+    ApprovalMode, Bytes, Call, Decision, Fetch, FlowCall, Host, HostRule, NetMode, Risk, Special,
+    UnknownHosts,
 };
 
 use super::request::{Request, Side};
@@ -69,6 +70,22 @@ fn asked(policy: &Policy, mut part: Part) -> Part {
 /// Whether a rule of this name says that nobody has said anything about the host and port.
 pub fn is_unknown(rule: &str) -> bool {
     matches!(rule, "host.unlisted" | "host.port")
+}
+
+/// Whether a name has an address inside. What nobody may reach at any port has none; what a person would be asked about
+/// has one, or nobody could ask.
+pub fn may_resolve(policy: &Policy, host: &Host) -> bool {
+    if host.special() == Some(Special::Metadata) || policy.net == NetMode::None {
+        return false;
+    }
+    let about = || policy.rules.hosts.about(host);
+    let whole = |entry: &&HostEntry| !entry.is_partial() && entry.host.port().is_none();
+    if about().filter(whole).any(|entry| entry.decision == Decision::Deny) {
+        return false;
+    }
+    let opens = |entry: &HostEntry| entry.decision != Decision::Deny && super::may_open(entry, host);
+    let asks = policy.unknown_hosts == UnknownHosts::Ask && policy.approval == ApprovalMode::Ask;
+    about().any(opens) || asks && host.special().is_none()
 }
 
 /// How the proxy treats connections to a host.

@@ -8,15 +8,15 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use ringfence_runtime::authz::policy::{Flags, LimitFlags};
 use ringfence_runtime::authz::{DangerFlags, env::Attendance};
-use ringfence_runtime::{Asked, Ended, Io, PolicySource, Runtime, Settled, Setup, Source, Target};
+use ringfence_runtime::network::Seen;
+use ringfence_runtime::{Asked, Ended, Io, Nobody, PolicySource, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
-    Access, Bytes, Call, Exec, Exit, Layer, LimitName, Limits, NetMode, Outcome, Posture, Refusal,
-    RefusalCode, Root,
+    Access, Bytes, Call, Exec, Exit, Layer, LimitName, Limits, Outcome, Posture, Refusal, RefusalCode, Root,
 };
 use serde::Serialize;
 
 use crate::approval::Terminal;
-use crate::args::{FAILED, Run};
+use crate::args::{FAILED, Place, Run};
 use crate::asked::{self, Governed, Ungoverned};
 use crate::commands::tx;
 use crate::environment::Environment;
@@ -53,19 +53,33 @@ pub(crate) fn run(run: Run) -> ExitCode {
 }
 
 /// Reads the policy again as it was read for the first time.
-#[derive(Debug)]
-struct Again<'a> {
-    run: &'a Run,
-    environment: &'a Environment,
-    runtime: &'a Runtime,
+#[derive(Clone, Debug)]
+struct Again {
+    place: Place,
+    said: Said,
+    environment: Environment,
+    setup: Setup,
     flags: Flags,
 }
 
-impl PolicySource for Again<'_> {
+/// What was typed besides policy that a session is asked to be.
+#[derive(Clone, Debug)]
+struct Said {
+    session: Option<String>,
+    /// What is passed on belongs to whoever reads it, whole.
+    whole_output: bool,
+}
+
+impl Said {
+    fn of(run: &Run) -> Self {
+        Self { session: run.session.clone(), whole_output: run.output.is_none() && !run.json }
+    }
+}
+
+impl PolicySource for Again {
     fn read(&self) -> Result<Asked, Refusal> {
-        let setup = self.runtime.setup();
-        match asked::governed(&self.run.place, self.environment, setup, self.flags.clone()) {
-            Ok(governed) => Ok(asked(self.run, &governed)),
+        match asked::governed(&self.place, &self.environment, &self.setup, self.flags.clone()) {
+            Ok(governed) => Ok(asked(&self.said, &governed)),
             Err(Ungoverned::Refused(refusal)) => Err(refusal),
             // What is wrong was said.
             Err(Ungoverned::Failed(_)) => Err(unreadable_policy()),
@@ -109,7 +123,7 @@ fn call(
     environment: &Environment,
     governed: &Governed,
 ) -> Result<ExitCode, ExitCode> {
-    let asked = asked(run, governed);
+    let asked = asked(&Said::of(run), governed);
     let net = asked.policy.net;
     let opened = runtime.session(asked).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let mut session = match opened {
@@ -121,10 +135,20 @@ fn call(
         session.end().map_err(|error| error::failed(&error, error.hint()))?;
         return Ok(refused(run, &refusal));
     }
-    if !run.json {
+    let again = Again {
+        place: run.place.clone(),
+        said: Said::of(run),
+        environment: environment.clone(),
+        setup: runtime.setup().clone(),
+        flags: governed.flags.clone(),
+    };
+    if run.json {
+        session.attend_flows(Nobody, again.clone());
+    } else {
         session.set_approver(Terminal::new(environment));
+        session.attend_flows(Terminal::new(environment), again.clone());
     }
-    session.set_policy_source(Again { run, environment, runtime, flags: governed.flags.clone() });
+    session.set_policy_source(again);
     session.set_stated_reason(run.reason.clone());
     let workspace = session.workspace().path.clone();
     let call = Call::Exec(Exec {
@@ -176,16 +200,13 @@ fn target(fd: BorrowedFd<'_>) -> Target<'_> {
     if fd.is_terminal() { Target::Terminal(fd) } else { Target::Fd(fd) }
 }
 
-fn asked(run: &Run, governed: &Governed) -> Asked {
+fn asked(said: &Said, governed: &Governed) -> Asked {
     let mut asked = governed.asked();
-    asked.name.clone_from(&run.session);
-    // What is captured is held in memory; what is passed on belongs to whoever reads it, whole.
+    asked.name.clone_from(&said.session);
+    // What is captured is held in memory.
     let unsaid = asked.policy.limits.output_bytes == Limits::default().output_bytes;
-    if unsaid && run.output.is_none() && !run.json {
+    if unsaid && said.whole_output {
         asked.policy.limits.output_bytes = u64::MAX;
-    }
-    if !run.network.allow_hosts.is_empty() {
-        asked.policy.net = NetMode::Filtered;
     }
     asked
 }
@@ -254,6 +275,7 @@ fn shown(run: &Run, settled: &Settled) -> ExitCode {
     if !matches!(settled.ended, Ended::Refused(_)) {
         leaks::tell(&settled.leaks);
     }
+    tell_refused_hosts(settled);
     match &settled.ended {
         Ended::Executed(outcome) => {
             explain(run, outcome);
@@ -262,6 +284,25 @@ fn shown(run: &Run, settled: &Settled) -> ExitCode {
         Ended::Refused(refusal) => error::refused(refusal),
         Ended::Failed { what, hint } => error::failed_text(what, hint.as_deref()),
         Ended::Touched(_) => ExitCode::from(FAILED),
+    }
+}
+
+/// Of a client that was refused, its own message often says only that something failed.
+fn tell_refused_hosts(settled: &Settled) {
+    const MOST: usize = 10;
+    let Some(seen) = &settled.network else { return };
+    for refused in seen.refused.iter().take(MOST) {
+        let times = if refused.times > 1 { format!(" ({} times)", refused.times) } else { String::new() };
+        let shown = |text: &str| Bytes::from(text).display();
+        note!("ringfence: refused{times}: {}", shown(&refused.refusal.message));
+        note!("  rule: {}", shown(&refused.refusal.rule));
+        if let Some(hint) = &refused.refusal.hint {
+            note!("  hint: {}", shown(hint));
+        }
+    }
+    let more = seen.refused.len().saturating_sub(MOST);
+    if more > 0 {
+        note!("ringfence: {more} more hosts were refused; `ringfence ledger show` has all of them");
     }
 }
 
@@ -313,6 +354,8 @@ struct Report<'a> {
     refusal: Option<&'a Refusal>,
     failure: Option<&'a str>,
     posture: Option<&'a Posture>,
+    /// With `--net filtered`: flows, and hosts that were refused.
+    network: Option<&'a Seen>,
     stdout: Option<Text>,
     stderr: Option<Text>,
     /// That it goes round in circles.
@@ -356,6 +399,7 @@ fn as_json(settled: &Settled, stdout: Vec<u8>, stderr: Vec<u8>) -> ExitCode {
         refusal: if let Ended::Refused(refusal) = &settled.ended { Some(refusal) } else { None },
         failure: if let Ended::Failed { what, .. } = &settled.ended { Some(what) } else { None },
         posture: settled.posture.as_ref(),
+        network: settled.network.as_ref(),
         stdout: Some(stdout.into()),
         stderr: Some(stderr.into()),
         note: settled.note.as_deref(),
@@ -379,6 +423,7 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
         refusal: Some(refusal),
         failure: None,
         posture: None,
+        network: None,
         stdout: None,
         stderr: None,
         note: None,

@@ -21,6 +21,8 @@ mod file_tools;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod filtered;
+#[cfg(test)]
 mod git;
 #[cfg(test)]
 mod grants;
@@ -28,6 +30,8 @@ mod grants;
 mod help;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod internet;
 #[cfg(test)]
 mod ledger;
 #[cfg(test)]

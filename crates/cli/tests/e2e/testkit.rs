@@ -57,7 +57,7 @@ impl World {
         command
     }
 
-    fn dress(&self, command: &mut Command) {
+    pub(crate) fn dress(&self, command: &mut Command) {
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")

@@ -134,14 +134,14 @@ pub(crate) fn decision(
     asking.result()
 }
 
-struct Asking<'a> {
-    inquiry: Inquiry<'a>,
-    inbox: Inbox<'a>,
+struct Asking<'a, 'i> {
+    inquiry: Inquiry<'i>,
+    inbox: Inbox<'i>,
     waiting: &'a Waiting<'a>,
     delivery: Delivery,
 }
 
-impl Asking<'_> {
+impl Asking<'_, '_> {
     /// The person at this terminal, while others may be faster.
     fn here(&mut self, interrupts: &[Interrupt<'_>]) -> Result<(), InboxError> {
         match self.inquiry.approver.ask(self.waiting) {

@@ -1,16 +1,19 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_authz::{Grant, Permissions, View as GrantedView};
+use ringfence_egress::Ca;
 use ringfence_ledger::Receipt;
-use ringfence_sandbox::{Session as Sandbox, Spec, StartError, View};
-use ringfence_types::{Backend, Call, Layer, Level, Posture, Refusal, RefusalCode, TransactionId};
+use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, View};
+use ringfence_types::{Backend, Call, Layer, Level, NetMode, Posture, Refusal, RefusalCode, TransactionId};
 
 use super::decided::chain;
 use super::running::Running;
 use super::settled::{Settled, Settling};
 use crate::approval::Held;
+use crate::network::{Network, NetworkError, bundle};
 use crate::rules::WorkspaceRules;
 use crate::secrets::SecretStore;
 use crate::session::AgentSession;
@@ -45,7 +48,13 @@ impl Admitted {
         }
         if executes && session.sandbox.is_none() {
             match start(session, self.grant.permissions()) {
-                Ok(sandbox) => session.sandbox = Some(sandbox),
+                Ok((sandbox, network)) => (session.sandbox, session.network) = (Some(sandbox), network),
+                Err(NotStarted::Network(error)) => {
+                    let hint = Some(
+                        "use `--net none`, or look for what is missing in `ringfence doctor`".to_owned(),
+                    );
+                    return Err(settling.failed(session, chain(&error), hint));
+                }
                 Err(NotStarted::Refused(refusal)) => return Err(settling.refused(session, refusal)),
                 Err(NotStarted::Failed(error)) => {
                     let hint = error.hint();
@@ -60,19 +69,43 @@ impl Admitted {
 enum NotStarted {
     Refused(Refusal),
     Failed(StartError),
+    Network(NetworkError),
 }
 
 /// Strongest first. `container` is chosen by policy and `none` by flag, never as a fallback.
 const LADDER: [Backend; 3] = [Backend::Native, Backend::Bubblewrap, Backend::Landlock];
 
-fn start(session: &AgentSession<'_>, permissions: &Permissions) -> Result<Sandbox, NotStarted> {
+fn start(
+    session: &AgentSession<'_>,
+    permissions: &Permissions,
+) -> Result<(Sandbox, Option<Network>), NotStarted> {
+    if permissions.net != NetMode::Filtered {
+        return Ok((start_sandbox(session, permissions, None)?, None));
+    }
+    let ca = Arc::new(Ca::new().map_err(|error| NotStarted::Network(error.into()))?);
+    let mut sandbox = start_sandbox(session, permissions, Some(&ca))?;
+    // Before anything runs in it: the first connection finds somebody to answer.
+    let doors = sandbox.take_doors().ok_or(NotStarted::Network(NetworkError::NoDoors))?;
+    let Doors { proxy, transparent, dns, dns_stream } = doors;
+    let doors = ringfence_egress::Doors { proxy, transparent, dns, dns_stream };
+    let network = Network::open(session, doors, ca).map_err(NotStarted::Network)?;
+    Ok((sandbox, Some(network)))
+}
+
+fn start_sandbox(
+    session: &AgentSession<'_>,
+    permissions: &Permissions,
+    ca: Option<&Ca>,
+) -> Result<Sandbox, NotStarted> {
     let wanted = session.policy.backend;
     let candidates = wanted.as_ref().map_or(&LADDER[..], std::slice::from_ref);
     let mut tried: Vec<String> = Vec::new();
     let mut last = None;
     let rules = WorkspaceRules::new(&session.policy.rules.paths);
     for backend in candidates {
-        match Sandbox::start(&spec(session, permissions, *backend), &rules) {
+        let mut spec = spec(session, permissions, *backend);
+        spec.files.extend(ca.into_iter().flat_map(bundle));
+        match Sandbox::start(&spec, &rules) {
             Ok(sandbox) => match below_floor(sandbox.posture(), permissions) {
                 None => return Ok(sandbox),
                 Some(missing) => tried.push(missing),

@@ -10,6 +10,7 @@ use super::file::{self, Touched};
 use super::settled::{Ended, Settled, Settling};
 use crate::environment::{self, Ground};
 use crate::leaks::{Actions, OutputFilter};
+use crate::network;
 use crate::session::AgentSession;
 
 /// Under way. What is executed is what was judged: the call inside the grant.
@@ -24,7 +25,9 @@ impl Running {
         match self.grant.action().call() {
             Call::Exec(exec) => {
                 let answer = execute(exec, &self.grant, session, io);
-                self.settling.executed(session, answer.as_ref().map(outcome).map_err(|error| chain(error)))
+                let seen = session.leave_network();
+                let answer = answer.as_ref().map(outcome).map_err(|error| chain(error));
+                Settled { network: seen, ..self.settling.executed(session, answer) }
             }
             Call::Apply(patch) => {
                 let done = apply::perform(patch, &self.grant, session, &self.settling.transaction);
@@ -35,6 +38,7 @@ impl Running {
                 let done = done.and_then(|touched| readable(touched, call, session));
                 self.settling.touched(session, done)
             }
+            Call::Flow(_) | Call::Fetch(_) => self.settling.refused(session, not_from_here()),
         }
     }
 }
@@ -66,6 +70,17 @@ fn unreadable(place: &str) -> Refusal {
     }
 }
 
+/// The gate of the session's own proxy judges and records flows; nobody hands one in.
+fn not_from_here() -> Refusal {
+    Refusal {
+        code: RefusalCode::Malformed,
+        layer: Layer::Floor,
+        rule: "flow.own".to_owned(),
+        message: "a flow begins inside the fence, not with a call".to_owned(),
+        hint: None,
+    }
+}
+
 fn execute(
     exec: &Exec,
     grant: &Grant,
@@ -82,6 +97,10 @@ fn execute(
     env = ringfence_authz::env::merge(env, &exec.env);
     env = ringfence_authz::env::merge(env, &session.secrets.variables());
     env = environment::without_surprises(env, &session.policy, grant);
+    if session.network.is_some() {
+        // Last: nothing that was asked for leads past the proxy.
+        env = ringfence_authz::env::merge(env, &network::variables(ground));
+    }
     let command = Command { argv: exec.argv.clone(), env, cwd: exec.cwd.as_path().to_owned() };
     let actions = Actions::output(&session.policy.leaks);
     let [mut stdout, mut stderr] =
@@ -92,6 +111,7 @@ fn execute(
     session.found.merge(stderr.tally());
     if answer.is_err() {
         // Nobody knows what is still running in it.
+        session.network = None;
         session.sandbox = None;
     }
     answer

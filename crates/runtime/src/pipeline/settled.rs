@@ -1,10 +1,13 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, Finding};
-use ringfence_types::{Bytes, Call, Exec, Fetch, FileCall, FlowCall, Fingerprint, Outcome, Posture, Refusal, TransactionId};
+use ringfence_types::{
+    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, Outcome, Posture, Refusal, TransactionId,
+};
 
 use super::decided::describe;
 use super::file::Touched;
 use crate::approval::{Held, Redactor, STOPPED, STOPPED_LOOP, outcome_of};
 use crate::leaks::{LeakScanner, Leaked};
+use crate::network::Seen;
 use crate::session::AgentSession;
 
 /// What became of a call, and that it is written down.
@@ -14,6 +17,8 @@ pub struct Settled {
     pub ended: Ended,
     /// What was enforced while it ran, as the sandbox reported it.
     pub posture: Option<Posture>,
+    /// What went through the filtered network, and what did not.
+    pub network: Option<Seen>,
     /// What whoever asked should know besides: that it goes round in circles.
     pub note: Option<String>,
     /// Secrets that were on their way out, and what became of them.
@@ -105,7 +110,8 @@ fn conclude(
     }
     events.extend(session.ending());
     let unrecorded = session.append(events).err().map(|error: AppendError| describe(&error));
-    Settled { transaction, ended, posture, note: repeats.map(going_round), leaks, unrecorded }
+    let note = repeats.map(going_round);
+    Settled { transaction, ended, posture, network: None, note, leaks, unrecorded }
 }
 
 /// What was on its way out, and as it is written down.

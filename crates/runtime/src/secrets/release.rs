@@ -7,7 +7,8 @@ use ringfence_authz::env;
 use ringfence_ledger::{AppendError, Event};
 use ringfence_sandbox::{SECRETS_INSIDE, SecretFile};
 use ringfence_types::{
-    Backend, Bytes, Delivery, Layer, NetMode, Profile, Refusal, RefusalCode, SecretClass, TransactionId,
+    Backend, Bytes, Delivery, HostRule, Layer, NetMode, Profile, Refusal, RefusalCode, SecretClass,
+    TransactionId,
 };
 
 use super::entry::{Meta, SecretName};
@@ -57,6 +58,13 @@ impl SessionSecrets {
         self.released.iter().filter_map(file).collect()
     }
 
+    /// Where the proxy puts credentials in, so that it has to look inside.
+    pub(crate) fn inspected_hosts(&self) -> Vec<HostRule> {
+        let stood_for =
+            self.released.iter().filter(|release| matches!(release.content, Content::Placeholder(_)));
+        stood_for.flat_map(|release| rules(&release.meta)).collect()
+    }
+
     /// What tells a command where its secrets are, or what they are.
     pub(crate) fn variables(&self) -> Vec<(Bytes, Bytes)> {
         let value = |release: &Release| match &release.content {
@@ -67,6 +75,11 @@ impl SessionSecrets {
         let name = |release: &Release| Bytes::from(release.meta.variable.as_str());
         self.released.iter().map(|release| (name(release), value(release))).collect()
     }
+}
+
+/// The hosts of a secret. They were checked when it was stored.
+fn rules(meta: &Meta) -> Vec<HostRule> {
+    meta.hosts.iter().filter_map(|host| HostRule::parse(host).ok()).collect()
 }
 
 impl AgentSession<'_> {

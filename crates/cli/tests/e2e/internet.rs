@@ -1,0 +1,145 @@
+//! A test's own internet: servers with global addresses in a network namespace of their own, joined by a wire to the one in
+//! which ringfence and the controls run. No packet leaves it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::testkit::{Done, World, binary, finish};
+
+const PROGRAM: &str = include_str!("internet/internet.py");
+
+pub(crate) struct Internet {
+    pub(crate) world: World,
+    /// Of the servers: certificates, what they serve, who came.
+    pub(crate) place: PathBuf,
+    holder: Child,
+}
+
+impl Internet {
+    pub(crate) fn new() -> Self {
+        let world = World::new();
+        let place = world.beside("internet");
+        fs::write(place.join("internet.py"), PROGRAM).unwrap();
+        fs::write(place.join("resolv.conf"), "nameserver 30.0.0.53\noptions timeout:2 attempts:1\n").unwrap();
+        fs::write(place.join("hosts"), "127.0.0.1 localhost\n").unwrap();
+        fs::create_dir(place.join("site")).unwrap();
+        certificates(&place);
+        let mut command = apart();
+        command.arg("python3").arg(place.join("internet.py")).arg("hold").arg(&place);
+        command.env_clear().env("PATH", PATH).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "the namespaces cannot be made");
+        Self { world, place, holder }
+    }
+
+    /// A program of the host of this internet: a control, or ringfence itself.
+    pub(crate) fn host(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.holder.id().to_string()]);
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        command.args(["--mount", "--net", &format!("--wd={}", self.world.workspace.display()), "--"]);
+        if !rustix::process::geteuid().is_root() {
+            // Whoever joins a user namespace has everything in it; ringfence runs without.
+            command.args(["setpriv", "--ambient-caps=-all", "--inh-caps=-all", "--bounding-set=-all", "--"]);
+        }
+        self.world.dress(&mut command);
+        command.arg(program);
+        command
+    }
+
+    pub(crate) fn ringfence(&self) -> Command {
+        self.host(binary().to_str().unwrap())
+    }
+
+    /// `ringfence run FLAGS -- COMMAND`, without input.
+    pub(crate) fn run(&self, flags: &[&str], command: &[&str]) -> Done {
+        finish(self.ringfence().arg("run").args(flags).arg("--").args(command), b"")
+    }
+
+    /// The same command on the host, without the fence: the control of what is tried inside.
+    pub(crate) fn control(&self, command: &[&str]) -> Done {
+        let (program, arguments) = command.split_first().unwrap();
+        finish(self.host(program).args(arguments), b"")
+    }
+
+    /// Everything that anybody did at the servers, in order.
+    pub(crate) fn visits(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.place.join("visits")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    pub(crate) fn forget_visits(&self) {
+        fs::OpenOptions::new().write(true).open(self.place.join("visits")).unwrap().set_len(0).unwrap();
+    }
+
+    /// How many connections or requests came to an address.
+    pub(crate) fn came_to(&self, address: &str) -> usize {
+        self.visits().iter().filter(|visit| visit["at"] == address).count()
+    }
+
+    /// The names that were asked for.
+    pub(crate) fn names_asked(&self) -> Vec<String> {
+        let visits = self.visits();
+        let names = visits.iter().filter(|visit| visit["what"] == "dns");
+        names.map(|visit| visit["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Internet {
+    fn drop(&mut self) {
+        // The end of its input is the end of all of it.
+        drop(self.holder.stdin.take());
+        let _status = self.holder.wait();
+    }
+}
+
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
+/// Namespaces of its own; whoever is not root gets them with a user namespace.
+fn apart() -> Command {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-current-user", "--keep-caps"]);
+    }
+    command.args(["--mount", "--net", "--"]);
+    command
+}
+
+/// A root that only this internet knows, and one certificate for all of its servers.
+fn certificates(place: &Path) {
+    const NAMES: &str = "subjectAltName=DNS:web.test,DNS:*.web.test,DNS:other.test,DNS:evil.test,DNS:git.test,DNS:inside.test,\
+         DNS:meta.test,DNS:rebind.test,DNS:self.test,DNS:stall.test";
+    let openssl = |arguments: &[&str]| {
+        let mut command = Command::new("openssl");
+        command.args(arguments).current_dir(place).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(command.status().unwrap().success(), "openssl {arguments:?}");
+    };
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"];
+    let root =
+        ["req", "-x509", "-days", "2", "-subj", "/CN=Test root", "-keyout", "root.key", "-out", "roots.pem"];
+    openssl(&[&root[..], &key[..]].concat());
+    let server =
+        ["req", "-x509", "-days", "2", "-subj", "/CN=web.test", "-CA", "roots.pem", "-CAkey", "root.key"];
+    let more = [
+        "-addext",
+        NAMES,
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+        "-keyout",
+        "server.key",
+        "-out",
+        "server.crt",
+    ];
+    openssl(&[&server[..], &more[..], &key[..]].concat());
+    let both =
+        [fs::read(place.join("server.crt")).unwrap(), fs::read(place.join("server.key")).unwrap()].concat();
+    fs::write(place.join("server.pem"), both).unwrap();
+}

@@ -1,0 +1,111 @@
+//! The filtered network of a session: the gate that judges and records each flow, and the proxy that asks it.
+
+mod desk;
+mod gate;
+mod in_force;
+mod inside;
+mod seen;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use ringfence_egress::{Ca, CaError, Doors, Gate, Proxy, StartError};
+
+use crate::approval::{Approver, Nobody};
+use crate::session::{AgentSession, Asked, PolicySource};
+use desk::{Desk, SharedApprover, Who};
+use gate::SessionGate;
+use in_force::{InForce, Standing};
+
+pub(crate) use inside::{bundle, variables};
+pub use seen::{Seen, SeenFlow, SeenRefusal};
+
+/// Who is asked about flows, and where the policy is read again, from the threads of the proxy.
+#[derive(Debug)]
+pub(crate) struct Attention {
+    pub(crate) approver: SharedApprover,
+    pub(crate) source: Option<Arc<dyn PolicySource + Send + Sync>>,
+}
+
+impl Default for Attention {
+    fn default() -> Self {
+        Self::new(Nobody)
+    }
+}
+
+impl Attention {
+    pub(crate) fn new(approver: impl Approver + Send + 'static) -> Self {
+        Self { approver: Arc::new(Mutex::new(Box::new(approver))), source: None }
+    }
+}
+
+/// A proxy that runs. Dropping it closes every flow.
+pub(crate) struct Network {
+    /// First: its flows end while there is a gate to tell.
+    proxy: Proxy,
+    gate: Arc<SessionGate>,
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").field("proxy", &self.proxy).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no network.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetworkError {
+    #[error("the sandbox has no door to the proxy")]
+    NoDoors,
+    #[error("the proxy cannot be started")]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Ca(#[from] CaError),
+}
+
+impl Network {
+    /// Behind the doors of a sandbox that stands.
+    pub(crate) fn open(session: &AgentSession<'_>, doors: Doors, ca: Arc<Ca>) -> Result<Self, NetworkError> {
+        let gate = Arc::new(gate_of(session));
+        let _ca = ca;
+        let settings = ringfence_egress::Settings::default();
+        let proxy = Proxy::start(doors, Arc::clone(&gate) as Arc<dyn Gate>, settings)?;
+        Ok(Self { proxy, gate })
+    }
+
+    /// What went through it so far.
+    pub(crate) fn seen(&self) -> Seen {
+        self.gate.seen()
+    }
+
+    /// Ends every flow and every question; what there was to see.
+    pub(crate) fn close(self) -> Seen {
+        let Self { proxy, gate } = self;
+        gate.close();
+        drop(proxy);
+        gate.seen()
+    }
+}
+
+fn gate_of(session: &AgentSession<'_>) -> SessionGate {
+    let asked = Asked {
+        policy_digest: session.policy_digest.clone(),
+        policy_files: session.policy_files.clone(),
+        settings: session.settings.clone(),
+        ..Asked::new(session.workspace.path.clone(), session.policy.clone())
+    };
+    let who = Who {
+        workspace: session.workspace.id.clone(),
+        requester: session.requester(),
+        owner: session.started_by.clone(),
+        stated: session.stated.clone(),
+    };
+    let desk = Desk::new(Arc::clone(&session.attention.approver), who, session.memory.clone());
+    let standing = Standing::new(InForce::new(asked, session.all_roots()), session.attention.source.clone());
+    SessionGate::new(
+        (Arc::clone(&session.runtime.ledger), session.runtime.setup.clone()),
+        (session.id.clone(), session.leaks.clone()),
+        (standing, desk),
+        session.secrets.inspected_hosts(),
+    )
+}
