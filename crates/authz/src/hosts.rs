@@ -94,6 +94,13 @@ impl HostRules {
         self.entries.is_empty()
     }
 
+    /// Hosts with which an inspected connection may become another protocol.
+    pub fn upgrades(&self) -> Vec<HostRule> {
+        let entries = self.entries.values().flatten();
+        let open = entries.filter(|entry| entry.upgrade && entry.decision == Decision::Allow);
+        open.filter(|entry| entry.source.has_authority()).map(|entry| entry.host.clone()).collect()
+    }
+
     /// Rules that name the host or a name above it, the exact ones first. An address is below nothing (B-S18).
     fn about(&self, host: &Host) -> impl Iterator<Item = &HostEntry> {
         let name = if let Host::Name(name) = host { name.as_str() } else { "" };

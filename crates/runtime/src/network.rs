@@ -9,9 +9,12 @@ mod seen;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use ringfence_egress::{Ca, CaError, Doors, Gate, Proxy, StartError};
+use ringfence_egress::{
+    Ca, CaError, CredentialError, Doors, Gate, HttpSettings, Proxy, Secrets, Settings, StartError,
+};
 
 use crate::approval::{Approver, Nobody};
+use crate::salt::Salt;
 use crate::session::{AgentSession, Asked, PolicySource};
 use desk::{Desk, SharedApprover, Who};
 use gate::SessionGate;
@@ -61,14 +64,15 @@ pub(crate) enum NetworkError {
     Start(#[from] StartError),
     #[error(transparent)]
     Ca(#[from] CaError),
+    #[error("the proxy cannot look after the secrets of the session")]
+    Credentials(#[from] CredentialError),
 }
 
 impl Network {
     /// Behind the doors of a sandbox that stands.
     pub(crate) fn open(session: &AgentSession<'_>, doors: Doors, ca: Arc<Ca>) -> Result<Self, NetworkError> {
         let gate = Arc::new(gate_of(session));
-        let _ca = ca;
-        let settings = ringfence_egress::Settings::default();
+        let settings = settings(session, ca)?;
         let proxy = Proxy::start(doors, Arc::clone(&gate) as Arc<dyn Gate>, settings)?;
         Ok(Self { proxy, gate })
     }
@@ -85,6 +89,19 @@ impl Network {
         drop(proxy);
         gate.seen()
     }
+}
+
+fn settings(session: &AgentSession<'_>, ca: Arc<Ca>) -> Result<Settings, CredentialError> {
+    let salt = Salt::load(&session.runtime.setup.state_dir).ok().map(|salt| salt.of_scanner());
+    let secrets = Secrets::new(session.secrets.credentials(), Vec::new(), salt)?;
+    let http = HttpSettings {
+        ca: Some(ca),
+        secrets: Arc::new(secrets),
+        upgrades: session.policy.rules.hosts.upgrades(),
+        providers: session.secrets.providers(),
+        ..HttpSettings::default()
+    };
+    Ok(Settings { http, ..Settings::default() })
 }
 
 fn gate_of(session: &AgentSession<'_>) -> SessionGate {

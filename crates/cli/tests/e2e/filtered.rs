@@ -1,6 +1,11 @@
 //! `--net filtered`: these hosts and no others, for every client.
 
+use serde_json::Value;
+
 use crate::internet::Internet;
+use crate::testkit::Done;
+
+const WEB: &[&str] = &["--net", "filtered", "--allow-host", "web.test"];
 
 /// The test world itself: what the controls rely on.
 #[test]
@@ -15,24 +20,149 @@ fn the_internet_of_the_tests_works() {
     internet.control(&["curl", "-sS", "--max-time", "2", "https://nowhere.test/"]).expect(6);
 }
 
-/// S004-3: an allowed host is reached, any other is not, by a client that knows of the proxy and by one that does not.
+/// A client that prints the page at a URL: with the variables of the proxy, and as if there were none.
+fn clients() -> Vec<(&'static str, Vec<&'static str>)> {
+    const PYTHON: &str = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).read().decode(), end='')";
+    const NODE: &str = "fetch(process.argv[1]).then(r => r.text()).then(t => process.stdout.write(t), e => { console.error(e); process.exit(9) })";
+    vec![
+        ("curl", vec!["curl", "-sS", "--max-time", "20"]),
+        ("wget", vec!["wget", "-q", "-T", "20", "-t", "1", "-O", "-"]),
+        ("python", vec!["python3", "-c", PYTHON]),
+        ("node", vec!["node", "-e", NODE]),
+    ]
+}
+
+/// The variables that lead to the proxy and say whom to trust, taken away: what is left is led there by the namespace.
+const UNSET: &str = "unset $(env | cut -d= -f1 | grep -iE '_proxy$|^npm_config|NODE_USE_ENV'); exec \"$@\"";
+
+fn bare<'a>(command: &[&'a str]) -> Vec<&'a str> {
+    [&["sh", "-c", UNSET, "sh"], command].concat()
+}
+
+/// S004-3, S002-33: an allowed host is reached, any other is not, by clients that know of the proxy and by those that do not.
 #[test]
-fn curl_reaches_the_allowed_host_and_no_other() {
+fn every_client_reaches_the_allowed_host_and_no_other() {
     let internet = Internet::new();
-    let curl = |flags: &[&str], more: &[&str], url: &str| {
-        let command = [&["curl", "-sS", "--max-time", "20"], more, &[url]].concat();
-        internet.run(flags, &command)
-    };
-    for more in [&[][..], &["--noproxy", "*"]] {
-        let allowed =
-            curl(&["--net", "filtered", "--allow-host", "web.test"], more, "https://web.test/").expect(0);
-        assert_eq!(allowed.text(), "hello from 30.0.0.10\n", "{more:?}");
-        internet.forget_visits();
-        let other = curl(&["--allow-host", "web.test"], more, "https://other.test/");
-        assert_ne!(other.code, Some(0), "{more:?}");
-        assert!(other.err.contains("--allow-host other.test"), "{more:?}: {}", other.err);
-        assert_eq!(internet.visits(), Vec::<serde_json::Value>::new(), "{more:?}");
+    for (name, client) in clients() {
+        let to = |url| [client.as_slice(), &[url]].concat();
+        for how in ["with variables", "without"] {
+            let dressed = |url| if how == "without" { bare(&to(url)) } else { to(url) };
+            let allowed = internet.run(WEB, &dressed("https://web.test/")).expect(0);
+            assert_eq!(allowed.text(), "hello from 30.0.0.10\n", "{name}, {how}");
+            internet.forget_visits();
+            let other = internet.run(WEB, &dressed("https://other.test/"));
+            assert_ne!(other.code, Some(0), "{name}, {how}");
+            assert!(other.err.contains("--allow-host other.test"), "{name}, {how}: {}", other.err);
+            assert_eq!(internet.visits(), Vec::<Value>::new(), "{name}, {how}");
+        }
+        let control = internet.control(&to("https://other.test/")).expect(0);
+        assert_eq!(control.text(), "hello from 30.0.0.20\n", "{name}: the control");
     }
-    let control = internet.control(&["curl", "-sS", "https://other.test/"]).expect(0);
-    assert_eq!(control.text(), "hello from 30.0.0.20\n");
+}
+
+/// A port and a name below are parts of a rule.
+#[test]
+fn rules_are_about_ports_and_names_below() {
+    let internet = Internet::new();
+    let get = |host: &str, url: &str| {
+        internet.run(&["--allow-host", host], &["curl", "-sS", "--max-time", "20", url])
+    };
+    get("web.test:8443", "https://web.test:8443/").expect(0);
+    get("*.web.test", "https://api.web.test/").expect(0);
+    internet.forget_visits();
+    for (host, url) in [("web.test:443", "https://web.test:8443/"), ("*.web.test", "https://web.test/")] {
+        let done = get(host, url);
+        assert_ne!(done.code, Some(0), "{host} {url}");
+    }
+    assert_eq!(internet.visits(), Vec::<Value>::new());
+}
+
+#[test]
+fn git_clones_over_https_from_the_allowed_host_alone() {
+    let internet = Internet::new();
+    let source = internet.world.beside("source");
+    let git = |arguments: &[&str]| internet.world.git(&source, arguments);
+    git(&["init", "-q", "-b", "main", "."]);
+    std::fs::write(source.join("readme"), "cloned\n").unwrap();
+    git(&["add", "readme"]);
+    git(&["commit", "-q", "-m", "first"]);
+    let served = internet.place.join("site/repo.git");
+    git(&["clone", "-q", "--bare", ".", served.to_str().unwrap()]);
+    internet.world.git(&served, &["update-server-info"]);
+    internet.run(WEB, &["git", "clone", "-q", "https://web.test/repo.git", "clone"]).expect(0);
+    assert_eq!(internet.world.read("clone/readme").as_deref(), Some("cloned\n"));
+    internet.forget_visits();
+    let other = internet.run(WEB, &["git", "clone", "-q", "https://other.test/repo.git", "other"]);
+    assert_ne!(other.code, Some(0));
+    assert_eq!(internet.visits(), Vec::<Value>::new());
+    let control = internet.world.workspace.join("control");
+    internet.control(&["git", "clone", "-q", "https://other.test/repo.git", control.to_str().unwrap()]).expect(0);
+}
+
+/// Every flow is in the ledger, with its host, address, rule and bytes, and every refusal with what would change it.
+#[test]
+fn flows_and_refusals_are_written_down_and_reported() {
+    let internet = Internet::new();
+    let script = "curl -sS https://web.test/; curl -sS https://other.test/; curl -sS https://other.test/; true";
+    let mut command = internet.ringfence();
+    let done = crate::testkit::finish(command.args(["run", "--json"]).args(WEB).args(["--", "sh", "-c", script]), b"");
+    let report = done.expect(0).json();
+    let (flows, refused) = (&report["network"]["flows"], &report["network"]["refused"]);
+    assert_eq!((&flows[0]["host"], &flows[0]["address"]), (&"web.test".into(), &"30.0.0.10".into()), "{report}");
+    assert!(flows[0]["down"].as_u64().unwrap() > 100, "{report}");
+    assert_eq!((&refused[0]["host"], &refused[0]["times"]), (&"other.test".into(), &2.into()), "{report}");
+    assert_eq!(refused[0]["refusal"]["hint"], "start with `--allow-host other.test`");
+    let records = internet.world.records();
+    let of_flow = |kind: &str| {
+        let events = records.iter().map(|record| &record["event"]).filter(|event| event["kind"] == kind);
+        events.filter(|event| kind == "flow-ended" || event["call"]["kind"] == "flow").cloned().collect::<Vec<_>>()
+    };
+    let intents = of_flow("intent");
+    assert_eq!(intents.len(), 1, "{intents:?}");
+    assert_eq!(intents[0]["call"]["address"], "30.0.0.10");
+    assert_eq!(intents[0]["rule"], "hosts.web.test");
+    assert_eq!((of_flow("flow-ended").len(), of_flow("refused").len()), (1, 2));
+    internet.world.ledger_tool(&["verify"]).expect(0);
+    let shown = internet.world.ledger_tool(&["tail"]).expect(0).text();
+    assert!(shown.contains("connect web.test:443 at 30.0.0.10 (connect)"), "{shown}");
+}
+
+/// Nothing of the host's own proxy and trust is inside, and loopback is still the sandbox's own.
+#[test]
+fn the_environment_leads_to_the_proxy_of_the_session() {
+    let internet = Internet::new();
+    let mut command = internet.ringfence();
+    command.env("https_proxy", "http://proxy.example:1").env("SSL_CERT_FILE", "/nowhere");
+    let done = crate::testkit::finish(command.arg("run").args(WEB).args(["--", "env"]), b"").expect(0);
+    let text = done.text();
+    for name in ["http_proxy", "HTTPS_PROXY", "ALL_PROXY"] {
+        assert!(text.contains(&format!("{name}=http://127.0.0.1:3128\n")), "{name}: {text}");
+    }
+    assert!(text.contains("SSL_CERT_FILE=/etc/ringfence-ca-bundle.pem\n"), "{text}");
+    assert!(!text.contains("proxy.example") && !text.contains("/nowhere"), "{text}");
+    let none = internet.run(&[], &["env"]).expect(0).text();
+    assert!(!none.to_ascii_lowercase().contains("_proxy"), "{none}");
+}
+
+/// What a rule says about methods and paths is held, because the proxy looks inside.
+#[test]
+fn methods_and_paths_are_held_where_the_proxy_inspects() {
+    let internet = Internet::new();
+    let policy = internet.world.beside("policy").join("config.toml");
+    let rules = "net = \"filtered\"\n[[host]]\nallow = [\"web.test\"]\nmethods = [\"GET\"]\npath = \"/echo\"\n";
+    std::fs::write(&policy, rules).unwrap();
+    let curl = |more: &[&str]| -> Done {
+        let command = [&["curl", "-sS", "--max-time", "20", "-w", "%{http_code}"], more].concat();
+        internet.run(&["--policy", policy.to_str().unwrap()], &command)
+    };
+    let done = curl(&["https://web.test/echo"]).expect(0);
+    assert!(done.text().ends_with("200"), "{}", done.text());
+    let seen = internet.came_to("30.0.0.10");
+    assert_eq!(seen, 1);
+    for more in [&["-d", "x", "https://web.test/echo"][..], &["https://web.test/"], &["https://web.test/echo/../"]] {
+        let done = curl(more).expect(0);
+        assert!(done.text().ends_with("403"), "{more:?}: {}", done.text());
+        assert!(done.text().contains("host.method") || done.text().contains("host.path"), "{}", done.text());
+    }
+    assert_eq!(internet.came_to("30.0.0.10"), seen, "{:?}", internet.visits());
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_egress::Ca;
+use ringfence_egress::{Ca, Provider};
 use ringfence_sandbox::{PROXY_PORT, SkeletonFile};
 use ringfence_types::Bytes;
 
@@ -68,7 +68,7 @@ pub(crate) fn bundle(ca: &Ca) -> Vec<SkeletonFile> {
 }
 
 /// Nothing of the host's own proxy is in it: the environment was cleared.
-pub(crate) fn variables(ground: Ground) -> Vec<(Bytes, Bytes)> {
+pub(crate) fn variables(ground: Ground, providers: &[Provider]) -> Vec<(Bytes, Bytes)> {
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
     let each = |names: &[&str], value: &str| -> Vec<(Bytes, Bytes)> {
         names.iter().map(|name| (Bytes::from(*name), Bytes::from(value))).collect()
@@ -76,6 +76,11 @@ pub(crate) fn variables(ground: Ground) -> Vec<(Bytes, Bytes)> {
     let mut variables = each(PROXY, &proxy);
     variables.extend(each(DIRECT, "localhost,127.0.0.1,::1"));
     variables.extend(each(&["NODE_USE_ENV_PROXY"], "1"));
+    for Provider { name, .. } in providers {
+        let variable = format!("RINGFENCE_PROVIDER_{}", name.to_ascii_uppercase().replace('-', "_"));
+        let url = format!("{proxy}/ringfence/provider/{name}");
+        variables.push((Bytes::from(variable.as_str()), Bytes::from(url.as_str())));
+    }
     // Only a tree of its own has a place for the files.
     if ground == Ground::Constructed {
         variables.extend(each(ROOTS, BUNDLE));

@@ -99,7 +99,7 @@ fn execute(
     env = environment::without_surprises(env, &session.policy, grant);
     if session.network.is_some() {
         // Last: nothing that was asked for leads past the proxy.
-        env = ringfence_authz::env::merge(env, &network::variables(ground));
+        env = ringfence_authz::env::merge(env, &network::variables(ground, &session.secrets.providers()));
     }
     let command = Command { argv: exec.argv.clone(), env, cwd: exec.cwd.as_path().to_owned() };
     let actions = Actions::output(&session.policy.leaks);

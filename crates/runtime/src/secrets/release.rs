@@ -4,10 +4,12 @@
 //! written to the ledger before the launch that makes it true.
 
 use ringfence_authz::env;
+use ringfence_egress::{BodyUse, Credential, PlainHttp, Provider, Target};
 use ringfence_ledger::{AppendError, Event};
 use ringfence_sandbox::{SECRETS_INSIDE, SecretFile};
+use ringfence_scan::SHORTEST_SECRET;
 use ringfence_types::{
-    Backend, Bytes, Delivery, HostRule, Layer, NetMode, Profile, Refusal, RefusalCode, SecretClass,
+    Backend, Bytes, Delivery, Host, HostRule, Layer, NetMode, Profile, Refusal, RefusalCode, SecretClass,
     TransactionId,
 };
 
@@ -60,9 +62,47 @@ impl SessionSecrets {
 
     /// Where the proxy puts credentials in, so that it has to look inside.
     pub(crate) fn inspected_hosts(&self) -> Vec<HostRule> {
-        let stood_for =
-            self.released.iter().filter(|release| matches!(release.content, Content::Placeholder(_)));
-        stood_for.flat_map(|release| rules(&release.meta)).collect()
+        self.stood_for().flat_map(|(meta, _)| rules(meta)).collect()
+    }
+
+    fn stood_for(&self) -> impl Iterator<Item = (&Meta, &Placeholder)> {
+        self.released.iter().filter_map(|release| match &release.content {
+            Content::Placeholder(placeholder) => Some((&release.meta, placeholder)),
+            Content::File(_) | Content::Variable(_) => None,
+        })
+    }
+
+    /// All that the proxy has to know: what it puts in for a placeholder, what a command was given and may send to its own
+    /// hosts, and what must not go anywhere.
+    pub(crate) fn credentials(&self) -> Vec<Credential> {
+        let known = self.all.values().filter(|(_, value)| value.as_slice().len() >= SHORTEST_SECRET);
+        let credential = |(meta, value): (&Meta, &Value)| {
+            let same = |other: &Meta| other.name == meta.name && other.scope == meta.scope;
+            let placeholder = self.stood_for().find(|(other, _)| same(other));
+            let released = self.released.iter().any(|release| same(&release.meta));
+            Credential {
+                name: meta.name.to_string(),
+                placeholder: placeholder.map(|(_, placeholder)| placeholder.as_str().to_owned().into()),
+                value: value.copy(),
+                hosts: if released { rules(meta) } else { Vec::new() },
+                plain_http: PlainHttp::default(),
+                body: BodyUse::default(),
+            }
+        };
+        known.map(credential).collect()
+    }
+
+    /// Servers that a client reaches by a base URL, where it takes one and trusts no authority of ours: those with one host.
+    pub(crate) fn providers(&self) -> Vec<Provider> {
+        let provider = |(meta, _): (&Meta, &Placeholder)| match rules(meta).as_slice() {
+            [rule] if !matches!(rule.host(), Host::Below(_)) => Some(Provider {
+                name: meta.name.to_string(),
+                upstream: Target { host: rule.host().clone(), port: rule.port().unwrap_or(443) },
+                base: String::new(),
+            }),
+            _ => None,
+        };
+        self.stood_for().filter_map(provider).collect()
     }
 
     /// What tells a command where its secrets are, or what they are.
@@ -153,6 +193,7 @@ impl AgentSession<'_> {
         }
         match meta.deliver {
             Delivery::ProxyOnly if self.policy.net != NetMode::Filtered => Err(no_proxy(meta)),
+            Delivery::ProxyOnly if meta.hosts.is_empty() => Err(nowhere(meta)),
             Delivery::ProxyOnly => Ok(()),
             Delivery::File | Delivery::Env => self.judge_ground(meta),
         }
@@ -180,6 +221,11 @@ impl AgentSession<'_> {
     }
 
     fn stand_in(&mut self, meta: &Meta, value: Value) -> Result<Content, Refusal> {
+        if value.as_slice().len() < SHORTEST_SECRET {
+            let message =
+                format!("the secret `{}` is too short to be kept from being sent elsewhere", meta.name);
+            return Err(refuse("secret.short", message, Some("use a longer one")));
+        }
         let placeholder = Placeholder::mint(meta).map_err(|error| {
             refuse("secret.placeholder", format!("no placeholder could be made: {error}"), None)
         })?;
@@ -216,11 +262,14 @@ fn no_proxy(meta: &Meta) -> Refusal {
         SecretClass::Provider => ("secret.provider", "of class `provider` and never enters a sandbox"),
         SecretClass::Tool => ("secret.proxy-only", "kept as `proxy-only`"),
     };
-    let message = format!(
-        "the secret `{}` is {what}: only the proxy of `--net filtered` could use it, and that is not available yet",
-        meta.name
-    );
-    refuse(rule, message, Some("a secret that a tool inside may hold is kept with `--class tool`"))
+    let message = format!("the secret `{}` is {what}: only the proxy of `--net filtered` uses it", meta.name);
+    refuse(rule, message, Some("add `--net filtered`, and `--allow-host` for its host"))
+}
+
+fn nowhere(meta: &Meta) -> Refusal {
+    let message = format!("the secret `{}` has no host, so that the proxy may use it nowhere", meta.name);
+    let hint = format!("set it again with `ringfence secret set {} --host HOST`", meta.name);
+    refuse("secret.nowhere", message, Some(&hint))
 }
 
 fn elsewhere<'m>(name: &str, metas: impl Iterator<Item = &'m Meta>) -> Refusal {
