@@ -188,6 +188,8 @@ mod tests {
             scheme: None,
             methods: None,
             path_prefix: None,
+            inspect: false,
+            upgrade: false,
             source: RuleSource { layer: Layer::Flags, origin: None, reason: None },
         }
     }

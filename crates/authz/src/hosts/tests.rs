@@ -16,6 +16,8 @@ fn entry(decision: Decision, host: &str) -> HostEntry {
         scheme: None,
         methods: None,
         path_prefix: None,
+        inspect: false,
+        upgrade: false,
         source: source(Layer::Operator),
     }
 }
