@@ -172,6 +172,11 @@ impl Actions {
         Self::at(leaks, |sinks| sinks.files)
     }
 
+    /// Where only the name of what was found is known.
+    fn by_rule(self, rule: &str) -> LeakAction {
+        if rule.starts_with("secret/") { self.stored } else { self.shapes }
+    }
+
     fn at(leaks: &Leaks, sink: fn(&Sinks) -> LeakAction) -> Self {
         Self { stored: sink(&leaks.stored), shapes: sink(&leaks.shapes) }
     }

@@ -20,6 +20,5 @@ pub(crate) use journal::{Journal, Phase, recover};
 pub use journal::{JournalError, Recovered, Recovery, RecoveryError};
 pub use propose::{Draft, Input, ProposeError, Proposed};
 pub use register::{Applied, Contents, FindError, Proposal, RegisterError};
-pub(crate) use secrets::{finding, introduced};
 pub use vault::VaultError;
 pub(crate) use vault::{Content, Side, Vault};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::finding::Encoding;
+use crate::stream::Pause;
 
 /// A shorter value would be found in every other word.
 pub const SHORTEST_SECRET: usize = 6;
@@ -19,7 +20,9 @@ pub enum ExactError {
 
 /// So much of a form is searched for; the rest is compared.
 const PREFIX: usize = 12;
-/// So much of a registered secret may be seen.
+/// More of a registered secret than this is held back, for a moment and for as long as it takes: single letters are too many
+/// to keep somebody waiting for.
+const SEEN_BRIEFLY: usize = 1;
 const SEEN: usize = 3;
 
 /// One way in which one secret may appear.
@@ -47,17 +50,17 @@ impl Form {
     }
 
     /// The length of the longest beginning of it that `bytes` end with, if that is worth holding back.
-    pub(crate) fn started(&self, bytes: &[u8]) -> usize {
+    pub(crate) fn started(&self, bytes: &[u8], pause: Pause) -> usize {
+        let seen = match pause {
+            Pause::Short => SEEN_BRIEFLY,
+            Pause::Long => SEEN,
+        };
         let longest = self.bytes.len().saturating_sub(1).min(bytes.len());
         let is_end = |length: &usize| {
             let tail = bytes.get(bytes.len() - length..).unwrap_or_default();
             self.bytes.get(..*length).is_some_and(|start| self.same(tail, start))
         };
-        (SEEN + 1..=longest).rev().find(is_end).unwrap_or_default()
-    }
-
-    pub(crate) fn is_started(&self, bytes: &[u8]) -> bool {
-        self.started(bytes) > 0
+        (seen + 1..=longest).rev().find(is_end).unwrap_or_default()
     }
 
     fn same(&self, there: &[u8], own: &[u8]) -> bool {

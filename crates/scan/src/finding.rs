@@ -176,8 +176,10 @@ pub(crate) fn merge(mut findings: Vec<Finding>) -> Vec<Finding> {
 
 fn join(last: &mut Finding, next: Finding) {
     let (start, end) = (last.start, last.end.max(next.end));
+    // One that is encoded once is also found behind decodings that change nothing about it.
+    let depth = |finding: &Finding| finding.layers.iter().count();
     let surer = next.confidence > last.confidence
-        || (next.confidence == last.confidence && next.layers.is_plain() && !last.layers.is_plain());
+        || (next.confidence == last.confidence && depth(&next) < depth(last));
     if surer {
         *last = next;
     }

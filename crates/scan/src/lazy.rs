@@ -80,8 +80,8 @@ impl LazyScanner {
     }
 
     /// Whether `input` ends with what a secret may begin with.
-    fn is_started(&self, input: &[u8]) -> bool {
-        self.0.forms.iter().any(|form| form.is_started(input))
+    fn is_started(&self, input: &[u8], pause: Pause) -> bool {
+        self.0.forms.iter().any(|form| form.started(input, pause) > 0)
     }
 }
 
@@ -123,8 +123,9 @@ impl LazyStream {
 
     /// As [`Stream::settle`].
     pub fn settle(&mut self, pause: Pause, output: &mut Output) {
-        let undecided =
-            self.is_suspicious() || tail::is_encoded(&self.seen) || self.scanner.is_started(&self.seen);
+        let undecided = self.is_suspicious()
+            || tail::is_encoded(&self.seen)
+            || self.scanner.is_started(&self.seen, pause);
         if self.stream.is_some() || undecided {
             return self.stream().settle(pause, output);
         }

@@ -12,7 +12,7 @@ const ENCODED: usize = 16;
 
 /// The number of bytes at the end of `bytes` that are to be held back.
 pub(crate) fn undecided(engine: &Engine, bytes: &[u8], pause: Pause) -> usize {
-    let begun = started_form(engine, bytes).max(started_key(bytes));
+    let begun = started_form(engine, bytes, pause).max(started_key(bytes));
     let word = word_length(bytes);
     let by_shape = pause == Pause::Short && word > 0 && is_suspicious(engine, bytes, word);
     if by_shape { begun.max(word) } else { begun }
@@ -39,8 +39,8 @@ pub(crate) fn is_encoded(bytes: &[u8]) -> bool {
 }
 
 /// The longest beginning of a form of a registered secret that `bytes` end with.
-fn started_form(engine: &Engine, bytes: &[u8]) -> usize {
-    engine.forms.iter().map(|form| form.started(bytes)).max().unwrap_or_default()
+fn started_form(engine: &Engine, bytes: &[u8], pause: Pause) -> usize {
+    engine.forms.iter().map(|form| form.started(bytes, pause)).max().unwrap_or_default()
 }
 
 /// From the first dash of a private key that has not ended.

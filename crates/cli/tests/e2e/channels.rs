@@ -17,14 +17,14 @@ use crate::testkit::{World, collect, eventually, finish, script};
 const MAKE: &str = "exec \"$RINGFENCE\" run --profile guarded --reason '<b>please</b>' -- mkdir made";
 
 /// A web server that answers everything with `status`, and what it was sent.
-struct Server {
-    port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     requests: Receiver<Request>,
 }
 
-struct Request {
+pub(crate) struct Request {
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Request {
@@ -38,7 +38,7 @@ impl Request {
 }
 
 impl Server {
-    fn new(status: &'static str) -> Self {
+    pub(crate) fn new(status: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (sender, requests) = channel();
@@ -58,7 +58,7 @@ impl Server {
         Self { port, requests }
     }
 
-    fn next(&self) -> Request {
+    pub(crate) fn next(&self) -> Request {
         self.requests.recv_timeout(Duration::from_secs(30)).unwrap()
     }
 }
@@ -83,13 +83,13 @@ fn read(stream: &mut impl std::io::Read) -> Request {
     }
 }
 
-fn secret(world: &World, mode: u32) {
+pub(crate) fn secret(world: &World, mode: u32) {
     let path = world.home.join("secret");
     fs::write(&path, "a key of this test\n").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn hooked(world: &World, port: u16) {
+pub(crate) fn hooked(world: &World, port: u16) {
     configure(
         world,
         &format!(

@@ -32,6 +32,7 @@ mod help;
 mod hostile;
 #[cfg(test)]
 mod internet;
+mod leaks;
 #[cfg(test)]
 mod ledger;
 #[cfg(test)]

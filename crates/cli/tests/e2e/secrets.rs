@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::approvals::configure;
 use crate::terminal::Terminal;
 use crate::testkit::{
     Done, LANDLOCK, World, binary, collect, contains, eventually, finish, marker, quoted, send,
@@ -25,7 +26,13 @@ fn secret(world: &World, arguments: &[&str], input: &[u8]) -> Done {
     finish(world.ringfence().arg("secret").args(arguments), input)
 }
 
+/// Here it is seen who has a value, so that what is on its way out may pass; `leaks.rs` is about that it may not.
+fn let_pass(world: &World) {
+    configure(world, "[leaks.stored]\noutput = \"flag\"\narguments = \"flag\"\n");
+}
+
 fn set(world: &World, arguments: &[&str]) {
+    let_pass(world);
     secret(world, &[&["set"], arguments].concat(), VALUE.as_bytes()).expect(0);
 }
 
@@ -353,6 +360,7 @@ fn s000_36_the_values_of_known_secrets_are_not_in_the_ledger() {
 #[test]
 fn s004_17_no_value_is_ever_among_arguments_or_variables() {
     let world = World::new();
+    let_pass(&world);
     let value = format!("value of {}", marker(&world));
     let watch = Watch::begin(&value);
     secret(&world, &["set", "KEY"], value.as_bytes()).expect(0);
@@ -487,6 +495,7 @@ fn a_secret_lives_from_set_over_rotate_to_rm() {
 #[test]
 fn variables_are_imported_all_or_none() {
     let world = World::new();
+    let_pass(&world);
     let import = |names: &[&str]| {
         let mut command = world.ringfence();
         command.env("NPM_TOKEN", VALUE).env("OTHER_TOKEN", "another-value").env("EMPTY", "");
@@ -517,6 +526,7 @@ fn prompted(world: &World, terminal: &Terminal, keys: &[u8]) -> Done {
 #[test]
 fn a_prompt_shows_nothing_and_puts_the_terminal_back() {
     let world = World::new();
+    let_pass(&world);
     let terminal = Terminal::new(24, 80);
     let before = terminal.mode();
     prompted(&world, &terminal, b"typo\x15wrong-tail\x7f\x7f\x7f\x7fvalue\r").expect(0);

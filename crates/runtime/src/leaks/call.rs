@@ -2,7 +2,7 @@
 
 use ringfence_authz::policy::Leaks;
 use ringfence_ledger::Finding;
-use ringfence_types::{Bytes, Call, FileCall, Layer, LeakAction, Refusal, RefusalCode};
+use ringfence_types::{Bytes, Call, FileCall, Layer, LeakAction, Patch, Refusal, RefusalCode};
 
 use super::{Actions, LeakScanner, Tally};
 use crate::session::AgentSession;
@@ -34,6 +34,9 @@ pub(crate) fn judge(
     judging.arguments(call, Actions::arguments(rules));
     if let Some(content) = content {
         judging.content(content, Actions::files(rules));
+    }
+    if let Call::Apply(patch) = call {
+        judging.patch(patch, Actions::files(rules));
     }
     judging.verdict()
 }
@@ -89,10 +92,32 @@ impl Judging<'_> {
         }
     }
 
+    /// What it brings in was looked for when it was taken up; whoever applies it is asked about what may pass.
+    fn patch(&mut self, patch: &Patch, actions: Actions) {
+        for file in &patch.files {
+            for brought in &file.secrets {
+                let action = actions.by_rule(&brought.rule);
+                let finding = Finding {
+                    rule: brought.rule.clone(),
+                    place: format!("{}:{}", file.path.display(), brought.line),
+                    fingerprint: String::new(),
+                    encoding: None,
+                };
+                if action >= LeakAction::Block {
+                    self.note(action, finding, Sink::Files);
+                }
+            }
+        }
+    }
+
     fn found(&mut self, found: &ringfence_scan::Finding, (place, sink): (String, Sink), actions: Actions) {
         let path = if sink == Sink::Files { place.rsplit_once(':').map_or("", |(path, _)| path) } else { "" };
         let Some(action) = self.leaks.action(found, (actions, path)) else { return };
         let finding = self.leaks.finding(found, self.leaks.text(&place));
+        self.note(action, finding, sink);
+    }
+
+    fn note(&mut self, action: LeakAction, finding: Finding, sink: Sink) {
         if self.worst.as_ref().is_none_or(|(worst, ..)| action > *worst) {
             self.worst = Some((action, finding.clone(), sink));
         }
@@ -115,12 +140,10 @@ impl Judging<'_> {
 
 /// The answer where what a proposal brings in must not be written.
 pub(crate) fn judge_introduced(findings: &[Finding], leaks: &Leaks) -> Option<Refusal> {
-    let action = |finding: &Finding| match finding.rule.starts_with("secret/") {
-        true => leaks.stored.files,
-        false => leaks.shapes.files,
-    };
-    let worst = findings.iter().max_by_key(|finding| action(finding))?;
-    (action(worst) >= LeakAction::Block).then(|| refusal(worst, (LeakAction::Block, Sink::Files)))
+    let actions = Actions::files(leaks);
+    let worst = findings.iter().max_by_key(|finding| actions.by_rule(&finding.rule))?;
+    let blocks = actions.by_rule(&worst.rule) >= LeakAction::Block;
+    blocks.then(|| refusal(worst, (LeakAction::Block, Sink::Files)))
 }
 
 fn refusal(finding: &Finding, (action, sink): (LeakAction, Sink)) -> Refusal {

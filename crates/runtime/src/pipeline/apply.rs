@@ -8,8 +8,7 @@ use ringfence_types::{Bytes, Layer, Patch, Refusal, RefusalCode, TransactionId};
 use super::decided::chain;
 use super::file::{Touched, ended};
 use super::settled::Ended;
-use crate::leaks::judge_introduced;
-use crate::proposal::{Content, Journal, JournalError, Phase, Side, Vault, VaultError, finding, introduced};
+use crate::proposal::{Content, Journal, JournalError, Phase, Side, Vault, VaultError};
 use crate::rules::WorkspaceRules;
 use crate::session::AgentSession;
 
@@ -24,7 +23,6 @@ pub(super) fn perform(
     let results = results(&vault, patch, transaction).map_err(|error| unavailable(&error))?;
     let contents: Vec<Option<&[u8]>> =
         results.iter().map(|content| content.as_ref().map(|content| content.as_slice())).collect();
-    hold_secrets(&vault, (patch, &contents), session, transaction)?;
     let rules = WorkspaceRules::of_call(&session.policy, grant);
     let tree = Tree::open(&grant.permissions().roots, &rules).map_err(|error| failed(chain(&error)))?;
     let root = &session.workspace.path;
@@ -37,25 +35,6 @@ pub(super) fn perform(
         Err(Stopped::Journal(error)) => Err(failed(chain(&error))),
         Err(Stopped::Change(error)) => Err(not_applied(error, session, transaction)),
     }
-}
-
-/// What was stored since it was proposed, and what the policy says now.
-fn hold_secrets(
-    vault: &Vault,
-    (patch, contents): (&Patch, &[Option<&[u8]>]),
-    session: &AgentSession<'_>,
-    transaction: &TransactionId,
-) -> Result<(), Ended> {
-    let scanner = session.leaks.scanner().scanner();
-    let mut findings = Vec::new();
-    for ((number, file), content) in patch.files.iter().enumerate().zip(contents) {
-        let base =
-            vault.open(transaction, (number, file), Side::Base).map_err(|error| unavailable(&error))?;
-        let base = base.as_ref().map(|content| content.as_slice());
-        let found = introduced(scanner, base, *content);
-        findings.extend(found.iter().map(|found| finding(&file.path, found)));
-    }
-    judge_introduced(&findings, &session.policy.leaks).map_or(Ok(()), |refusal| Err(Ended::Refused(refusal)))
 }
 
 enum Stopped {

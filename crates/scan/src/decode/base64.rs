@@ -20,8 +20,7 @@ pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, a
         .find(|at| letters.get(*at..).is_some_and(|rest| rest.starts_with(gzip::IN_BASE64)));
     if let Some(at) = magic {
         let start = run.start + at;
-        let padded = start..padding_end(bytes, run.end);
-        pieces.extend(compressed(bytes, start..run.end, padded, allowance));
+        pieces.extend(compressed(bytes, start..run.end, allowance));
     }
 }
 
@@ -69,16 +68,13 @@ fn text(bytes: &[u8], range: Range<usize>, allowance: &mut Allowance) -> Option<
     Some(Piece { bytes: decoded, places, encodings: &[Encoding::Base64] })
 }
 
-fn compressed(
-    bytes: &[u8],
-    letters: Range<usize>,
-    whole: Range<usize>,
-    allowance: &mut Allowance,
-) -> Option<Piece> {
-    let letters = bytes.get(letters)?;
+fn compressed(bytes: &[u8], run: Range<usize>, allowance: &mut Allowance) -> Option<Piece> {
+    let letters = bytes.get(run.clone())?;
     let decoded = if allowance.take(letters.len()) { decode(letters) } else { return None };
     // Inflated here and not one layer further down: what is compressed is no text, and text is what layers are made of.
     let inflated = gzip::inflate(&decoded, allowance)?;
+    let last = run.start + (inflated.consumed * QUAD).div_ceil(TRIPLE);
+    let whole = run.start..padding_end(bytes, last.min(run.end));
     Some(Piece {
         bytes: inflated.bytes,
         places: Places::Whole(whole),

@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use super::{Allowance, Piece, Places};
 use crate::finding::Encoding;
@@ -19,7 +19,7 @@ const ATTEMPT: usize = 1 << 10;
 pub(super) struct Inflated {
     pub(super) bytes: Vec<u8>,
     /// How much of the input it was.
-    consumed: usize,
+    pub(super) consumed: usize,
 }
 
 /// Compressed data that is there as such, not encoded.
@@ -47,15 +47,23 @@ pub(super) fn inflate(compressed: &[u8], allowance: &mut Allowance) -> Option<In
         return None;
     }
     let most = MOST.min(allowance.left());
-    let mut decoder = MultiGzDecoder::new(compressed);
-    let mut bytes = Vec::new();
-    // An error at the end of cut data is expected; what came before it counts.
-    let _cut = decoder.by_ref().take(most as u64).read_to_end(&mut bytes);
+    let (mut bytes, mut rest) = (Vec::new(), compressed);
+    // One member after the other, and no look at what follows the last: it is not part of it.
+    while rest.starts_with(MAGIC) && bytes.len() < most {
+        let mut decoder = GzDecoder::new(rest);
+        let room = (most - bytes.len()) as u64;
+        // An error at the end of cut data is expected; what came before it counts.
+        let is_whole = decoder.by_ref().take(room).read_to_end(&mut bytes).is_ok();
+        rest = decoder.into_inner();
+        if !is_whole {
+            break;
+        }
+    }
     if bytes.len() == MOST {
         allowance.refused += 1;
     }
     // A header may go on to the end of the input and give nothing: what was read counts as well.
-    let consumed = compressed.len() - decoder.get_ref().len();
+    let consumed = compressed.len() - rest.len();
     allowance.spend(ATTEMPT + consumed + bytes.len());
     (!bytes.is_empty()).then_some(Inflated { bytes, consumed })
 }
