@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 use crate::finding::Encoding;
 use crate::stream::Pause;
@@ -29,11 +30,11 @@ const SEEN: usize = 3;
 #[derive(Clone)]
 pub(crate) struct Form {
     pub(crate) rule: Arc<str>,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Zeroizing<Vec<u8>>,
     pub(crate) encoding: Option<Encoding>,
     case: Case,
     /// What the fingerprint is of.
-    pub(crate) value: Arc<[u8]>,
+    pub(crate) value: Arc<Zeroizing<Vec<u8>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,10 +82,11 @@ pub(crate) fn forms(name: &str, value: &[u8]) -> Result<Vec<Form>, ExactError> {
         return Err(ExactError::Short { name: name.to_owned() });
     }
     let rule: Arc<str> = Arc::from(format!("secret/{name}"));
-    let shared: Arc<[u8]> = Arc::from(value);
+    let shared = Arc::new(Zeroizing::new(value.to_vec()));
     let mut forms: Vec<Form> = Vec::new();
     let mut add = |bytes: Vec<u8>, encoding: Option<Encoding>, case: Case| {
-        let known = forms.iter().any(|form| form.bytes == bytes);
+        let bytes = Zeroizing::new(bytes);
+        let known = forms.iter().any(|form| *form.bytes == *bytes);
         if bytes.len() >= SHORTEST_FORM && !known {
             forms.push(Form { rule: rule.clone(), bytes, encoding, case, value: shared.clone() });
         }

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use zeroize::Zeroize as _;
+
 const START: usize = 3;
 const BITS: u32 = 16;
 const NUMBERS: usize = 1 << BITS;
@@ -19,6 +21,13 @@ pub(crate) struct Keywords {
     /// Keywords by their number.
     order: Vec<u32>,
     keywords: Vec<Vec<u8>>,
+}
+
+/// Among them are beginnings of secrets.
+impl Drop for Keywords {
+    fn drop(&mut self) {
+        self.keywords.zeroize();
+    }
 }
 
 impl Keywords {

@@ -18,6 +18,7 @@ mod keywords;
 mod layer;
 mod lazy;
 mod matcher;
+mod repeat;
 pub mod rules;
 mod scanner;
 mod stream;

@@ -8,6 +8,7 @@ use std::ops::Range;
 use crate::finding::{Finding, mark, merge};
 use crate::layer::is_private_key;
 use crate::matcher::private_key_continues;
+use crate::repeat;
 use crate::scanner::Scanner;
 
 /// What a window decides about.
@@ -36,6 +37,8 @@ pub struct Stream {
     kept: usize,
     /// A private key without an end, and where it was last seen.
     open: Option<Open>,
+    /// The last window repeated itself after so many bytes, and nothing was in it.
+    quiet: Option<usize>,
     refused: u64,
 }
 
@@ -138,6 +141,7 @@ impl Stream {
             kept: 0,
             pending: Vec::new(),
             open: None,
+            quiet: None,
             refused: 0,
         }
     }
@@ -210,7 +214,7 @@ impl Stream {
         let window = self.next..(self.next + WINDOW).min(self.end());
         let seen = window.start.saturating_sub(BEHIND).max(self.base)..(window.end + AHEAD).min(self.end());
         self.continue_open(&window, seen.end);
-        let found = self.look(seen.clone(), window.clone());
+        let found = self.look_once(&seen, &window);
         let cut =
             found.iter().find(|finding| finding.end == seen.end && is_private_key(&self.scanner.0, finding));
         if let Some(finding) = cut {
@@ -221,6 +225,20 @@ impl Stream {
         self.next = window.end;
         self.give(window.end, output);
         self.forget();
+    }
+
+    /// As [`Stream::look`]; but where the last window repeated itself and this one goes on with that, everything in it was
+    /// in the last one as well.
+    fn look_once(&mut self, seen: &Range<usize>, window: &Range<usize>) -> Vec<Finding> {
+        let goes_on = |period: usize| repeat::repeats(self.bytes(seen.clone()), period);
+        if self.quiet.is_some_and(goes_on) {
+            return Vec::new();
+        }
+        let refused = self.refused;
+        let found = self.look(seen.clone(), seen.clone());
+        let is_quiet = found.is_empty() && self.refused == refused && self.open.is_none();
+        self.quiet = if is_quiet { repeat::period(self.bytes(seen.clone())) } else { None };
+        found.into_iter().filter(|finding| window.contains(&finding.start)).collect()
     }
 
     /// Findings in `seen` that begin in `window`.

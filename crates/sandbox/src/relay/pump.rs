@@ -143,6 +143,8 @@ pub(super) struct Outward<'a> {
     source: Option<OwnedFd>,
     target: Target<'a>,
     filter: Option<Filtered<'a>>,
+    /// What the filter gives, empty between turns.
+    clean: Vec<u8>,
     pending: Pending,
     cap: u64,
     summary: StreamSummary,
@@ -160,6 +162,7 @@ impl<'a> Outward<'a> {
             source,
             target,
             filter: None,
+            clean: Vec::new(),
             pending: Pending::default(),
             cap,
             summary: StreamSummary::default(),
@@ -253,9 +256,22 @@ impl<'a> Outward<'a> {
     /// Accepts what the filter gives.
     fn pass(&mut self, step: impl FnOnce(&mut Filtered<'a>, &mut Vec<u8>)) {
         let Some(filter) = &mut self.filter else { return };
-        let mut clean = Vec::new();
+        let mut clean = std::mem::take(&mut self.clean);
         step(filter, &mut clean);
-        self.accept(&clean);
+        self.accept_whole(&mut clean);
+        clean.clear();
+        self.clean = clean;
+    }
+
+    /// As [`Outward::accept`], without a copy where all of it fits.
+    fn accept_whole(&mut self, bytes: &mut Vec<u8>) {
+        let after = self.summary.bytes + bytes.len() as u64;
+        if after > self.cap || !self.pending.is_empty() {
+            return self.accept(bytes);
+        }
+        self.digest.update(&bytes);
+        self.summary.bytes = after;
+        std::mem::swap(&mut self.pending.bytes, bytes);
     }
 
     fn accept(&mut self, bytes: &[u8]) {

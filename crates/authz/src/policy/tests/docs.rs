@@ -131,6 +131,8 @@ fn tables() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         ("file", "", own(Top::keys())),
         ("everywhere", "Body", Body::keys()),
         ("limits", "LimitsTable", LimitsTable::keys()),
+        ("leaks", "LeaksTable", LeaksTable::keys()),
+        ("sinks", "SinksTable", SinksTable::keys()),
         ("root", "RootTable", RootTable::keys()),
         ("path", "PathTable", PathTable::keys()),
         ("command", "CommandTable", CommandTable::keys()),

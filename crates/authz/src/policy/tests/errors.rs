@@ -46,7 +46,7 @@ deny = \"a*b\"
             "9:9: `[a` is not a pattern: unclosed character class; missing ']' | put a backslash before a character that stands for itself",
             "11:9: host `https://example.com` contains `/` | give a host name, not a URL",
             "13:8: tool `a*b` has a `*` that is not at its end | write a name, or its beginning and `*`",
-            "14:2: unknown key `nonsense` | known: schema, extends, profile, minimum_profile, agents, workspaces, approvals, commands, approval, access, net, backend, floor, danger_floor, limits, root, path, command, tool, env, host",
+            "14:2: unknown key `nonsense` | known: schema, extends, profile, minimum_profile, agents, workspaces, approvals, commands, approval, access, net, backend, floor, danger_floor, limits, leaks, root, path, command, tool, env, host",
         ]
     );
 }
@@ -75,6 +75,12 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[path]\ndeny = \"x\"", "`path` is a list of entries, not a table | write `[[path]]` before each entry"),
     ("agents = 1", "`agents` holds tables by name, not an integer | write `[agents.NAME]`"),
     // Numbers.
+    ("leaks.stored.output = \"hide\"", "unknown action `hide` | known: flag, redact, block, terminate"),
+    (
+        "leaks.shapes.files = \"redact\"",
+        "it is done as it was judged, or not | write `flag`, `block` or `terminate`",
+    ),
+    ("leaks.network = \"flag\"", "unknown key `network` | known: stored, shapes"),
     ("limits.memory = \"1m\"", "`1m` is too little memory to start anything | the least is 8m"),
     ("limits.memory = -1", "`-1` is not a size"),
     ("limits.memory = 0x10", "is a size such as \"512m\", not an integer"),

@@ -409,3 +409,21 @@ fn a_stricter_profile_keeps_the_promises_of_the_one_before() {
     assert_eq!((policy.profile, policy.approval), (Profile::Review, ApprovalMode::Never));
     assert_eq!(policy.limits, limits(Profile::Strict));
 }
+
+/// C-15: what an operator chooses holds; what is below makes it stricter, and asks for the rest.
+#[test]
+fn c15_actions_for_leaks_only_get_stricter_below_the_operator() {
+    use ringfence_types::LeakAction;
+    let default = ok(&flags(), &[]).policy.leaks;
+    assert_eq!((default.stored.arguments, default.stored.output), (LeakAction::Block, LeakAction::Redact));
+    assert_eq!((default.shapes.arguments, default.shapes.output), (LeakAction::Flag, LeakAction::Redact));
+    let milder = operator("[leaks.stored]\noutput = \"flag\"\n").unwrap();
+    assert_eq!(ok(&flags(), std::slice::from_ref(&milder)).policy.leaks.stored.output, LeakAction::Flag);
+    let asks = workspace("[leaks.stored]\noutput = \"flag\"\nfiles = \"terminate\"\n").unwrap();
+    let effective = ok(&flags(), &[asks]);
+    assert_eq!(effective.policy.leaks.stored.output, LeakAction::Redact);
+    assert_eq!(effective.policy.leaks.stored.files, LeakAction::Terminate);
+    assert_eq!(effective.requests.len(), 1, "{:?}", effective.requests);
+    let strict = workspace("[leaks.stored]\noutput = \"block\"\n").unwrap();
+    assert_eq!(ok(&flags(), &[milder, strict]).policy.leaks.stored.output, LeakAction::Block);
+}
