@@ -264,7 +264,7 @@ impl<'a> Attendance<'a> {
         self.stdin.turn();
         self.stdout.turn();
         self.stderr.turn();
-        if self.stdout.must_kill() || self.stderr.must_kill() {
+        if self.status.is_none() && (self.stdout.must_kill() || self.stderr.must_kill()) {
             self.ladder.kill_at.get_or_insert_with(Instant::now);
         }
         if let Some(guard) = session.guard().filter(|_| Instant::now() >= self.look_at) {

@@ -7,11 +7,13 @@ use ringfence_types::{Bytes, Call, FileCall, Layer, LeakAction, Patch, Refusal, 
 use super::{Actions, LeakScanner, Tally};
 use crate::session::AgentSession;
 
-/// Bytes that a call brings along, and what they are called.
+/// Bytes that a call brings along, where they are known before it is made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Content<'c> {
-    pub(crate) path: &'c Bytes,
-    pub(crate) bytes: &'c [u8],
+pub(crate) enum Content<'c> {
+    /// What will be in a file.
+    File { path: &'c Bytes, bytes: &'c [u8] },
+    /// What a command will read.
+    Input(&'c [u8]),
 }
 
 /// A call that must not be made, with what was found in it.
@@ -32,8 +34,10 @@ pub(crate) fn judge(
     let rules = &session.policy.leaks;
     let mut judging = Judging { leaks, tally: Tally::default(), worst: None };
     judging.arguments(call, Actions::arguments(rules));
-    if let Some(content) = content {
-        judging.content(content, Actions::files(rules));
+    match content {
+        Some(Content::File { path, bytes }) => judging.content(path, bytes, Actions::files(rules)),
+        Some(Content::Input(bytes)) => judging.bytes(bytes, "stdin", Actions::arguments(rules)),
+        None => {}
     }
     if let Call::Apply(patch) = call {
         judging.patch(patch, Actions::files(rules));
@@ -78,17 +82,21 @@ impl Judging<'_> {
         }
     }
 
-    fn text(&mut self, bytes: &Bytes, place: &str, actions: Actions) {
-        for found in self.leaks.scanner().search(bytes.as_slice()).findings {
+    fn text(&mut self, text: &Bytes, place: &str, actions: Actions) {
+        self.bytes(text.as_slice(), place, actions);
+    }
+
+    fn bytes(&mut self, bytes: &[u8], place: &str, actions: Actions) {
+        for found in self.leaks.scanner().search(bytes).findings {
             self.found(&found, (place.to_owned(), Sink::Arguments), actions);
         }
     }
 
-    fn content(&mut self, content: Content<'_>, actions: Actions) {
-        for found in self.leaks.scanner().search(content.bytes).findings {
-            let above = content.bytes.get(..found.start).unwrap_or_default();
+    fn content(&mut self, path: &Bytes, bytes: &[u8], actions: Actions) {
+        for found in self.leaks.scanner().search(bytes).findings {
+            let above = bytes.get(..found.start).unwrap_or_default();
             let line = 1 + above.iter().filter(|byte| **byte == b'\n').count();
-            self.found(&found, (format!("{}:{line}", content.path.display()), Sink::Files), actions);
+            self.found(&found, (format!("{}:{line}", path.display()), Sink::Files), actions);
         }
     }
 

@@ -26,7 +26,10 @@ impl Authenticated {
     /// A secret must not leave with what is asked for. Before anybody is asked: a question is shown to people.
     pub(super) fn hold_secrets(self, session: &mut AgentSession<'_>, io: &Io<'_>) -> Result<Self, Refused> {
         let content = match (&self.call, &io.stdin) {
-            (Call::File(FileCall::Write { path, .. }), Source::Bytes(bytes)) => Some(Content { path, bytes }),
+            (Call::File(FileCall::Write { path, .. }), Source::Bytes(bytes)) => {
+                Some(Content::File { path, bytes })
+            }
+            (Call::Exec(_), Source::Bytes(bytes)) => Some(Content::Input(bytes)),
             _ => None,
         };
         match refused_leak(&self.call, content, session) {

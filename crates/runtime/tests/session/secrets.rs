@@ -147,3 +147,38 @@ fn two_secrets_do_not_share_a_variable() {
     let twice = ["ONE", "ONE"].map(str::to_owned);
     assert!(session.release(&twice, None).unwrap().is_ok(), "the same twice is one");
 }
+
+/// S002-12: what a command would read is part of the call, where it is known whole.
+#[test]
+fn s002_12_a_secret_in_the_input_of_a_command_is_held() {
+    use ringfence_runtime::{Ended, Io, Source, Target};
+    use ringfence_types::{Call, Exec};
+    let world = World::new(vec![tool("ANY")]);
+    let exec = Exec {
+        argv: vec![Bytes::from("sh"), Bytes::from("-c"), Bytes::from("cat >read")],
+        cwd: Bytes::from(world.path.join("w")),
+        env: Vec::new(),
+        net: NetMode::None,
+    };
+    let run = |input: &[u8]| {
+        let mut session = world.runtime.session(world.asked("w", |_| {})).unwrap().unwrap();
+        let io = Io {
+            stdin: Source::Bytes(input),
+            stdout: Target::Discard,
+            stderr: Target::Discard,
+            interrupts: &[],
+            timeout: None,
+            output_bytes: 0,
+        };
+        session.call(Call::Exec(exec.clone()), io)
+    };
+    let settled = run(b"so value-of-ANY it is");
+    assert!(
+        matches!(&settled.ended, Ended::Refused(refusal) if refusal.rule == "leaks.arguments"),
+        "{settled:?}"
+    );
+    assert_eq!(settled.leaks[0].findings[0].place, "stdin");
+    assert!(!world.path.join("w/read").exists());
+    assert!(matches!(run(b"so it is").ended, Ended::Executed(_)), "the control");
+    assert_eq!(fs::read_to_string(world.path.join("w/read")).unwrap(), "so it is");
+}
