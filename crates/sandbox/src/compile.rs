@@ -16,10 +16,11 @@ use ringfence_types::{Access, Limits, NetMode};
 use rustix::process::Resource;
 
 use crate::cgroup::Cgroups;
+use crate::etc::{self, Place};
 use crate::landlock::{self, Rights};
-use crate::network::{self, Netfilter, Setup};
+use crate::network::{Netfilter, Setup};
 use crate::seccomp;
-use crate::spec::{HOME_INSIDE, SECRETS_INSIDE, SkeletonFile, Spec, View};
+use crate::spec::{HOME_INSIDE, SECRETS_INSIDE, Spec, View};
 use crate::survey::SurveyedRoot;
 use crate::system::{self, Entry};
 
@@ -33,6 +34,8 @@ pub enum CompileError {
     System(#[source] io::Error),
     #[error("cannot look at the root `{}`", path.display())]
     Root { path: PathBuf, source: io::Error },
+    #[error("there is nothing at `{}` that a file could be laid over", .0.display())]
+    NothingThere(PathBuf),
 }
 
 /// What the plan needs to know about the kernel and the caller.
@@ -257,6 +260,7 @@ fn constructed(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Resu
         plan.push(&Op::Tmpfs { target: c"var/tmp", bytes: spec.limits.tmp_bytes, mode: 0o1777 });
     }
     roots(plan, spec, surveyed)?;
+    lay_over(plan, spec)?;
     system_masks(plan)?;
     let mut replacements = 0;
     for root in surveyed {
@@ -313,8 +317,27 @@ fn bind(plan: &mut Draft, relative: &Path) -> Result<(), CompileError> {
 }
 
 fn own_files(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
-    for file in own_etc(spec) {
-        plan.file(relative(&file.path), 0o644, &file.content)?;
+    for (number, file) in etc::files(spec).into_iter().enumerate() {
+        match etc::place(&file.path)? {
+            Place::Free => plan.file(relative(&file.path), 0o644, &file.content)?,
+            Place::Over(_) => plan.file(&own_file(number), 0o444, &file.content)?,
+        }
+    }
+    Ok(())
+}
+
+fn own_file(number: usize) -> PathBuf {
+    PathBuf::from(format!(".ringfence/file-{number}"))
+}
+
+/// What lies in a directory of the host is covered once that directory is sealed: nothing is written there.
+fn lay_over(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
+    plan.push(&Op::Beneath { target: c"." });
+    for (number, file) in etc::files(spec).into_iter().enumerate() {
+        if let Place::Over(path) = etc::place(&file.path)? {
+            let (path, source) = (c_string(relative(&path))?, c_string(&own_file(number))?);
+            plan.push(&Op::Replace { path: &path, source: &source });
+        }
     }
     Ok(())
 }
@@ -327,30 +350,6 @@ fn secret_files(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
         plan.file(relative(&secret.path()), 0o400, &secret.content)?;
     }
     Ok(())
-}
-
-/// The files of /etc that are ours: who is there, what names mean, and what the caller lays in.
-pub(crate) fn own_etc(spec: &Spec) -> Vec<SkeletonFile> {
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let (passwd, group) = system::accounts(uid, gid, HOME_INSIDE);
-    let etc = |name: &str, content: Vec<u8>| SkeletonFile { path: Path::new("/etc").join(name), content };
-    let mut files = vec![
-        etc("passwd", passwd.into_bytes()),
-        etc("group", group.into_bytes()),
-        etc("hosts", b"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 ringfence\n".to_vec()),
-        etc("hostname", b"ringfence\n".to_vec()),
-        etc("nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n".to_vec()),
-    ];
-    match spec.net {
-        NetMode::None => {}
-        NetMode::Filtered => files.push(etc("resolv.conf", network::RESOLV_CONF.to_vec())),
-        // A copy: the original is often a link into /run, which is never visible.
-        NetMode::Full => {
-            files.push(etc("resolv.conf", std::fs::read("/etc/resolv.conf").unwrap_or_default()));
-        }
-    }
-    files.extend(spec.files.iter().cloned());
-    files
 }
 
 /// Below these a private tmpfs is mounted after the seal, so their mount points are made then.

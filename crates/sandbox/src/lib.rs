@@ -7,6 +7,7 @@ pub mod backend;
 mod cgroup;
 mod compile;
 mod control;
+mod etc;
 pub mod files;
 pub mod git_config;
 mod guard;

@@ -44,7 +44,8 @@ pub enum View {
 /// A read-only file of the constructed system.
 #[derive(Clone, Debug)]
 pub struct SkeletonFile {
-    /// Absolute, below `/etc`.
+    /// Absolute, below `/etc`. In a directory that comes from the host (`/etc/ssl`, `/usr`) the file must exist there,
+    /// and is covered.
     pub path: PathBuf,
     pub content: Vec<u8>,
 }

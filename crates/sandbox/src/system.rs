@@ -53,6 +53,16 @@ const ETC: &[&str] = &[
     "xdg",
 ];
 
+/// Whether this path is inside a directory that comes from the host whole.
+pub(crate) fn is_in_system_directory(path: &Path) -> bool {
+    let in_etc = |below: &Path| {
+        let mut parts = below.components();
+        let listed = parts.next().is_some_and(|name| ETC.iter().any(|entry| name.as_os_str() == *entry));
+        listed && parts.next().is_some()
+    };
+    is_system(path) || path.strip_prefix("/etc").is_ok_and(in_etc)
+}
+
 /// Relative to /etc, below the entries of `ETC`: private key stores of some distributions.
 pub(crate) const ETC_HIDDEN: &[&str] = &["ssl/private", "pki/tls/private", "pki/nssdb"];
 

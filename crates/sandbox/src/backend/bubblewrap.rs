@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 use super::native::Surroundings;
 use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
+use crate::etc::{self, Place};
 use crate::landlock;
 use crate::launcher;
 use crate::launching::{self, Launching};
@@ -129,7 +130,7 @@ impl Scratch {
         fs::set_permissions(scratch.hidden_file(), fs::Permissions::from_mode(0o000))?;
         fs::create_dir(scratch.hidden_directory())?;
         fs::set_permissions(scratch.hidden_directory(), fs::Permissions::from_mode(0o000))?;
-        for (number, file) in compile::own_etc(spec).into_iter().enumerate() {
+        for (number, file) in etc::files(spec).into_iter().enumerate() {
             fs::write(scratch.file(number), file.content)?;
         }
         for (number, (_, content)) in surveyed.iter().flat_map(|root| &root.rewritten).enumerate() {
@@ -239,8 +240,12 @@ fn system_mounts(out: &mut Arguments, spec: &Spec, scratch: &Scratch) -> Result<
     {
         out.mount("--ro-bind", scratch.hidden_directory(), hidden);
     }
-    for (number, file) in compile::own_etc(spec).into_iter().enumerate() {
-        out.mount("--ro-bind", scratch.file(number), file.path);
+    for (number, file) in etc::files(spec).into_iter().enumerate() {
+        let target = match etc::place(&file.path)? {
+            Place::Free => file.path,
+            Place::Over(path) => path,
+        };
+        out.mount("--ro-bind", scratch.file(number), target);
     }
     out.option_with("--proc", "/proc");
     out.option_with("--remount-ro", "/proc");

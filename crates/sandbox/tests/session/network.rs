@@ -1,11 +1,11 @@
 //! The filtered network, seen from inside and from the doors.
 
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 
-use ringfence_sandbox::Doors;
+use ringfence_sandbox::{Doors, PROXY_PORT};
 use ringfence_types::{Control, Level};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
@@ -28,6 +28,8 @@ defined recv($s, my $answer, 99, 0) or failed("receive");
 print $answer;
 sub failed { my $number = $! + 0; print "$_[0] error $number"; exit }
 "#;
+
+const REFUSED: &str = "connect error 111";
 
 struct Inside {
     world: World,
@@ -103,4 +105,325 @@ fn every_connection_arrives_with_the_address_it_was_meant_for() {
         let net = &inside.session.posture().controls[&Control::Net];
         assert!(matches!(net, Level::Enforced { by } if by.contains("nf_tables")), "{net:?}");
     }
+}
+
+#[test]
+fn udp_elsewhere_is_refused_at_once() {
+    for backend in BACKENDS {
+        let (mut inside, doors) = Inside::filtered(backend);
+        for (host, port) in [
+            ("203.0.113.9", 443),
+            ("203.0.113.9", 123),
+            ("2001:db8::9", 443),
+            ("2001:db8::9", 53),
+            ("::ffff:203.0.113.9", 443),
+            ("224.0.0.1", 5353),
+        ] {
+            assert_eq!(inside.client("udp", host, port), "send error 1", "{backend} {host} {port}");
+        }
+        assert!(nothing_arrived(&doors), "{backend}");
+    }
+}
+
+/// Whatever server is asked, ours answers, and the answer comes from the one that was asked.
+#[test]
+fn every_question_for_a_name_arrives_at_the_dns_door() {
+    for backend in BACKENDS {
+        let (mut inside, doors) = Inside::filtered(backend);
+        for server in ["127.0.0.1", "127.0.0.53", "203.0.113.53", "::ffff:203.0.113.53"] {
+            let said = thread::scope(|scope| {
+                scope.spawn(|| answer_datagram(&doors.dns));
+                inside.client("udp", server, 53)
+            });
+            assert_eq!(said, "answer to question", "{backend} {server}");
+            let said = thread::scope(|scope| {
+                scope.spawn(|| accept(&doors.dns_stream).map(|mut stream| write!(stream, "a stream")));
+                inside.client("tcp", server, 53)
+            });
+            assert_eq!(said, "a stream", "{backend} {server}");
+        }
+    }
+}
+
+fn answer_datagram(socket: &UdpSocket) {
+    if arrives(socket.as_fd()) {
+        let mut bytes = [0; 512];
+        let (length, peer) = socket.recv_from(&mut bytes).unwrap();
+        socket.send_to(&[b"answer to ", &bytes[..length]].concat(), peer).unwrap();
+    }
+}
+
+/// The C library asks for both families only where the machine seems to have both.
+#[test]
+fn names_are_looked_up_in_both_families() {
+    for backend in BACKENDS {
+        let (mut inside, doors) = Inside::filtered(backend);
+        let (found, asked) = thread::scope(|scope| {
+            let asked = scope.spawn(|| [answer_name(&doors.dns), answer_name(&doors.dns)]);
+            (inside.sh("getent ahosts host.test"), asked.join().unwrap())
+        });
+        assert!(found.contains("198.51.100.7") && found.contains("2001:db8::7"), "{backend}: {found}");
+        let mut asked = asked.map(Option::unwrap);
+        asked.sort_unstable();
+        assert_eq!(asked, [A, AAAA], "{backend}");
+    }
+}
+
+const A: u8 = 1;
+const AAAA: u8 = 28;
+
+/// Answers the next question with one address of the family that was asked for, and says which.
+fn answer_name(socket: &UdpSocket) -> Option<u8> {
+    if !arrives(socket.as_fd()) {
+        return None;
+    }
+    let mut question = [0; 512];
+    let (length, peer) = socket.recv_from(&mut question).unwrap();
+    let name_end = 12 + question[12..].iter().position(|byte| *byte == 0).unwrap();
+    let kind = question[name_end + 2];
+    let address = match kind {
+        A => Ipv4Addr::new(198, 51, 100, 7).octets().to_vec(),
+        _ => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7).octets().to_vec(),
+    };
+    assert!(length >= name_end + 5);
+    let header = [question[0], question[1], 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
+    let record = [0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 60, 0, address.len() as u8];
+    let answer = [&header[..], &question[12..name_end + 5], &record, &address].concat();
+    socket.send_to(&answer, peer).unwrap();
+    Some(kind)
+}
+
+#[test]
+fn programs_inside_talk_to_each_other() {
+    const SERVER: &str = r#"
+use Socket qw(:all);
+my $six = $ARGV[0] =~ /:/;
+socket(my $s, $six ? AF_INET6 : AF_INET, SOCK_STREAM, 0) or die;
+setsockopt($s, SOL_SOCKET, SO_REUSEADDR, 1) or die;
+bind($s, $six ? pack_sockaddr_in6(8080, inet_pton(AF_INET6, $ARGV[0])) : pack_sockaddr_in(8080, inet_aton($ARGV[0]))) or die;
+listen($s, 5) or die;
+if (fork) { exit }
+close STDOUT;
+accept(my $c, $s) or die;
+print $c "from inside";
+"#;
+    for backend in BACKENDS {
+        let (mut inside, doors) = Inside::filtered(backend);
+        fs::write(inside.world.path("workspace/server.pl"), SERVER).unwrap();
+        for (bound, reached) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("::1", "::1"),
+            ("0.0.0.0", "192.0.2.1"),
+            ("0.0.0.0", "0.0.0.0"),
+            ("::", "fd72:696e:6766::1"),
+        ] {
+            let said = inside.sh(&format!("perl server.pl {bound} && perl client.pl tcp {reached} 8080"));
+            assert_eq!(said, "from inside", "{backend} {bound} {reached}");
+        }
+        assert!(nothing_arrived(&doors), "{backend}");
+    }
+}
+
+#[test]
+fn the_hosts_loopback_is_another_one() {
+    let on_host = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = on_host.local_addr().unwrap().port();
+    // Control: from here it can be reached.
+    drop(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    accept(&on_host).unwrap();
+    on_host.set_nonblocking(true).unwrap();
+    for backend in BACKENDS {
+        let (mut inside, doors) = Inside::filtered(backend);
+        for host in ["127.0.0.1", "127.1.2.3", "0.0.0.0", "::ffff:127.0.0.1"] {
+            assert_eq!(inside.client("tcp", host, port), REFUSED, "{backend} {host}");
+        }
+        assert!(on_host.accept().is_err(), "{backend}: somebody came through");
+        assert!(nothing_arrived(&doors), "{backend}");
+    }
+}
+
+/// The tables of the host do not list them; those inside do.
+#[test]
+fn the_doors_are_no_ports_of_the_host() {
+    const TABLES: &str = "cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp";
+    for backend in BACKENDS {
+        let (mut inside, doors) = Inside::filtered(backend);
+        let here: String = ["tcp", "tcp6", "udp", "udp6"]
+            .map(|table| fs::read_to_string(format!("/proc/net/{table}")).unwrap())
+            .concat();
+        let there = inside.sh(TABLES);
+        for door in all(&doors) {
+            let inode = format!(" {} ", rustix::fs::fstat(door).unwrap().st_ino);
+            assert!(!here.contains(&inode), "{backend}: a door is a port of the host");
+            assert!(there.contains(&inode), "{backend}: a door is not inside");
+        }
+    }
+}
+
+fn all(doors: &Doors) -> [BorrowedFd<'_>; 4] {
+    let transparent = doors.transparent.as_ref().unwrap();
+    [doors.proxy.as_fd(), doors.dns.as_fd(), doors.dns_stream.as_fd(), transparent.as_fd()]
+}
+
+/// Whatever was sent from inside has arrived by now: loopback does not wait.
+fn nothing_arrived(doors: &Doors) -> bool {
+    let mut sockets = all(doors).map(|door| PollFd::from_borrowed_fd(door, PollFlags::IN));
+    poll(&mut sockets, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 0
+}
+
+#[test]
+fn closed_doors_refuse() {
+    for backend in BACKENDS {
+        let (mut inside, doors) = Inside::filtered(backend);
+        let proxy = ["127.0.0.1", "::1"].map(|host| {
+            thread::scope(|scope| {
+                scope.spawn(|| accept(&doors.proxy).map(|mut stream| write!(stream, "open")));
+                inside.client("tcp", host, PROXY_PORT)
+            })
+        });
+        assert_eq!(proxy, ["open", "open"], "{backend}");
+        drop(doors);
+        for (host, port) in
+            [("127.0.0.1", PROXY_PORT), ("203.0.113.9", 443), ("2001:db8::9", 443), ("127.0.0.1", 53)]
+        {
+            assert_eq!(inside.client("tcp", host, port), REFUSED, "{backend} {host} {port}");
+        }
+        // Asked by a connected socket, the refusal is an error of the answer.
+        assert_eq!(inside.client("udp", "127.0.0.1", 53), "receive error 111", "{backend}");
+    }
+}
+
+/// `perl ATTEMPT NAME` prints the error number of one attempt, 0 if it works.
+const ATTEMPT: &str = r#"
+use Socket;
+my ($route, $netfilter) = (0, 12);
+my %attempt = (
+    packet => sub { open_socket(17, SOCK_RAW, 0x0300) },
+    raw => sub { open_socket(AF_INET, SOCK_RAW, 1) },
+    raw6 => sub { open_socket(10, SOCK_RAW, 58) },
+    rules => sub { netlink($netfilter, delete_table()) },
+    address => sub { netlink($route, new_address()) },
+    route => sub { netlink($route, new_route()) },
+    port => sub { my $s; socket($s, AF_INET, SOCK_STREAM, 0) and bind($s, pack_sockaddr_in(1022, INADDR_ANY)) },
+    interface => sub { my $s; socket($s, AF_INET, SOCK_DGRAM, 0) and ioctl($s, 0x8914, my $down = pack("a16 s a22", "lo", 0, "")) },
+);
+$attempt{$ARGV[0]}->() or do { print $! + 0; exit };
+print 0;
+sub open_socket { socket(my $s, $_[0], $_[1], $_[2]) }
+sub netlink {
+    my ($protocol, $messages) = @_;
+    socket(my $s, 16, SOCK_RAW, $protocol) or return 0;
+    defined syswrite($s, $messages) or return 0;
+    sysread($s, my $answer, 4096) or return 0;
+    $! = -unpack("x16 l", $answer);
+    return $! == 0;
+}
+sub request { my ($kind, $flags, $body) = @_; pack("L S S L L", 16 + length $body, $kind, 5 | $flags, 1, 0) . $body }
+sub new_address { request(20, 0x400, pack("C C C C L", 2, 32, 0, 0, 1) . pack("S S C4", 8, 2, 198, 51, 100, 1)) }
+sub new_route { request(24, 0x400, pack("C8 L", 2, 32, 0, 0, 254, 3, 0, 6, 0) . pack("S S C4", 8, 1, 198, 51, 100, 1)) }
+sub delete_table {
+    my $batch = pack("C C n", 0, 0, 10);
+    request(16, 0, $batch) . request(10 << 8 | 2, 0, pack("C C n", 0, 0, 0)) . request(17, 0, $batch);
+}
+"#;
+
+/// Each works for whoever has the rights over a network namespace, and for nobody inside.
+#[test]
+fn the_network_cannot_be_changed_from_inside() {
+    let attempts = [
+        ("packet", "97"),
+        ("raw", "1"),
+        ("raw6", "1"),
+        ("rules", "93"),
+        ("address", "1"),
+        ("route", "1"),
+        ("port", "13"),
+        ("interface", "1"),
+    ];
+    for backend in BACKENDS {
+        let (mut inside, mut doors) = Inside::filtered(backend);
+        let script = inside.world.path("workspace/attempt.pl");
+        fs::write(&script, ATTEMPT).unwrap();
+        for (attempt, errno) in attempts {
+            // Control: in a network namespace of its own, with rights over it.
+            let free = std::process::Command::new("unshare")
+                .args(["--user", "--map-root-user", "--net", "perl"])
+                .arg(&script)
+                .arg(attempt)
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&free.stdout), "0", "control of {attempt}: {free:?}");
+            let said = inside.sh(&format!("perl attempt.pl {attempt}"));
+            assert_eq!(said, errno, "{backend} {attempt}");
+        }
+        let said = thread::scope(|scope| {
+            let transparent = doors.transparent.as_mut().unwrap();
+            scope.spawn(|| answer_with_destination(transparent));
+            inside.client("tcp", "203.0.113.9", 443)
+        });
+        assert_eq!(said, "meant for 203.0.113.9:443", "{backend}: still as it was");
+    }
+}
+
+/// Protocols that redirection does not know are not there at all.
+#[test]
+fn only_tcp_and_udp_have_sockets() {
+    const SOCKETS: &str =
+        "perl -MSocket -e 'socket(my $s, $ARGV[0], $ARGV[1], $ARGV[2]) or print $! + 0; print \" \"'";
+    let (stream, datagram) = (1, 2);
+    let (mptcp, sctp, dccp, udplite, smc, icmp) = (262, 132, 33, 136, 256, 1);
+    for backend in BACKENDS {
+        let (mut inside, _doors) = Inside::filtered(backend);
+        for (kind, protocol) in
+            [(stream, mptcp), (stream, sctp), (6, dccp), (datagram, udplite), (stream, smc)]
+        {
+            for family in [2, 10] {
+                let said = inside.sh(&format!("{SOCKETS} {family} {kind} {protocol}"));
+                assert!(["93 ", "1 "].contains(&said.as_str()), "{backend} {family} {protocol}: {said}");
+            }
+        }
+        // Ping without rights: the kernel asks which groups may, and in a new namespace none may.
+        assert_eq!(inside.sh(&format!("{SOCKETS} 2 {datagram} {icmp}")), "13 ", "{backend}");
+    }
+}
+
+/// Only a namespace of its own can have doors.
+#[test]
+fn other_backends_refuse_to_filter() {
+    let world = World::new();
+    for backend in [Backend::Landlock, Backend::External, Backend::None] {
+        let spec = Spec { backend, net: NetMode::Filtered, ..world.spec() };
+        match Session::start(&spec, &NoRules) {
+            Err(error @ StartError::Unfiltered { .. }) => {
+                assert!(error.hint().unwrap().contains("--backend native"), "{backend}");
+            }
+            other => panic!("{backend}: {other:?}"),
+        }
+    }
+    for net in [NetMode::None, NetMode::Full] {
+        let mut session = Session::start(&Spec { net, ..world.spec() }, &NoRules).unwrap();
+        assert!(session.take_doors().is_none());
+    }
+}
+
+/// A certificate store for one session: laid over the host's, which stays as it is.
+#[test]
+fn files_are_laid_over_those_of_the_host() {
+    let host = Path::new("/etc/ssl/openssl.cnf");
+    let before = fs::read(host).unwrap();
+    let neighbours = fs::read_dir("/etc/ssl").unwrap().count();
+    let laid = |path: &str, text: &str| SkeletonFile { path: path.into(), content: text.into() };
+    for backend in BACKENDS {
+        let world = World::new();
+        let files = vec![laid("/etc/ssl/openssl.cnf", "ours"), laid("/etc/ringfence/ca.pem", "new")];
+        let mut session = Session::start(&Spec { backend, files, ..world.spec() }, &NoRules).unwrap();
+        let script = "cat /etc/ssl/openssl.cnf; echo x > /etc/ssl/openssl.cnf; cat /etc/ringfence/ca.pem; ls /etc/ssl | wc -l";
+        let (_, said) = run(&mut session, &world.sh(script)).unwrap();
+        assert_eq!(said, format!("oursnew{neighbours}\n"), "{backend}");
+        let files = vec![laid("/etc/ssl/made-up.pem", "never")];
+        let refused = Session::start(&Spec { backend, files, ..world.spec() }, &NoRules);
+        assert!(matches!(refused, Err(StartError::Compile(_))), "{backend}: {refused:?}");
+    }
+    assert_eq!(fs::read(host).unwrap(), before);
+    assert_eq!(fs::read_dir("/etc/ssl").unwrap().count(), neighbours);
 }
