@@ -246,3 +246,118 @@ fn reject() -> Part {
     ];
     vec![expression("reject", &attributes)]
 }
+
+#[cfg(all(test, target_endian = "little"))]
+mod tests {
+    use super::*;
+
+    /// Attributes, as the kernel reads them: type without flags, and content.
+    fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+        let mut found = Vec::new();
+        while let Some((header, _)) = bytes.split_first_chunk::<4>() {
+            let length = usize::from(u16::from_le_bytes([header[0], header[1]]));
+            found.push((u16::from_le_bytes([header[2], header[3]]) & 0x3fff, &bytes[4..length]));
+            bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
+        }
+        found
+    }
+
+    fn find(bytes: &[u8], kind: u16) -> &[u8] {
+        attributes(bytes).into_iter().find(|(found, _)| *found == kind).map_or(&[], |(_, value)| value)
+    }
+
+    fn word(bytes: &[u8], kind: u16) -> String {
+        String::from_utf8(find(bytes, kind).to_vec()).unwrap().trim_end_matches('\0').to_owned()
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// One expression with the fields that matter, in words of nf_tables.
+    fn shown(expression: &[u8]) -> String {
+        let (name, data) = (word(expression, NFTA_EXPR_NAME), find(expression, NFTA_EXPR_DATA));
+        let field = |kind| hex(find(data, kind)).trim_start_matches('0').to_owned();
+        match name.as_str() {
+            "meta" => format!("meta {}", field(NFTA_META_KEY)),
+            "payload" => {
+                let fields = [NFTA_PAYLOAD_BASE, NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN].map(field);
+                format!("payload {}", fields.join("."))
+            }
+            "cmp" => format!("= {}", hex(find(find(data, NFTA_CMP_DATA), NFTA_DATA_VALUE))),
+            "immediate" => {
+                let data = find(data, NFTA_IMMEDIATE_DATA);
+                let verdict = hex(find(find(data, NFTA_DATA_VERDICT), NFTA_VERDICT_CODE));
+                format!("set {}{verdict}", hex(find(data, NFTA_DATA_VALUE)))
+            }
+            "redir" => format!("redir {}.{}", field(NFTA_REDIR_REG_PROTO_MIN), field(NFTA_REDIR_FLAGS)),
+            _ => format!("{name} {}.{}", field(NFTA_REJECT_TYPE), field(NFTA_REJECT_ICMP_CODE)),
+        }
+    }
+
+    fn message_shown(kind: u16, body: &[u8]) -> String {
+        let attributes_only = &body[4..];
+        match kind.to_be_bytes() {
+            [10, 0] => format!("table {}", word(attributes_only, NFTA_TABLE_NAME)),
+            [10, 3] => {
+                let hook = find(attributes_only, NFTA_CHAIN_HOOK);
+                format!(
+                    "chain {} {} hook {} priority {} policy {}",
+                    word(attributes_only, NFTA_CHAIN_NAME),
+                    word(attributes_only, NFTA_CHAIN_TYPE),
+                    hex(find(hook, NFTA_HOOK_HOOKNUM)),
+                    hex(find(hook, NFTA_HOOK_PRIORITY)),
+                    hex(find(attributes_only, NFTA_CHAIN_POLICY)),
+                )
+            }
+            [10, 6] => {
+                let parts = attributes(find(attributes_only, NFTA_RULE_EXPRESSIONS));
+                let parts: Vec<String> = parts.iter().map(|(_, part)| shown(part)).collect();
+                format!("{}: {}", word(attributes_only, NFTA_RULE_CHAIN), parts.join(", "))
+            }
+            [0, 16] => "begin".to_owned(),
+            [0, 17] => "end".to_owned(),
+            _ => panic!("{kind}"),
+        }
+    }
+
+    fn read_back(mut bytes: &[u8]) -> Vec<String> {
+        let mut found = Vec::new();
+        while !bytes.is_empty() {
+            let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
+            assert!(length.is_multiple_of(4), "the next message begins at a multiple of four");
+            found.push(message_shown(u16::from_le_bytes([bytes[4], bytes[5]]), &bytes[16..length]));
+            bytes = &bytes[length..];
+        }
+        found
+    }
+
+    #[test]
+    fn the_rules_read_back_as_they_are_written_above() {
+        let own = |chain: &str| {
+            [
+                format!("{chain}: meta f, = 02, payload 1.10.1, = 7f, set 00000001"),
+                format!("{chain}: meta f, = 02, payload 1.10.4, = c0000201, set 00000001"),
+                format!("{chain}: meta f, = 0a, payload 1.18.10, = {}1, set 00000001", "0".repeat(31)),
+                format!(
+                    "{chain}: meta f, = 0a, payload 1.18.10, = fd72696e67660000{}1, set 00000001",
+                    "0".repeat(15)
+                ),
+            ]
+        };
+        let mut expected = vec![
+            "begin".to_owned(),
+            "table ringfence".to_owned(),
+            "chain catch nat hook 00000003 priority ffffff9c policy 00000001".to_owned(),
+            "chain hold filter hook 00000003 priority 00000000 policy 00000000".to_owned(),
+            "catch: meta f, = 02, meta 10, = 11, payload 2.2.2, = 0035, set 0035, redir 1.2".to_owned(),
+            "catch: meta f, = 02, meta 10, = 06, payload 2.2.2, = 0035, set 0035, redir 1.2".to_owned(),
+        ];
+        expected.extend(own("catch"));
+        expected.push("catch: meta 10, = 06, set 03ff, redir 1.2".to_owned());
+        expected.extend(own("hold"));
+        expected.push("hold: meta 10, = 11, reject 2.1".to_owned());
+        expected.push("end".to_owned());
+        assert_eq!(read_back(&rules()), expected);
+    }
+}

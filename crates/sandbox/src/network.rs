@@ -193,3 +193,61 @@ fn default_route(family: i32) -> Vec<u8> {
 fn byte(family: i32) -> u8 {
     u8::try_from(family).unwrap_or_default()
 }
+
+#[cfg(all(test, target_endian = "little"))]
+mod tests {
+    use std::cell::RefCell;
+
+    use ringfence_types::Backend;
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn routes_are_what_the_kernel_reads() {
+        let v4 = [
+            &b"\x28\0\0\0\x14\0\x05\x04\0\0\0\0\0\0\0\0\x02\x20\x02\0\x01\0\0\0"[..],
+            b"\x08\0\x02\0\xc0\0\x02\x01\x08\0\x01\0\xc0\0\x02\x01",
+            b"\x24\0\0\0\x18\0\x05\x04\0\0\0\0\0\0\0\0\x02\0\0\0\xfe\x04\xfd\x01\0\0\0\0",
+            b"\x08\0\x04\0\x01\0\0\0",
+        ]
+        .concat();
+        assert_eq!(routes(Families::V4), v4);
+        let both = routes(Families::Both);
+        assert!(both.starts_with(&v4));
+        assert!(both.ends_with(b"\x0a\0\0\0\xff\x04\0\x02\0\0\0\0\x08\0\x04\0\x01\0\0\0"));
+    }
+
+    #[test]
+    fn without_rules_there_are_no_routes() {
+        let absent = Setup::with(Netfilter::Absent, Families::Both);
+        assert!(absent.operations().all(|op| matches!(op, Op::Door { .. })));
+        assert_eq!(absent.operations().count(), 3);
+        let present = Setup::with(Netfilter::Present, Families::V4);
+        assert_eq!(present.operations().count(), 6);
+        let v4 = |op: Op<'_>| matches!(op, Op::Door { address: [2, 0, ..], .. } | Op::Netlink { .. });
+        assert!(present.operations().all(v4), "no socket of a family that the kernel does not have");
+    }
+
+    fn failing_at(step: Step) -> StartError {
+        StartError::Step { backend: Backend::Native, step, operation: 2, errno: Errno::OPNOTSUPP }
+    }
+
+    #[test]
+    fn only_what_the_kernel_cannot_redirect_is_tried_without() {
+        let tried = RefCell::new(Vec::new());
+        let start = |failing: Step| {
+            let tried = &tried;
+            move |netfilter| {
+                tried.borrow_mut().push(netfilter);
+                if netfilter == Netfilter::Present { Err(failing_at(failing)) } else { Ok(()) }
+            }
+        };
+        assert!(with_or_without_netfilter(start(Step::Network)).is_ok());
+        assert_eq!(tried.take(), [Netfilter::Present, Netfilter::Absent]);
+        for other in [Step::Doors, Step::Namespaces, Step::Masks] {
+            assert!(with_or_without_netfilter(start(other)).is_err());
+            assert_eq!(tried.take(), [Netfilter::Present], "{other:?}");
+        }
+    }
+}

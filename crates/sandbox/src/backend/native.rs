@@ -196,4 +196,27 @@ mod tests {
         assert_eq!(session.posture().landlock_abi, None);
         assert!(matches!(session.posture().controls[&Control::FsWrite], Level::Partial { .. }));
     }
+
+    /// Without nf_tables the fence is the same: there is no route to anywhere, and the proxy is still there.
+    #[test]
+    fn without_netfilter_only_the_proxy_can_be_reached() {
+        let world = tempfile::tempdir().unwrap();
+        let world = world.path().canonicalize().unwrap();
+        let spec = Spec { net: NetMode::Filtered, ..spec(&world) };
+        let mut session = start_at(&spec, &Open, (landlock::abi(), Netfilter::Absent)).unwrap();
+        let net = &session.posture().controls[&Control::Net];
+        assert!(matches!(net, Level::Enforced { by } if by.contains("no nf_tables")), "{net:?}");
+        let doors = session.take_doors().unwrap();
+        assert!(doors.transparent.is_none());
+        let connect = |host: &str, port: u16| {
+            format!(
+                "perl -MSocket -e 'socket(my $s, AF_INET, SOCK_STREAM, 0); \
+                 exit(connect($s, pack_sockaddr_in({port}, inet_aton(\"{host}\"))) ? 0 : $!)'"
+            )
+        };
+        let unreachable = u8::try_from(libc::ENETUNREACH).unwrap();
+        assert_eq!(sh(&mut session, &world.join("w"), &connect("203.0.113.9", 443)), unreachable);
+        assert_eq!(sh(&mut session, &world.join("w"), &connect("127.0.0.1", network::PROXY_PORT)), 0);
+        assert!(doors.proxy.accept().is_ok(), "it arrived");
+    }
 }
