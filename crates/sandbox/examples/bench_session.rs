@@ -1,4 +1,4 @@
-//! Prints how long starts take, one duration in nanoseconds per line: `bench_session cold|warm N [masks K]`.
+//! Prints how long starts take, one duration in nanoseconds per line: `bench_session cold|filtered|warm N [masks K]`.
 //! Called in small rounds by `cargo xtask bench`, interleaved with its peers.
 #![expect(clippy::print_stdout, reason = "the numbers are the program's output")]
 
@@ -58,18 +58,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mode, rounds, masks) = match arguments.as_slice() {
         [mode, rounds] => (*mode, rounds.parse::<u32>()?, 0),
         [mode, rounds, "masks", masks] => (*mode, rounds.parse()?, masks.parse::<u32>()?),
-        _ => return Err("usage: bench_session cold|warm|idle N [masks K]".into()),
+        _ => return Err("usage: bench_session cold|filtered|warm|idle N [masks K]".into()),
     };
     let world = World::new(masks)?;
     match mode {
-        "cold" => (0..rounds).try_for_each(|_| report(|| world.start().and_then(|mut s| run_true(&mut s)))),
+        "cold" => (0..rounds).try_for_each(|_| report(|| world.run_once(NetMode::None))),
+        "filtered" => (0..rounds).try_for_each(|_| report(|| world.run_once(NetMode::Filtered))),
         "warm" => {
-            let mut session = world.start()?;
+            let mut session = world.start(NetMode::None)?;
             run_true(&mut session)?;
             (0..rounds).try_for_each(|_| report(|| run_true(&mut session)))
         }
         "idle" => {
-            let _session = world.start()?;
+            let _session = world.start(NetMode::None)?;
             println!("ready");
             std::thread::sleep(Duration::from_secs(rounds.into()));
             Ok(())
@@ -122,7 +123,11 @@ impl World {
         Ok(Self { root })
     }
 
-    fn start(&self) -> Result<Session, Box<dyn Error>> {
+    fn run_once(&self, net: NetMode) -> Result<(), Box<dyn Error>> {
+        run_true(&mut self.start(net)?)
+    }
+
+    fn start(&self, net: NetMode) -> Result<Session, Box<dyn Error>> {
         let path = |name: &str| self.root.path().join(name);
         let spec = Spec {
             backend: Backend::Native,
@@ -130,7 +135,7 @@ impl World {
             view: View::Constructed,
             toolchains: Vec::new(),
             home: path("home"),
-            net: NetMode::None,
+            net,
             limits: Limits::default(),
             files: Vec::new(),
             secrets: Vec::new(),

@@ -202,7 +202,7 @@ fn to_dns(protocol: u8) -> Part {
 }
 
 fn own_addresses() -> impl Iterator<Item = Part> {
-    let v4 = [&Ipv4Addr::LOCALHOST.octets()[..1], &OWN_V4.octets()].map(|address| to_v4(address));
+    let v4 = [&Ipv4Addr::LOCALHOST.octets()[..1], &OWN_V4.octets()].map(to_v4);
     let v6 = [Ipv6Addr::LOCALHOST, OWN_V6].map(|address| to_v6(&address.octets()));
     v4.into_iter().chain(v6)
 }
@@ -247,7 +247,7 @@ fn reject() -> Part {
     vec![expression("reject", &attributes)]
 }
 
-#[cfg(all(test, target_endian = "little"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -55,7 +55,7 @@ pub(crate) fn nest(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
     attribute(kind | u16::try_from(NLA_F_NESTED).unwrap_or_default(), &attributes.concat())
 }
 
-#[cfg(all(test, target_endian = "little"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

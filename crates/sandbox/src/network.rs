@@ -194,7 +194,7 @@ fn byte(family: i32) -> u8 {
     u8::try_from(family).unwrap_or_default()
 }
 
-#[cfg(all(test, target_endian = "little"))]
+#[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 

@@ -149,7 +149,8 @@ fn answer_datagram(socket: &UdpSocket) {
     if arrives(socket.as_fd()) {
         let mut bytes = [0; 512];
         let (length, peer) = socket.recv_from(&mut bytes).unwrap();
-        socket.send_to(&[b"answer to ", &bytes[..length]].concat(), peer).unwrap();
+        let question = bytes.get(..length).unwrap();
+        socket.send_to(&[b"answer to ", question].concat(), peer).unwrap();
     }
 }
 
@@ -177,18 +178,19 @@ fn answer_name(socket: &UdpSocket) -> Option<u8> {
     if !arrives(socket.as_fd()) {
         return None;
     }
-    let mut question = [0; 512];
-    let (length, peer) = socket.recv_from(&mut question).unwrap();
-    let name_end = 12 + question[12..].iter().position(|byte| *byte == 0).unwrap();
-    let kind = question[name_end + 2];
+    let mut bytes = [0; 512];
+    let (_, peer) = socket.recv_from(&mut bytes).unwrap();
+    let (header, rest) = bytes.split_first_chunk::<12>().unwrap();
+    let name = rest.split_inclusive(|byte| *byte == 0).next().unwrap();
+    let question = rest.get(..name.len() + 4).unwrap();
+    let kind = *question.get(name.len() + 1).unwrap();
     let address = match kind {
         A => Ipv4Addr::new(198, 51, 100, 7).octets().to_vec(),
         _ => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7).octets().to_vec(),
     };
-    assert!(length >= name_end + 5);
-    let header = [question[0], question[1], 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
+    let header = [header[0], header[1], 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
     let record = [0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 60, 0, address.len() as u8];
-    let answer = [&header[..], &question[12..name_end + 5], &record, &address].concat();
+    let answer = [&header[..], question, &record, &address].concat();
     socket.send_to(&answer, peer).unwrap();
     Some(kind)
 }
