@@ -192,7 +192,9 @@ impl Rules for NoRules {
 }
 
 struct World {
-    root: tempfile::TempDir,
+    root: PathBuf,
+    #[expect(dead_code, reason = "held for its drop: removes the directory")]
+    own: Option<tempfile::TempDir>,
 }
 
 impl World {
@@ -201,11 +203,16 @@ impl World {
         for directory in ["workspace", "home", "registry"] {
             fs::create_dir(root.path().join(directory)).unwrap();
         }
-        Self { root }
+        Self { root: root.path().canonicalize().unwrap(), own: Some(root) }
+    }
+
+    /// One that another process has made and removes.
+    fn at(root: &Path) -> Self {
+        Self { root: root.to_owned(), own: None }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.root.path().canonicalize().unwrap().join(name)
+        self.root.join(name)
     }
 
     fn spec(&self) -> Spec {

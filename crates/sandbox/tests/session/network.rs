@@ -1,7 +1,7 @@
 //! The filtered network, seen from inside and from the doors.
 
-use std::io::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 
@@ -61,6 +61,9 @@ fn answer_with_destination(listener: &TcpListener) {
     let Some(mut stream) = accept(listener) else { return };
     let meant = destination(&stream);
     write!(stream, "meant for {meant}").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    // What was sent early is read, or the end of the connection would be a reset.
+    stream.read_to_end(&mut Vec::new()).unwrap();
 }
 
 /// The next connection, if there is one soon.
@@ -105,6 +108,96 @@ fn every_connection_arrives_with_the_address_it_was_meant_for() {
         let net = &inside.session.posture().controls[&Control::Net];
         assert!(matches!(net, Level::Enforced { by } if by.contains("nf_tables")), "{net:?}");
     }
+}
+
+/// Data in the first packet, and a source address that is not ours, change nothing.
+#[test]
+fn unusual_connections_arrive_or_fail() {
+    const FAST_OPEN: &str = "perl -MSocket -e 'socket(my $s, AF_INET, SOCK_STREAM, 0); \
+        send($s, \"early\", 0x20000000, pack_sockaddr_in(443, inet_aton(\"203.0.113.9\"))) or print $! + 0; print <$s>'";
+    const OTHER_SOURCE: &str = "perl -MSocket -e 'socket(my $s, AF_INET, SOCK_DGRAM, 0); \
+        setsockopt($s, 0, 15, 1); bind($s, pack_sockaddr_in(0, inet_aton(\"203.0.113.8\"))) or print \"bind \"; \
+        defined send($s, \"x\", 0, pack_sockaddr_in(443, inet_aton(\"203.0.113.9\"))) or print $! + 0'";
+    for backend in BACKENDS {
+        let (mut inside, doors) = Inside::filtered(backend);
+        let transparent = doors.transparent.as_ref().unwrap();
+        let said = thread::scope(|scope| {
+            scope.spawn(|| answer_with_destination(transparent));
+            inside.sh(FAST_OPEN)
+        });
+        assert_eq!(said, "meant for 203.0.113.9:443", "{backend}");
+        assert_eq!(inside.sh(OTHER_SOURCE), "101", "{backend}");
+    }
+}
+
+/// N14, N15: who is not in the namespace has no door, and each session has its own.
+#[test]
+fn what_leaves_one_session_does_not_arrive_at_another() {
+    for backend in BACKENDS {
+        let (mut one, doors_of_one) = Inside::filtered(backend);
+        let (_other, doors_of_other) = Inside::filtered(backend);
+        for (host, port, door) in [
+            ("203.0.113.9", 443, doors_of_one.transparent.as_ref().unwrap()),
+            ("127.0.0.1", PROXY_PORT, &doors_of_one.proxy),
+            ("127.0.0.1", 53, &doors_of_one.dns_stream),
+        ] {
+            let said = thread::scope(|scope| {
+                scope.spawn(|| accept(door).map(|mut stream| write!(stream, "mine")));
+                one.client("tcp", host, port)
+            });
+            assert_eq!(said, "mine", "{backend} {host} {port}");
+        }
+        assert!(nothing_arrived(&doors_of_other), "{backend}");
+    }
+}
+
+/// The test runs itself again as a supervisor that is killed without warning.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test that starts itself again tells it so")]
+fn nothing_is_left_of_a_killed_supervisor() {
+    const PLACE: &str = "RINGFENCE_TEST_SUPERVISOR";
+    if let Some(place) = std::env::var_os(PLACE) {
+        supervise(Path::new(&place));
+    }
+    for backend in BACKENDS {
+        let world = World::new();
+        fs::write(world.path("backend"), backend.to_string()).unwrap();
+        let name = "network::nothing_is_left_of_a_killed_supervisor";
+        let mut supervisor = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .env(PLACE, world.path(""))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        world.heartbeat().wait_for_life();
+        let namespace = fs::read_to_string(world.path("workspace/namespace")).unwrap();
+        assert!(in_namespace(namespace.trim()) > 0, "{backend}: nothing was there");
+        supervisor.kill().unwrap();
+        supervisor.wait().unwrap();
+        let patience = Patience::new();
+        while in_namespace(namespace.trim()) > 0 {
+            patience.wait();
+        }
+        world.heartbeat().assert_dead();
+    }
+}
+
+fn supervise(place: &Path) -> ! {
+    let world = World::at(place);
+    let named = fs::read_to_string(place.join("backend")).unwrap();
+    let backend = BACKENDS.into_iter().find(|backend| backend.to_string() == named).unwrap();
+    let spec = Spec { backend, net: NetMode::Filtered, ..world.spec() };
+    let mut session = Session::start(&spec, &NoRules).unwrap();
+    let _doors = session.take_doors().unwrap();
+    run(&mut session, &world.sh(&format!("readlink /proc/self/ns/net > namespace; {BEAT}"))).unwrap();
+    panic!("it should have been killed");
+}
+
+/// How many processes that we may look at are in a network namespace.
+fn in_namespace(name: &str) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let links = processes.filter_map(|process| fs::read_link(process.path().join("ns/net")).ok());
+    links.filter(|link| link.as_os_str() == name).count()
 }
 
 #[test]
