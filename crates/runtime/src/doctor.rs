@@ -96,7 +96,7 @@ fn run_true(runtime: &Runtime, base: &Path, backend: Backend) -> io::Result<Sett
         Ok(session) => session,
         Err(refusal) => return Err(io::Error::other(refusal)),
     };
-    let call = exec(vec![Bytes::from("/bin/true")], &session.workspace().path);
+    let call = exec(vec![Bytes::from("/bin/true")], &session.workspace().path, NetMode::None);
     Ok(session.last_call(call, silent()))
 }
 
@@ -106,8 +106,8 @@ fn flags_for(backend: Backend) -> DangerFlags {
     DangerFlags { danger, allow_sensitive_roots: backend == Backend::None, ..DangerFlags::default() }
 }
 
-fn exec(argv: Vec<Bytes>, cwd: &Path) -> Call {
-    Call::Exec(Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net: NetMode::None })
+fn exec(argv: Vec<Bytes>, cwd: &Path, net: NetMode) -> Call {
+    Call::Exec(Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net })
 }
 
 fn silent() -> Io<'static> {
@@ -132,11 +132,19 @@ pub struct Product {
 }
 
 impl Fence for Product {
+    fn networks(&self) -> &'static [NetMode] {
+        match self.backend {
+            Backend::Native | Backend::Bubblewrap => &[NetMode::None, NetMode::Filtered],
+            Backend::Landlock | Backend::External | Backend::None => &[NetMode::None],
+        }
+    }
+
     fn run(&self, request: &Request<'_>) -> io::Result<Answer> {
         let runtime = Runtime::open(self.setup(request)).map_err(io::Error::other)?;
         let mut policy = Policy::new(Profile::Workspace);
         policy.backend = Some(self.backend);
         policy.limits = request.limits.clone();
+        policy.net = request.net;
         policy.home = self.home.as_deref().map(Bytes::from);
         policy.floor.clear();
         policy.danger = flags_for(self.backend);
@@ -146,7 +154,7 @@ impl Fence for Product {
             Err(refusal) => return Ok(Answer::Refused(refusal.message)),
         };
         let argv = request.argv.iter().map(|argument| Bytes::from(argument.as_os_str())).collect();
-        let call = exec(argv, &session.workspace().path);
+        let call = exec(argv, &session.workspace().path, request.net);
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let io = Io { stdout: Target::Buffer(&mut stdout), stderr: Target::Buffer(&mut stderr), ..silent() };
         let settled = session.last_call(call, io);

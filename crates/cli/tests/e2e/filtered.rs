@@ -22,7 +22,8 @@ fn the_internet_of_the_tests_works() {
 
 /// A client that prints the page at a URL: with the variables of the proxy, and as if there were none.
 fn clients() -> Vec<(&'static str, Vec<&'static str>)> {
-    const PYTHON: &str = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).read().decode(), end='')";
+    const PYTHON: &str =
+        "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).read().decode(), end='')";
     const NODE: &str = "fetch(process.argv[1]).then(r => r.text()).then(t => process.stdout.write(t), e => { console.error(e); process.exit(9) })";
     vec![
         ("curl", vec!["curl", "-sS", "--max-time", "20"]),
@@ -96,26 +97,39 @@ fn git_clones_over_https_from_the_allowed_host_alone() {
     assert_ne!(other.code, Some(0));
     assert_eq!(internet.visits(), Vec::<Value>::new());
     let control = internet.world.workspace.join("control");
-    internet.control(&["git", "clone", "-q", "https://other.test/repo.git", control.to_str().unwrap()]).expect(0);
+    internet
+        .control(&["git", "clone", "-q", "https://other.test/repo.git", control.to_str().unwrap()])
+        .expect(0);
 }
 
 /// Every flow is in the ledger, with its host, address, rule and bytes, and every refusal with what would change it.
 #[test]
 fn flows_and_refusals_are_written_down_and_reported() {
     let internet = Internet::new();
-    let script = "curl -sS https://web.test/; curl -sS https://other.test/; curl -sS https://other.test/; true";
+    let script =
+        "curl -sS https://web.test/; curl -sS https://other.test/; curl -sS https://other.test/; true";
     let mut command = internet.ringfence();
-    let done = crate::testkit::finish(command.args(["run", "--json"]).args(WEB).args(["--", "sh", "-c", script]), b"");
+    let done = crate::testkit::finish(
+        command.args(["run", "--json"]).args(WEB).args(["--", "sh", "-c", script]),
+        b"",
+    );
     let report = done.expect(0).json();
     let (flows, refused) = (&report["network"]["flows"], &report["network"]["refused"]);
-    assert_eq!((&flows[0]["host"], &flows[0]["address"]), (&"web.test".into(), &"30.0.0.10".into()), "{report}");
+    assert_eq!(
+        (&flows[0]["host"], &flows[0]["address"]),
+        (&"web.test".into(), &"30.0.0.10".into()),
+        "{report}"
+    );
     assert!(flows[0]["down"].as_u64().unwrap() > 100, "{report}");
     assert_eq!((&refused[0]["host"], &refused[0]["times"]), (&"other.test".into(), &2.into()), "{report}");
     assert_eq!(refused[0]["refusal"]["hint"], "start with `--allow-host other.test`");
     let records = internet.world.records();
     let of_flow = |kind: &str| {
         let events = records.iter().map(|record| &record["event"]).filter(|event| event["kind"] == kind);
-        events.filter(|event| kind == "flow-ended" || event["call"]["kind"] == "flow").cloned().collect::<Vec<_>>()
+        events
+            .filter(|event| kind == "flow-ended" || event["call"]["kind"] == "flow")
+            .cloned()
+            .collect::<Vec<_>>()
     };
     let intents = of_flow("intent");
     assert_eq!(intents.len(), 1, "{intents:?}");
@@ -149,7 +163,8 @@ fn the_environment_leads_to_the_proxy_of_the_session() {
 fn methods_and_paths_are_held_where_the_proxy_inspects() {
     let internet = Internet::new();
     let policy = internet.world.beside("policy").join("config.toml");
-    let rules = "net = \"filtered\"\n[[host]]\nallow = [\"web.test\"]\nmethods = [\"GET\"]\npath = \"/echo\"\n";
+    let rules =
+        "net = \"filtered\"\n[[host]]\nallow = [\"web.test\"]\nmethods = [\"GET\"]\npath = \"/echo\"\n";
     std::fs::write(&policy, rules).unwrap();
     let curl = |more: &[&str]| -> Done {
         let command = [&["curl", "-sS", "--max-time", "20", "-w", "%{http_code}"], more].concat();
@@ -159,7 +174,9 @@ fn methods_and_paths_are_held_where_the_proxy_inspects() {
     assert!(done.text().ends_with("200"), "{}", done.text());
     let seen = internet.came_to("30.0.0.10");
     assert_eq!(seen, 1);
-    for more in [&["-d", "x", "https://web.test/echo"][..], &["https://web.test/"], &["https://web.test/echo/../"]] {
+    for more in
+        [&["-d", "x", "https://web.test/echo"][..], &["https://web.test/"], &["https://web.test/echo/../"]]
+    {
         let done = curl(more).expect(0);
         assert!(done.text().ends_with("403"), "{more:?}: {}", done.text());
         assert!(done.text().contains("host.method") || done.text().contains("host.path"), "{}", done.text());

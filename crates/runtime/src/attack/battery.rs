@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use ringfence_types::{Bytes, Control, Limits};
+use ringfence_types::{Bytes, Control, Limits, NetMode};
 use serde::Serialize;
 
 use super::attempt::{Attempt, Body, Class, Proof, Refusal};
@@ -155,7 +155,7 @@ fn control(ground: &Ground, attempt: &Attempt) -> Option<Verdict> {
 }
 
 fn control_once(ground: &Ground, attempt: &Attempt) -> Option<Verdict> {
-    let trial = match Trial::run(&NoFence, ground, attempt, "control") {
+    let trial = match Trial::run(&NoFence, ground, attempt, ("control", NetMode::Full)) {
         Ok(Outcome::Ran(trial)) => trial,
         Ok(Outcome::Refused(why)) => return Some(Verdict::ControlFailed { why }),
         Err(error) => return Some(Verdict::ControlFailed { why: format!("cannot set it up: {error}") }),
@@ -169,8 +169,18 @@ fn control_once(ground: &Ground, attempt: &Attempt) -> Option<Verdict> {
     })
 }
 
+/// What is tried on the network is tried in every network that the fence has.
 fn inside(fence: &dyn Fence, ground: &Ground, attempt: &Attempt) -> Verdict {
-    match Trial::run(fence, ground, attempt, "inside") {
+    let networks = match attempt.class {
+        Class::Network => fence.networks(),
+        Class::Files | Class::System => &[NetMode::None],
+    };
+    let verdicts = networks.iter().map(|net| inside_with(*net, fence, ground, attempt));
+    verdicts.into_iter().find(|verdict| *verdict != Verdict::Held).unwrap_or(Verdict::Held)
+}
+
+fn inside_with(net: NetMode, fence: &dyn Fence, ground: &Ground, attempt: &Attempt) -> Verdict {
+    match Trial::run(fence, ground, attempt, ("inside", net)) {
         Ok(Outcome::Ran(trial)) => trial.verdict(),
         Ok(Outcome::Refused(_)) if attempt.refusal == Refusal::Holds => Verdict::Held,
         Ok(Outcome::Refused(why)) => Verdict::NotRun { why },
@@ -190,7 +200,12 @@ enum Outcome {
 }
 
 impl Trial {
-    fn run(fence: &dyn Fence, ground: &Ground, attempt: &Attempt, kind: &str) -> io::Result<Outcome> {
+    fn run(
+        fence: &dyn Fence,
+        ground: &Ground,
+        attempt: &Attempt,
+        (kind, net): (&str, NetMode),
+    ) -> io::Result<Outcome> {
         let world = World::build(ground, &format!("{}-{kind}", attempt.id), attempt)?;
         let limits = (attempt.limits)(Limits { wall_ms: Some(10_000), ..Limits::default() });
         let (argv, caller_env) = (argv(attempt, &world)?, world.caller_env());
@@ -199,6 +214,7 @@ impl Trial {
             argv: &argv,
             caller_env: &caller_env,
             limits: &limits,
+            net,
             scratch: world.scratch(),
         };
         let answer = std::thread::scope(|scope| {

@@ -7,12 +7,15 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfence_types::{Exit, Limits};
+use ringfence_types::{Exit, Limits, NetMode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Something that runs a command and is supposed to hold it.
 pub trait Fence: Sync {
+    /// The networks that attempts on the network are made in.
+    fn networks(&self) -> &'static [NetMode];
+
     fn run(&self, request: &Request<'_>) -> io::Result<Answer>;
 }
 
@@ -26,6 +29,7 @@ pub struct Request<'a> {
     /// What the environment of the calling process is to be taken for: it must be filtered as the real one is.
     pub caller_env: &'a [(OsString, OsString)],
     pub limits: &'a Limits,
+    pub net: NetMode,
     /// A scratch directory of this run, outside the workspace.
     pub scratch: &'a Path,
 }
@@ -49,6 +53,10 @@ pub struct Output {
 pub struct NoFence;
 
 impl Fence for NoFence {
+    fn networks(&self) -> &'static [NetMode] {
+        &[NetMode::Full]
+    }
+
     // WHY NOT pipes: an attempt may leave a process behind that holds them open.
     fn run(&self, request: &Request<'_>) -> io::Result<Answer> {
         let (stdout, stderr) = (request.scratch.join("stdout"), request.scratch.join("stderr"));

@@ -1,5 +1,6 @@
 //! The attempts, by subject. Ids are stable: ledgers and documents cite them.
 
+mod doors;
 mod environment;
 mod git;
 mod lifetimes;
@@ -31,6 +32,7 @@ pub fn attempts() -> impl Iterator<Item = &'static Attempt> {
         git::ATTEMPTS,
         machine::ATTEMPTS,
         network::ATTEMPTS,
+        doors::ATTEMPTS,
         sockets::ATTEMPTS,
         syscalls::ATTEMPTS,
         processes::ATTEMPTS,
