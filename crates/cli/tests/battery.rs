@@ -45,6 +45,17 @@ fn the_result_is_in_the_ledger() {
     assert!(last["event"]["passed"].as_u64().unwrap() >= 3, "{tail}");
 }
 
+#[test]
+fn doctor_says_how_a_filtered_network_is_held() {
+    let home = tempfile::tempdir().unwrap();
+    let report: Value = serde_json::from_str(&ringfence(&home, &["doctor", "--json"])).unwrap();
+    let levels = report["backends"].as_array().unwrap().iter();
+    let levels: Vec<(&str, &str)> = levels
+        .map(|tried| (tried["backend"].as_str().unwrap(), tried["filtered"]["level"].as_str().unwrap()))
+        .collect();
+    assert_eq!(levels, [("native", "enforced"), ("bubblewrap", "enforced"), ("landlock", "absent")]);
+}
+
 fn assert_whole(backend: &str) {
     let report = attack(backend);
     let failed: Vec<String> = results(&report)

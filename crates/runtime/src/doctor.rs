@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_authz::{DangerFlags, Policy, env::Attendance};
 use ringfence_ledger::{BatteryEntry, Event, Verdict as Recorded};
 use ringfence_sandbox::{Io, Source, Target, landlock_abi, placeholders};
-use ringfence_types::{Backend, Bytes, Call, Exec, NetMode, Posture, Profile};
+use ringfence_types::{Backend, Bytes, Call, Control, Exec, Level, NetMode, Posture, Profile};
 use serde::Serialize;
 
 use crate::attack::{Answer, BatteryReport, Fence, Output, Request, Verdict};
@@ -31,6 +31,8 @@ pub struct Examination {
 pub struct Examined {
     pub backend: Backend,
     pub posture: Option<Posture>,
+    /// How `--net filtered` is held; what it was not asked of when there is no posture.
+    pub filtered: Option<Level>,
     /// Why there is no posture.
     pub failure: Option<String>,
     pub hint: Option<String>,
@@ -45,7 +47,7 @@ pub fn examine(runtime: &Runtime, base: &Path, wanted: &[Backend]) -> io::Result
         placeholders::sweep(&runtime.setup.state_dir.join("placeholders")).map_err(io::Error::other)?;
     let backends: Vec<Examined> = wanted.iter().map(|backend| try_backend(runtime, base, *backend)).collect();
     let whole = |examined: &&Examined| {
-        let floor = ringfence_types::Control::ALL;
+        let floor = Control::ALL;
         examined.posture.as_ref().is_some_and(|posture| posture.below(floor).next().is_none())
     };
     let chosen = backends.iter().find(whole).map(|examined| examined.backend);
@@ -61,7 +63,7 @@ pub fn examine(runtime: &Runtime, base: &Path, wanted: &[Backend]) -> io::Result
 }
 
 fn try_backend(runtime: &Runtime, base: &Path, backend: Backend) -> Examined {
-    let settled = run_true(runtime, base, backend);
+    let settled = run_true(runtime, base, (backend, NetMode::None));
     let (posture, failure, hint) = match settled {
         Err(error) => (None, Some(error.to_string()), None),
         Ok(Settled { ended: Ended::Executed(outcome), posture, .. }) if outcome.exit.code() == 0 => {
@@ -72,7 +74,22 @@ fn try_backend(runtime: &Runtime, base: &Path, backend: Backend) -> Examined {
             (None, Some(failure), hint)
         }
     };
-    Examined { backend, posture, failure, hint }
+    let filtered = posture.as_ref().map(|_| try_filtered(runtime, base, backend));
+    Examined { backend, posture, filtered, failure, hint }
+}
+
+fn try_filtered(runtime: &Runtime, base: &Path, backend: Backend) -> Level {
+    let absent = |reason: String, fix: Option<String>| Level::Absent { reason, fix: fix.unwrap_or_default() };
+    match run_true(runtime, base, (backend, NetMode::Filtered)) {
+        Err(error) => absent(error.to_string(), None),
+        Ok(Settled { ended: Ended::Executed(_), posture: Some(mut posture), .. }) => {
+            posture.controls.remove(&Control::Net).unwrap_or_else(|| absent("not reported".to_owned(), None))
+        }
+        Ok(Settled { ended, .. }) => {
+            let (reason, fix) = describe(ended);
+            absent(reason, fix)
+        }
+    }
 }
 
 fn describe(ended: Ended) -> (String, Option<String>) {
@@ -84,8 +101,9 @@ fn describe(ended: Ended) -> (String, Option<String>) {
     }
 }
 
-fn run_true(runtime: &Runtime, base: &Path, backend: Backend) -> io::Result<Settled> {
+fn run_true(runtime: &Runtime, base: &Path, (backend, net): (Backend, NetMode)) -> io::Result<Settled> {
     let mut policy = Policy::new(Profile::Workspace);
+    policy.net = net;
     policy.backend = Some(backend);
     // Whatever it reaches is the answer.
     policy.floor.clear();
@@ -96,7 +114,7 @@ fn run_true(runtime: &Runtime, base: &Path, backend: Backend) -> io::Result<Sett
         Ok(session) => session,
         Err(refusal) => return Err(io::Error::other(refusal)),
     };
-    let call = exec(vec![Bytes::from("/bin/true")], &session.workspace().path, NetMode::None);
+    let call = exec(vec![Bytes::from("/bin/true")], &session.workspace().path, net);
     Ok(session.last_call(call, silent()))
 }
 

@@ -88,15 +88,22 @@ fn print_backend(examined: &Examined) {
         return;
     };
     for (control, level) in &posture.controls {
-        let (detail, fix) = match level {
-            Level::Enforced { by } | Level::Declared { by } => (by.clone(), None),
-            Level::Partial { by, missing } => (format!("{by}; not: {missing}"), None),
-            Level::Absent { reason, fix } => (reason.clone(), Some(fix)),
-        };
-        say!("  {:<9} {:<9} {detail}", control.word(), level.word());
-        if let Some(fix) = fix {
-            say!("            fix: {fix}");
-        }
+        print_level(control.word(), level);
+    }
+    if let Some(level) = &examined.filtered {
+        print_level("filtered", level);
+    }
+}
+
+fn print_level(what: &str, level: &Level) {
+    let (detail, fix) = match level {
+        Level::Enforced { by } | Level::Declared { by } => (by.clone(), None),
+        Level::Partial { by, missing } => (format!("{by}; not: {missing}"), None),
+        Level::Absent { reason, fix } => (reason.clone(), Some(fix).filter(|fix| !fix.is_empty())),
+    };
+    say!("  {what:<9} {:<9} {detail}", level.word());
+    if let Some(fix) = fix {
+        say!("            fix: {fix}");
     }
 }
 
