@@ -482,6 +482,23 @@ fn only_tcp_and_udp_have_sockets() {
     }
 }
 
+/// Also where the files are the machine's own.
+#[test]
+fn the_whole_machine_can_have_a_filtered_network() {
+    let world = World::new();
+    fs::write(world.path("workspace/client.pl"), CLIENT).unwrap();
+    let view = View::WholeMachine { hidden: Vec::new(), frozen: Vec::new() };
+    let spec = Spec { view, net: NetMode::Filtered, ..world.spec() };
+    let mut session = Session::start(&spec, &NoRules).unwrap();
+    let doors = session.take_doors().unwrap();
+    let mut inside = Inside { world, session };
+    let said = thread::scope(|scope| {
+        scope.spawn(|| answer_with_destination(doors.transparent.as_ref().unwrap()));
+        inside.client("tcp", "203.0.113.9", 443)
+    });
+    assert_eq!(said, "meant for 203.0.113.9:443");
+}
+
 /// Only a namespace of its own can have doors.
 #[test]
 fn other_backends_refuse_to_filter() {
