@@ -1,6 +1,7 @@
 //! Sessions through the library, by the example program `bench_session` of `ringfence-sandbox`:
 //!
 //! - `bench_session cold N [masks K]` prints N durations of a cold start that runs `/bin/true`;
+//! - `bench_session filtered N` the same with the filtered network, without a proxy behind its doors;
 //! - `bench_session warm N` starts one session and prints N durations of `/bin/true` in it;
 //! - `bench_session idle N` starts one session, prints `ready`, and ends after N seconds.
 //!
@@ -26,6 +27,7 @@ pub(super) fn run(arena: &Arena, report: &mut Report) -> Result<()> {
     let session = Session { arena, program: &program, workspace: &own };
     starts(&session, report)?;
     masks(&session, report)?;
+    networks(&session, report)?;
     throughput(&session, report)?;
     idle_memory(&session, report)
 }
@@ -72,6 +74,16 @@ fn masks(session: &Session<'_>, report: &mut Report) -> Result<()> {
     let added = named(&times, "200 masks")?.median() - named(&times, "0 masks")?.median();
     report.target("200 masks add", added, Bound::AtMost(3.0), "ms");
     report.target("growth with masks, second 100 / first 100", growth(&times), Bound::AtMost(1.5), "x");
+    Ok(())
+}
+
+fn networks(session: &Session<'_>, report: &mut Report) -> Result<()> {
+    let contenders = [("none", "cold"), ("filtered", "filtered")]
+        .map(|(net, mode)| session.contender(&format!("--net {net}"), &[mode, PER_TURN]));
+    let times = interleave(&contenders, session.arena.effort.rounds(50))?;
+    report.table("library cold by network", &times, &["--net none"]);
+    let added = named(&times, "--net filtered")?.median() - named(&times, "--net none")?.median();
+    report.target("filtered network adds", added, Bound::AtMost(3.0), "ms");
     Ok(())
 }
 
