@@ -521,21 +521,21 @@ fn other_backends_refuse_to_filter() {
 /// A certificate store for one session: laid over the host's, which stays as it is.
 #[test]
 fn files_are_laid_over_those_of_the_host() {
-    let host = Path::new("/etc/ssl/openssl.cnf");
+    let host = Path::new("/usr/lib/os-release");
     let before = fs::read(host).unwrap();
-    let neighbours = fs::read_dir("/etc/ssl").unwrap().count();
+    let neighbours = fs::read_dir("/usr/lib").unwrap().count();
     let laid = |path: &str, text: &str| SkeletonFile { path: path.into(), content: text.into() };
     for backend in BACKENDS {
         let world = World::new();
-        let files = vec![laid("/etc/ssl/openssl.cnf", "ours"), laid("/etc/ringfence/ca.pem", "new")];
+        let files = vec![laid("/usr/lib/os-release", "ours"), laid("/etc/ringfence/ca.pem", "new")];
         let mut session = Session::start(&Spec { backend, files, ..world.spec() }, &NoRules).unwrap();
-        let script = "cat /etc/ssl/openssl.cnf; echo x > /etc/ssl/openssl.cnf; cat /etc/ringfence/ca.pem; ls /etc/ssl | wc -l";
+        let script = "cat /usr/lib/os-release; echo x > /usr/lib/os-release; cat /etc/ringfence/ca.pem; ls -A /usr/lib | wc -l";
         let (_, said) = run(&mut session, &world.sh(script)).unwrap();
         assert_eq!(said, format!("oursnew{neighbours}\n"), "{backend}");
-        let files = vec![laid("/etc/ssl/made-up.pem", "never")];
+        let files = vec![laid("/usr/lib/made-up.pem", "never")];
         let refused = Session::start(&Spec { backend, files, ..world.spec() }, &NoRules);
         assert!(matches!(refused, Err(StartError::Compile(_))), "{backend}: {refused:?}");
     }
     assert_eq!(fs::read(host).unwrap(), before);
-    assert_eq!(fs::read_dir("/etc/ssl").unwrap().count(), neighbours);
+    assert_eq!(fs::read_dir("/usr/lib").unwrap().count(), neighbours);
 }
