@@ -35,6 +35,8 @@ pub struct HostEntry {
     pub inspect: bool,
     /// An inspected connection may become another protocol.
     pub upgrade: bool,
+    /// Its name may lead to an address of this machine or its network.
+    pub local: bool,
     pub source: RuleSource,
 }
 

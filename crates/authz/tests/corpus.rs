@@ -190,6 +190,7 @@ mod tests {
             path_prefix: None,
             inspect: false,
             upgrade: false,
+            local: false,
             source: RuleSource { layer: Layer::Flags, origin: None, reason: None },
         }
     }

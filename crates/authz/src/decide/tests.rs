@@ -152,9 +152,10 @@ fn c11_a_call_cannot_ask_for_more_network_than_its_session_has() {
     let asking = |net| Call::Exec(Exec { net, ..exec(&["curl"]) });
     let workspace = policy(Profile::Workspace);
     assert_eq!(denied(&workspace, asking(NetMode::Full)).rule, "net.ceiling");
-    assert_eq!(denied(&workspace, asking(NetMode::Filtered)).rule, "net.filtered");
+    assert_eq!(denied(&workspace, asking(NetMode::Filtered)).rule, "net.ceiling");
     let filtered = Policy { net: NetMode::Filtered, ..workspace };
-    assert_eq!(denied(&filtered, asking(NetMode::None)).rule, "net.filtered");
+    assert_eq!(denied(&filtered, asking(NetMode::Full)).rule, "net.ceiling");
+    assert_eq!(allowed(&filtered, asking(NetMode::Filtered)).permissions().net, NetMode::Filtered);
 }
 
 #[test]
@@ -414,7 +415,7 @@ proptest! {
         if let Verdict::Allow(grant) = decide(&policy, action.clone()) {
             let given = grant.permissions();
             prop_assert_eq!(grant.action(), &action);
-            prop_assert!(given.net <= policy.net && given.net != NetMode::Filtered);
+            prop_assert!(given.net <= policy.net);
             prop_assert!(given.view == View::Constructed || policy.danger.danger);
             prop_assert!(given.view == View::Constructed || policy.danger.allow_sensitive_roots || !given.hidden.is_empty());
             prop_assert!(given.roots.iter().zip(action.roots()).all(|(given, asked)| given.access <= asked.access));

@@ -22,8 +22,8 @@ pub struct Handling {
     pub inspected: bool,
     /// A rule lets an inspected connection become another protocol.
     pub may_upgrade: bool,
-    /// A rule names exactly this host: it may be this machine or its network.
-    pub named: bool,
+    /// It may be this machine or its network: a rule says so about exactly this host, or the host is one by its own name.
+    pub may_be_local: bool,
 }
 
 /// Judges a connection, or one request in it.
@@ -98,7 +98,8 @@ pub fn handling(policy: &Policy, host: &Host, port: u16) -> Handling {
     Handling {
         inspected: about().any(|entry| entry.inspect || entry.is_partial()),
         may_upgrade: opening().any(|entry| entry.upgrade),
-        named: opening().any(|entry| entry.host.host() == host),
+        may_be_local: opening()
+            .any(|entry| entry.host.host() == host && (entry.local || host.special().is_some())),
     }
 }
 

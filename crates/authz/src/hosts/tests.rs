@@ -4,6 +4,8 @@ use ringfence_types::{Layer, Profile};
 use super::*;
 use crate::judgement::Origin;
 
+mod flow;
+
 fn source(layer: Layer) -> RuleSource {
     let origin = Origin { file: "/etc/ringfence.toml".into(), line: 7, column: 3 };
     RuleSource { layer, origin: Some(origin), reason: None }
@@ -18,6 +20,7 @@ fn entry(decision: Decision, host: &str) -> HostEntry {
         path_prefix: None,
         inspect: false,
         upgrade: false,
+        local: false,
         source: source(Layer::Operator),
     }
 }

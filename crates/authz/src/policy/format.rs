@@ -324,6 +324,9 @@ table! {
         "inspect" inspect: At<bool>,
         /// An inspected connection may become another protocol, such as a WebSocket, that nobody looks into.
         "upgrade" upgrade: At<bool>,
+        /// Its name may lead to this machine or its own network, such as a server inside a company. Without this an allowed name is
+        /// a host on the internet, whatever its address turns out to be. Not for patterns.
+        "local" local: At<bool>,
         /// Why, for people.
         "reason" reason: At<String>,
     }

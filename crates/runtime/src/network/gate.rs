@@ -73,6 +73,7 @@ pub(super) struct Permitted {
     pub(super) decision: Decision,
     /// The answer for the session that allows it.
     pub(super) stored: Option<GrantId>,
+    #[expect(dead_code, reason = "held for its drop: this process is about to use an answer")]
     pub(super) held: Option<Held>,
 }
 
@@ -208,7 +209,7 @@ impl SessionGate {
         let inspected = handling.inspected || self.inspected.iter().any(|rule| is_about(rule, host, port));
         Passage {
             treatment: if inspected { Treatment::Inspect } else { Treatment::Tunnel },
-            reach: if handling.named { Reach::Special } else { Reach::Internet },
+            reach: if handling.may_be_local { Reach::Special } else { Reach::Internet },
         }
     }
 

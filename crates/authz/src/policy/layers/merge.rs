@@ -210,6 +210,7 @@ fn allowed_by_flag(host: &HostRule) -> HostEntry {
         path_prefix: None,
         inspect: false,
         upgrade: false,
+        local: false,
         source,
     }
 }
@@ -418,7 +419,8 @@ impl Rule for HostEntry {
         let methods = self.methods.as_ref().map(|methods| format!(" ({methods})")).unwrap_or_default();
         let inspect = if self.inspect { ", inspected" } else { "" };
         let upgrade = if self.upgrade { ", may upgrade" } else { "" };
-        format!("{scheme}{}{path}{methods}{inspect}{upgrade}", self.host)
+        let local = if self.local { ", may be local" } else { "" };
+        format!("{scheme}{}{path}{methods}{inspect}{upgrade}{local}", self.host)
     }
 
     /// A host without a rule is denied, so that a question opens it.

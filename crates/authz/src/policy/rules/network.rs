@@ -31,7 +31,7 @@ impl Converting<'_, '_> {
             SchemeWord::Http => Scheme::Http,
             SchemeWord::Https => Scheme::Https,
         });
-        let (inspect, upgrade) = self.treatment(table);
+        let (inspect, upgrade, local) = self.treatment(table, &hosts.items);
         let mut entries = Vec::new();
         for name in &hosts.items {
             let Some(host) = self.host_name(name) else { continue };
@@ -54,6 +54,7 @@ impl Converting<'_, '_> {
                 path_prefix: path_prefix.clone(),
                 inspect,
                 upgrade,
+                local,
                 source: self.source(name.span, table.reason.as_ref()),
             };
             match entry.check() {
@@ -81,17 +82,26 @@ impl Converting<'_, '_> {
     }
 
     /// Whether the proxy looks inside, and what may pass it there.
-    fn treatment(&mut self, table: &HostTable) -> (bool, bool) {
+    fn treatment(&mut self, table: &HostTable, hosts: &[At<String>]) -> (bool, bool, bool) {
         let said = |key: &Option<At<bool>>| key.as_ref().map(|given| given.value);
         let narrow = table.methods.is_some() || table.path.is_some() || table.scheme.is_some();
         if let Some(given) = table.inspect.as_ref().filter(|given| !given.value && narrow) {
             let message = "`methods`, `path` and `scheme` are seen only where the proxy inspects";
             self.problems.add(given.span, message, "leave `inspect` out, or the restriction");
         }
-        if let Some(given) = table.allow.is_none().then_some(table.upgrade.as_ref()).flatten() {
-            self.problems.add(given.span, "`upgrade` opens, and only `allow` can", "leave it out");
+        for (key, given) in [("upgrade", &table.upgrade), ("local", &table.local)] {
+            if let Some(given) = given.as_ref().filter(|given| given.value && table.deny.is_some()) {
+                let message = format!("`{key}` opens, and `deny` closes");
+                self.problems.add(given.span, message, "leave one of them out");
+            }
         }
-        (said(&table.inspect) == Some(true), said(&table.upgrade) == Some(true))
+        let pattern = hosts.iter().any(|host| host.value.starts_with("*."));
+        if let Some(given) = table.local.as_ref().filter(|given| given.value && pattern) {
+            let message = "`local` is about one host, and this is a pattern";
+            self.problems.add(given.span, message, "name each host");
+        }
+        let is = |key: &Option<At<bool>>| said(key) == Some(true);
+        (is(&table.inspect), is(&table.upgrade), is(&table.local))
     }
 
     fn methods(&mut self, table: &HostTable) -> Option<Methods> {
