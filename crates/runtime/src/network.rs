@@ -13,6 +13,8 @@ use ringfence_egress::{
     Ca, CaError, CredentialError, Doors, Gate, HttpSettings, Proxy, Secrets, Settings, StartError,
 };
 
+use ringfence_sandbox::Hold;
+
 use crate::approval::{Approver, Nobody};
 use crate::salt::Salt;
 use crate::session::{AgentSession, Asked, PolicySource};
@@ -70,8 +72,12 @@ pub(crate) enum NetworkError {
 
 impl Network {
     /// Behind the doors of a sandbox that stands.
-    pub(crate) fn open(session: &AgentSession<'_>, doors: Doors, ca: Arc<Ca>) -> Result<Self, NetworkError> {
-        let gate = Arc::new(gate_of(session));
+    pub(crate) fn open(
+        session: &AgentSession<'_>,
+        (doors, hold): (Doors, Hold),
+        ca: Arc<Ca>,
+    ) -> Result<Self, NetworkError> {
+        let gate = Arc::new(gate_of(session, hold));
         let settings = settings(session, ca)?;
         let proxy = Proxy::start(doors, Arc::clone(&gate) as Arc<dyn Gate>, settings)?;
         Ok(Self { proxy, gate })
@@ -104,7 +110,7 @@ fn settings(session: &AgentSession<'_>, ca: Arc<Ca>) -> Result<Settings, Credent
     Ok(Settings { http, ..Settings::default() })
 }
 
-fn gate_of(session: &AgentSession<'_>) -> SessionGate {
+fn gate_of(session: &AgentSession<'_>, hold: Hold) -> SessionGate {
     let asked = Asked {
         policy_digest: session.policy_digest.clone(),
         policy_files: session.policy_files.clone(),
@@ -117,7 +123,7 @@ fn gate_of(session: &AgentSession<'_>) -> SessionGate {
         owner: session.started_by.clone(),
         stated: session.stated.clone(),
     };
-    let desk = Desk::new(Arc::clone(&session.attention.approver), who, session.memory.clone());
+    let desk = Desk::new((Arc::clone(&session.attention.approver), hold), who, session.memory.clone());
     let standing = Standing::new(InForce::new(asked, session.all_roots()), session.attention.source.clone());
     SessionGate::new(
         (Arc::clone(&session.runtime.ledger), session.runtime.setup.clone()),

@@ -7,6 +7,7 @@
 //! timeout. A pipe that is ready takes a small write whole; for a terminal the caller passes a non-blocking description.
 
 mod filter;
+mod hold;
 mod pump;
 
 use std::io;
@@ -21,6 +22,7 @@ use rustix::pipe::PipeFlags;
 
 use crate::guard::ROUND;
 use crate::session::{RunError, Session, Terminal};
+pub use hold::{Hold, Stillness};
 use pump::{Inward, Outward};
 
 pub use filter::{Filter, Filters, Flow, Quiet};
@@ -169,6 +171,8 @@ pub(crate) fn attend(
         attendance.stdout.filter_by(filters.stdout);
         attendance.stderr.filter_by(filters.stderr);
     }
+    let hold = session.hold().clone();
+    let _attended = hold.attend();
     while !attendance.is_over() {
         attendance.turn(session)?;
     }
@@ -254,16 +258,20 @@ impl<'a> Attendance<'a> {
     }
 
     fn turn(&mut self, session: &mut Session) -> Result<(), RunError> {
-        let ready = self.wait(session)?;
+        // What a command that has ended left is passed on whatever is asked.
+        let held = session.hold().holds() && self.status.is_none();
+        let ready = self.wait(session, held)?;
         if ready.control {
             self.hear(session)?;
         }
         for signal in ready.signals {
             self.forward(session, signal)?;
         }
-        self.stdin.turn();
-        self.stdout.turn();
-        self.stderr.turn();
+        if !held {
+            self.stdin.turn();
+            self.stdout.turn();
+            self.stderr.turn();
+        }
         if self.status.is_none() && (self.stdout.must_kill() || self.stderr.must_kill()) {
             self.ladder.kill_at.get_or_insert_with(Instant::now);
         }
@@ -274,14 +282,16 @@ impl<'a> Attendance<'a> {
         self.climb(session)
     }
 
-    fn wait(&self, session: &Session) -> Result<Ready, RunError> {
+    fn wait(&self, session: &Session, held: bool) -> Result<Ready, RunError> {
         // After the command has ended nothing more is expected: the socket would only report its end again and again.
         let control = self.status.is_none().then(|| session.control());
         let mut fds: Vec<PollFd<'_>> =
             control.iter().map(|control| PollFd::from_borrowed_fd(*control, PollFlags::IN)).collect();
         fds.extend(self.interrupts.iter().map(|i| PollFd::from_borrowed_fd(i.fd, PollFlags::IN)));
         let streams = [self.stdin.interest(), self.stdout.interest(), self.stderr.interest()];
-        fds.extend(streams.into_iter().flatten().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        let streams = streams.into_iter().flatten().filter(|_| !held);
+        fds.extend(streams.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        fds.push(PollFd::from_borrowed_fd(session.hold().bell(), PollFlags::IN));
         match rustix::event::poll(&mut fds, self.patience(session).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(RunError::Relay(errno.into())),

@@ -21,7 +21,7 @@ use crate::guard::Guard;
 use crate::launching::{Outer, Sealed};
 use crate::network::Doors;
 use crate::placeholders::{PlaceholderError, Placeholders};
-use crate::relay::{self, Filters, Finished, Io};
+use crate::relay::{self, Filters, Finished, Hold, Io};
 use crate::spec::{Command, Spec};
 use crate::survey::{Rules, SurveyError};
 
@@ -140,6 +140,7 @@ pub struct Session {
     placeholders: Option<Placeholders>,
     posture: Posture,
     doors: Option<Doors>,
+    hold: Hold,
     notes: Vec<String>,
     next_call: u64,
     jobs: Vec<Job>,
@@ -187,6 +188,7 @@ impl Session {
             placeholders: surroundings.placeholders,
             posture,
             doors: sealed.doors,
+            hold: Hold::new().map_err(StartError::Spawn)?,
             notes: surroundings.survey.notes,
             next_call: 0,
             jobs: Vec::new(),
@@ -264,6 +266,11 @@ impl Session {
     /// Kills a background command and everything it started.
     pub fn kill(&mut self, job: JobId) -> Result<(), RunError> {
         self.control.send(Message::Kill { id: job.0 }, &[]).map_err(RunError::Control)
+    }
+
+    /// Keeps the streams of the command in the foreground still.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
     }
 
     pub(crate) fn guard(&self) -> Option<&Guard> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ringfence_authz::{Answer, Question};
 use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantMade};
+use ringfence_sandbox::Hold;
 use ringfence_types::{
     Bytes, Call, Decision, Fingerprint, FlowCall, GrantId, Layer, Principal, Refusal, RefusalCode,
     TransactionId, WorkspaceId,
@@ -30,6 +31,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub(super) struct Desk {
     pub(super) approver: SharedApprover,
     pub(super) who: Who,
+    /// Of the command in the foreground, which has the same terminal.
+    hold: Hold,
     memory: Mutex<Memory>,
     asking: Mutex<Pending>,
     changed: Condvar,
@@ -72,9 +75,9 @@ impl Asked {
 }
 
 impl Desk {
-    pub(super) fn new(approver: SharedApprover, who: Who, memory: Memory) -> Self {
+    pub(super) fn new((approver, hold): (SharedApprover, Hold), who: Who, memory: Memory) -> Self {
         let (memory, asking, changed) = (Mutex::new(memory), Mutex::default(), Condvar::new());
-        Self { approver, who, memory, asking, changed }
+        Self { approver, who, hold, memory, asking, changed }
     }
 
     /// Waits until nobody else asks the same. `None`: the session is over.
@@ -116,7 +119,7 @@ impl SessionGate {
             Ok(None) => {}
             Err(refusal) => return Asked::no(refusal),
         }
-        let mut approver = Shared(&self.desk.approver);
+        let mut approver = Shared(&self.desk);
         if !self.inquiry(in_force, &mut approver).reaches_somebody() {
             return Asked::no(unreachable(&question));
         }
@@ -168,7 +171,7 @@ impl SessionGate {
             return Asked::no(refusal);
         }
         locked(&self.desk.asking).questions.insert(transaction.clone(), request.clone());
-        let mut approver = Shared(&self.desk.approver);
+        let mut approver = Shared(&self.desk);
         let decided =
             approval::decision(self.inquiry(in_force, &mut approver), &request, question.judgement(), &[]);
         locked(&self.desk.asking).questions.remove(&transaction);
@@ -305,21 +308,26 @@ impl SessionGate {
 
 /// An approver that several threads ask in turn.
 #[derive(Debug)]
-struct Shared<'a>(&'a SharedApprover);
+struct Shared<'a>(&'a Desk);
 
 impl Approver for Shared<'_> {
     fn is_there(&mut self) -> bool {
-        locked(self.0).is_there()
+        locked(&self.0.approver).is_there()
     }
 
     fn ask(&mut self, question: &Waiting<'_>) -> Heard {
-        let mut approver = locked(self.0);
+        let mut approver = locked(&self.0.approver);
         // Somebody may have answered while another question was at the terminal.
-        if question.decided().is_some() { Heard::Elsewhere } else { approver.ask(question) }
+        if question.decided().is_some() {
+            return Heard::Elsewhere;
+        }
+        let _still = self.0.hold.take();
+        approver.ask(question)
     }
 
     fn tell(&mut self, text: &str) {
-        locked(self.0).tell(text);
+        let _still = self.0.hold.take();
+        locked(&self.0.approver).tell(text);
     }
 }
 

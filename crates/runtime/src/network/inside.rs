@@ -10,8 +10,6 @@ use crate::environment::Ground;
 
 /// The roots of the system and the authority of the session.
 const BUNDLE: &str = "/etc/ringfence-ca-bundle.pem";
-/// The authority of the session alone.
-const AUTHORITY: &str = "/etc/ringfence-ca.pem";
 
 /// Where distributions keep the roots that everybody trusts.
 const SYSTEM_ROOTS: &[&str] = &[
@@ -40,7 +38,7 @@ const PROXY: &[&str] = &[
 /// What is inside itself.
 const DIRECT: &[&str] = &["no_proxy", "NO_PROXY", "npm_config_noproxy"];
 
-/// These replace the roots that a program knows.
+/// What says whom to trust.
 const ROOTS: &[&str] = &[
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -52,19 +50,16 @@ const ROOTS: &[&str] = &[
     "NIX_SSL_CERT_FILE",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
     "npm_config_cafile",
+    // These add to the roots that a program brings along.
+    "NODE_EXTRA_CA_CERTS",
+    "DENO_CERT",
 ];
 
-/// These add to them.
-const MORE_ROOTS: &[&str] = &["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
-
-/// The files that the variables name.
-pub(crate) fn bundle(ca: &Ca) -> Vec<SkeletonFile> {
+/// The file that the variables name.
+pub(crate) fn bundle(ca: &Ca) -> SkeletonFile {
     let roots = SYSTEM_ROOTS.iter().find_map(|path| fs::read(path).ok()).unwrap_or_default();
     let content = [roots.as_slice(), b"\n", ca.pem().as_bytes()].concat();
-    vec![
-        SkeletonFile { path: BUNDLE.into(), content },
-        SkeletonFile { path: AUTHORITY.into(), content: ca.pem().as_bytes().to_vec() },
-    ]
+    SkeletonFile { path: BUNDLE.into(), content }
 }
 
 /// Nothing of the host's own proxy is in it: the environment was cleared.
@@ -84,7 +79,6 @@ pub(crate) fn variables(ground: Ground, providers: &[Provider]) -> Vec<(Bytes, B
     // Only a tree of its own has a place for the files.
     if ground == Ground::Constructed {
         variables.extend(each(ROOTS, BUNDLE));
-        variables.extend(each(MORE_ROOTS, AUTHORITY));
     }
     variables
 }

@@ -88,7 +88,7 @@ fn start(
     let doors = sandbox.take_doors().ok_or(NotStarted::Network(NetworkError::NoDoors))?;
     let Doors { proxy, transparent, dns, dns_stream } = doors;
     let doors = ringfence_egress::Doors { proxy, transparent, dns, dns_stream };
-    let network = Network::open(session, doors, ca).map_err(NotStarted::Network)?;
+    let network = Network::open(session, (doors, sandbox.hold().clone()), ca).map_err(NotStarted::Network)?;
     Ok((sandbox, Some(network)))
 }
 
@@ -104,7 +104,7 @@ fn start_sandbox(
     let rules = WorkspaceRules::new(&session.policy.rules.paths);
     for backend in candidates {
         let mut spec = spec(session, permissions, *backend);
-        spec.files.extend(ca.into_iter().flat_map(bundle));
+        spec.files.extend(ca.map(bundle));
         match Sandbox::start(&spec, &rules) {
             Ok(sandbox) => match below_floor(sandbox.posture(), permissions) {
                 None => return Ok(sandbox),
