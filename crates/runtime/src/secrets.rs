@@ -14,7 +14,6 @@ mod store;
 pub use entry::{EntryError, Meta, NameError, NewSecret, Scope, SecretName};
 pub use input::{Line, MAX_VALUE, Value, ValueError};
 pub use place::PlaceError;
-pub use placeholder::{Placeholder, Placeholders};
 pub(crate) use release::SessionSecrets;
 pub use sealed::SealError;
 pub use store::{ChangeError, Changed, SecretStore, Secrets, StoreError};

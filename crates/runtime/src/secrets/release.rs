@@ -15,7 +15,7 @@ use ringfence_types::{
 
 use super::entry::{Meta, SecretName};
 use super::input::Value;
-use super::placeholder::{Placeholder, Placeholders};
+use super::placeholder::Placeholder;
 use super::store::Secrets;
 use crate::pipeline::chain;
 use crate::session::AgentSession;
@@ -28,7 +28,6 @@ const MAX_RELEASED: usize = 64;
 pub(crate) struct SessionSecrets {
     pub(crate) all: Secrets,
     released: Vec<Release>,
-    placeholders: Placeholders,
 }
 
 #[derive(Debug)]
@@ -144,11 +143,6 @@ impl AgentSession<'_> {
         }
     }
 
-    /// What the placeholders of this session stand for.
-    pub fn placeholders(&self) -> &Placeholders {
-        &self.secrets.placeholders
-    }
-
     fn released(&mut self, names: &[String], agent: Option<&str>) -> Result<(), Refusal> {
         for name in names {
             let (meta, value) = self.chosen(name, agent)?;
@@ -163,7 +157,7 @@ impl AgentSession<'_> {
             let content = match (meta.class, meta.deliver) {
                 (SecretClass::Tool, Delivery::File) => Content::File(value),
                 (SecretClass::Tool, Delivery::Env) => Content::Variable(value),
-                (SecretClass::Provider, _) | (_, Delivery::ProxyOnly) => self.stand_in(&meta, value)?,
+                (SecretClass::Provider, _) | (_, Delivery::ProxyOnly) => Self::stand_in(&meta, &value)?,
             };
             self.secrets.released.push(Release { meta, content });
         }
@@ -220,7 +214,7 @@ impl AgentSession<'_> {
         }
     }
 
-    fn stand_in(&mut self, meta: &Meta, value: Value) -> Result<Content, Refusal> {
+    fn stand_in(meta: &Meta, value: &Value) -> Result<Content, Refusal> {
         if value.as_slice().len() < SHORTEST_SECRET {
             let message =
                 format!("the secret `{}` is too short to be kept from being sent elsewhere", meta.name);
@@ -229,7 +223,6 @@ impl AgentSession<'_> {
         let placeholder = Placeholder::mint(meta).map_err(|error| {
             refuse("secret.placeholder", format!("no placeholder could be made: {error}"), None)
         })?;
-        self.secrets.placeholders.add(placeholder.clone(), meta.clone(), value);
         Ok(Content::Placeholder(placeholder))
     }
 
