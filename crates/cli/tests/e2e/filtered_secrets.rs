@@ -1,0 +1,123 @@
+//! Provider keys are used by clients inside that never have them.
+
+use serde_json::Value;
+
+use crate::internet::Internet;
+use crate::testkit::{contains, finish};
+
+/// What a provider's key looks like, made up of parts.
+fn key() -> String {
+    format!("{}-{}", "provider", "k3y".repeat(9))
+}
+
+fn with_key(internet: &Internet) {
+    let mut command = internet.ringfence();
+    command.args([
+        "secret",
+        "set",
+        "model",
+        "--class",
+        "provider",
+        "--host",
+        "web.test",
+        "--env-name",
+        "MODEL_API_KEY",
+    ]);
+    finish(&mut command, key().as_bytes()).expect(0);
+}
+
+const FLAGS: &[&str] = &["--secret", "model", "--allow-host", "web.test", "--allow-host", "other.test"];
+
+/// A client that uses the key, and then looks for it wherever a process can look: C-2, S001-25, B-O5.
+const CLIENT: &str = r#"
+import os, re, sys, urllib.request
+key = os.environ['MODEL_API_KEY']
+request = urllib.request.Request('https://web.test/echo', headers={'Authorization': 'Bearer ' + key})
+answer = urllib.request.urlopen(request, timeout=20).read()
+wanted = bytes(reversed(open('backwards', 'rb').read()))
+found = []
+if wanted in answer: found.append('answer')
+if any(wanted in name + value for name, value in os.environb.items()): found.append('environment')
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
+    needle = re.compile(re.escape(wanted[::-1][::-1]))
+    for line in maps:
+        span, rights = line.split()[:2]
+        if 'r' not in rights or '[v' in line: continue
+        start, end = (int(x, 16) for x in span.split('-'))
+        try:
+            memory.seek(start); block = memory.read(end - start)
+        except (OSError, ValueError, OverflowError): continue
+        hits = [m.start() for m in needle.finditer(block)]
+        if hits: found.append(('memory', len(hits)))
+for root in ['/etc', '/tmp', os.environ['HOME'], '/.ringfence', '/run', '.']:
+    for base, _, names in os.walk(root):
+        for name in names:
+            try:
+                if wanted in open(os.path.join(base, name), 'rb').read(): found.append(os.path.join(base, name))
+            except OSError: pass
+print(key.startswith('rf_placeholder_'), [f for f in found if f[0] != 'memory'])
+"#;
+
+#[test]
+fn s001_25_a_provider_key_is_used_and_never_inside() {
+    let internet = Internet::new();
+    with_key(&internet);
+    // Backwards, so that looking for it does not put it there.
+    internet.world.write("backwards", key().bytes().rev().collect::<Vec<u8>>());
+    let done = internet.run(FLAGS, &["python3", "-c", CLIENT]).expect(0);
+    assert_eq!(done.text(), "True []\n", "{}", done.err);
+    let visits = internet.visits();
+    let sent = visits.iter().find(|visit| visit["target"] == "/echo").unwrap();
+    assert_eq!(sent["headers"]["authorization"], format!("Bearer {}", key()));
+    assert!(!contains(&done.out, key().as_bytes()) && !done.err.contains(&key()));
+    let records = format!("{:?}", internet.world.all_records());
+    assert!(!records.contains(&key()), "the ledger");
+    assert!(records.contains("secret-released"), "{records}");
+}
+
+/// To any other host neither the placeholder nor the key goes, and that is written down.
+#[test]
+fn a_placeholder_goes_nowhere_else() {
+    let internet = Internet::new();
+    with_key(&internet);
+    let policy = internet.world.beside("policy").join("config.toml");
+    std::fs::write(&policy, "[[host]]\nallow = [\"other.test\"]\ninspect = true\n").unwrap();
+    let flags = [FLAGS, &["--policy", policy.to_str().unwrap()]].concat();
+    let script = "curl -sS -w '%{http_code}' -H \"Authorization: Bearer $MODEL_API_KEY\" https://other.test/echo; \
+                  curl -sS -w '%{http_code}' -d \"$MODEL_API_KEY\" http://other.test/echo";
+    let done = internet.run(&flags, &["sh", "-c", script]);
+    assert_eq!(done.text().matches("403").count(), 2, "{} {}", done.text(), done.err);
+    let visits = format!("{:?}", internet.visits());
+    assert!(!visits.contains("rf_placeholder") && !visits.contains(&key()), "{visits}");
+    let records: Vec<Value> = internet.world.records();
+    assert!(records.iter().any(|record| record["event"]["kind"] == "finding"), "{records:?}");
+}
+
+/// A client that takes a base URL needs no authority of ours.
+#[test]
+fn a_base_url_at_the_proxy_leads_to_the_provider() {
+    let internet = Internet::new();
+    with_key(&internet);
+    let script = "curl -sS -H \"Authorization: Bearer $MODEL_API_KEY\" \"$RINGFENCE_PROVIDER_MODEL/echo\"";
+    internet.run(FLAGS, &["sh", "-c", script]).expect(0);
+    let visits = internet.visits();
+    let sent = visits.iter().find(|visit| visit["target"] == "/echo").unwrap();
+    assert_eq!(
+        (&sent["headers"]["authorization"], &sent["port"]),
+        (&format!("Bearer {}", key()).into(), &443.into())
+    );
+}
+
+#[test]
+fn a_provider_key_needs_the_filtered_network_and_a_host() {
+    let internet = Internet::new();
+    with_key(&internet);
+    internet.run(&["--secret", "model"], &["touch", "made"]).expect(126).says("--net filtered");
+    let mut command = internet.ringfence();
+    finish(command.args(["secret", "set", "homeless", "--class", "provider"]), key().as_bytes()).expect(0);
+    internet
+        .run(&["--secret", "homeless", "--net", "filtered"], &["touch", "made"])
+        .expect(126)
+        .says("--host");
+    assert!(!internet.world.workspace.join("made").exists());
+}
