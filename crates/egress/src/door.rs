@@ -39,8 +39,7 @@ pub(crate) async fn explicit(client: TcpStream, shared: Arc<Shared>) {
 /// Somebody who believes to be connected to somebody else.
 pub(crate) async fn transparent(client: TcpStream, door: SocketAddr, shared: Arc<Shared>) {
     let Ok(destination) = original_destination(&client) else { return };
-    if destination.port() == door.port() && (destination.ip() == door.ip() || destination.ip().is_loopback())
-    {
+    if destination.port() == door.port() && destination.ip().to_canonical().is_loopback() {
         // Nobody led it here: there is no destination.
         return;
     }
@@ -62,8 +61,7 @@ async fn led_here(client: TcpStream, target: Target, shared: Arc<Shared>) {
         Talk::ServerFirst => std::time::Duration::ZERO,
         Talk::Unknown => times.first_byte,
     };
-    // Cancelling `listen` before the first byte loses nothing; after it, only its own patience ends it.
-    let spoken = timeout(patience, client.readable()).await.is_ok();
+    let spoken = timeout(patience, client.peek(&mut [0])).await.is_ok();
     let heard = if spoken { listen(&client, Bytes::new(), &target, times.head).await } else { Ok(silent()) };
     match heard {
         Ok(Opening { speech: Speech::Http, bytes }) => {

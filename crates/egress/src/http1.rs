@@ -26,7 +26,6 @@ pub(crate) struct Context {
     pub(crate) origin: Option<Target>,
 }
 
-const MOST_HEADERS: usize = 128;
 const LONGEST_HEAD: usize = 64 * 1024;
 
 /// Serves one connection until either side ends it. Boxed, because a tunnel that turns out to be HTTP comes back here.
@@ -45,8 +44,8 @@ async fn serve_connection(client: Prefixed, context: Context, shared: Arc<Shared
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head)
-        .max_headers(MOST_HEADERS)
-        .max_buf_size(LONGEST_HEAD)
+        .max_header_size(LONGEST_HEAD)
+        .max_buf_size(2 * LONGEST_HEAD)
         .half_close(false)
         .serve_connection(TokioIo::new(client), service);
     // What breaks here is the client's own doing, and it has been told what could be told.

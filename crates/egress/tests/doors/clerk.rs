@@ -53,6 +53,11 @@ impl Clerk {
         }
     }
 
+    pub(crate) fn judging(mut self, rule: impl Fn(&Flow) -> Verdict + Send + Sync + 'static) -> Self {
+        self.rule = Box::new(rule);
+        self
+    }
+
     pub(crate) fn opening(
         mut self,
         opens: impl Fn(&Flow, IpAddr) -> Result<(), Refusal> + Send + Sync + 'static,

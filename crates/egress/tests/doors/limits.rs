@@ -1,1 +1,133 @@
+//! What is above a limit is refused, and says which.
 
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use ringfence_egress::{Budget, FlowEnd};
+
+use crate::clerk::{Clerk, only_end};
+use crate::world::{World, echo, read_bytes, read_to_end, server};
+
+fn connect(world: &World, target: &str) -> String {
+    world.exchange(format!("CONNECT {target} HTTP/1.1\r\nConnection: close\r\n\r\n").as_bytes())
+}
+
+#[test]
+fn flows_at_once() {
+    let server = echo();
+    let world = World::with(Clerk::allowing(&["allowed.test"]), |settings| settings.limits.flows = 2);
+    let target = format!("allowed.test:{}", server.port());
+    let open = [world.tunnel(&target), world.tunnel(&target)];
+    let answer = connect(&world, &target);
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("limit flows"), "{answer}");
+    drop(open);
+    world.clerk.after(3);
+    drop(world.tunnel(&target));
+}
+
+#[test]
+fn flows_a_second() {
+    let world = World::with(Clerk::allowing(&[]), |settings| settings.limits.flows_per_second = 5);
+    let answers: Vec<String> = (0..60).map(|_| connect(&world, "evil.test:80")).collect();
+    let limited = answers.iter().filter(|answer| answer.contains("limit flows-per-second")).count();
+    assert!(limited > 20, "{limited}");
+    assert!(answers.iter().all(|answer| answer.starts_with("HTTP/1.1 403")));
+    // What is above the limit fills no ledger.
+    let written = world.clerk.book().ended.len();
+    assert!(written < 60 - limited / 2, "{written} of {limited}");
+    assert_eq!(world.proxy.as_ref().unwrap().counters().flows, 60);
+}
+
+#[test]
+fn connections_at_once() {
+    let world = World::with(Clerk::allowing(&[]), |settings| settings.limits.connections = 2);
+    let mut first = world.client();
+    let mut second = world.client();
+    // Both have been accepted once both are answered.
+    for client in [&mut first, &mut second] {
+        client.write_all(b"CONNECT evil.test:1 HTTP/1.1\r\n\r\n").unwrap();
+        assert!(crate::world::read_head(client).starts_with("HTTP/1.1 403"));
+    }
+    assert_eq!(read_bytes(&mut world.client()), b"");
+}
+
+#[test]
+fn bytes_of_a_flow() {
+    let server = echo();
+    let world = World::with(Clerk::allowing(&["allowed.test"]), |settings| {
+        settings.limits.flow = Budget { up: 1000, down: 100 };
+    });
+    let target = format!("allowed.test:{}", server.port());
+    let mut tunnel = world.tunnel(&target);
+    tunnel.write_all(&[0; 100]).unwrap();
+    let mut answer = [0; 100];
+    tunnel.read_exact(&mut answer).unwrap();
+    tunnel.write_all(&[0; 1]).unwrap();
+    assert_eq!(read_bytes(&mut tunnel), b"");
+    let book = world.clerk.after(1);
+    let FlowEnd::Refused(refusal) = only_end(&book).2 else { panic!("{book:?}") };
+    assert_eq!(refusal.rule, "limit flow-bytes");
+    assert!(refusal.message.contains("received the 100 bytes"), "{}", refusal.message);
+    // Another flow has a budget of its own.
+    world.tunnel(&target).write_all(&[0; 100]).unwrap();
+}
+
+#[test]
+fn bytes_of_a_session() {
+    let server = server(|mut stream| {
+        let _ = read_bytes(&mut stream);
+    });
+    let world = World::with(Clerk::allowing(&["allowed.test"]), |settings| {
+        settings.limits.session = Budget { up: 150, down: 100 };
+    });
+    let target = format!("allowed.test:{}", server.port());
+    for sent in [100, 100] {
+        let mut tunnel = world.tunnel(&target);
+        tunnel.write_all(&vec![0; sent]).unwrap();
+        let _ = tunnel.shutdown(std::net::Shutdown::Write);
+        let _ = read_bytes(&mut tunnel);
+    }
+    let book = world.clerk.after(2);
+    assert_eq!(book.ended[0].2, FlowEnd::Done);
+    assert!(matches!(&book.ended[1].2, FlowEnd::Refused(refusal) if refusal.rule == "limit session-bytes"));
+}
+
+/// N26: whoever says nothing, or says it byte by byte, is not waited for.
+#[test]
+fn n26_slow_clients_end() {
+    let world = World::with(Clerk::allowing(&["allowed.test"]), |settings| {
+        settings.times.head = Duration::from_millis(100);
+        settings.times.silence = Duration::from_millis(100);
+    });
+    let beginnings: [&[u8]; 8] = [
+        b"",
+        b"C",
+        b"CONNECT allowed.test:443 HTTP/1.1\r\n",
+        b"CONNECT allowed.test:443 HTTP/1.1\r\nX: ",
+        b"\x05",
+        b"\x05\x02\x00",
+        b"\x05\x01\x00\x05\x01\x00\x03\xffa",
+        b"\x04\x01",
+    ];
+    for bytes in beginnings {
+        let mut client = world.client();
+        client.write_all(bytes).unwrap();
+        let answer = read_to_end(&mut client);
+        assert!(!answer.contains("200"), "{bytes:?}: {answer}");
+    }
+    assert_eq!(world.clerk.book().judged, []);
+}
+
+#[test]
+fn heads_have_a_size() {
+    let world = World::new(Clerk::allowing(&["allowed.test"]));
+    let long = format!("CONNECT allowed.test:443 HTTP/1.1\r\nX: {}\r\n\r\n", "a".repeat(100_000));
+    let many = format!("CONNECT allowed.test:443 HTTP/1.1\r\n{}\r\n", "X: a\r\n".repeat(200));
+    for request in [many, long] {
+        let mut client = world.client();
+        let _ = client.write_all(request.as_bytes());
+        let answer = read_to_end(&mut client);
+        assert!(answer.starts_with("HTTP/1.1 4") || answer.is_empty(), "{answer}");
+    }
+    assert_eq!(world.clerk.book().judged, []);
+}
