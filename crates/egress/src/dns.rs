@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, PTR};
@@ -22,6 +23,8 @@ const TTL: u32 = 60;
 /// A query is one name of at most 255 bytes and a few options.
 const LONGEST_QUERY: usize = 4096;
 const QUERIES_AT_ONCE: usize = 64;
+/// How long a socket that fails is left alone.
+const BROKEN: Duration = Duration::from_millis(20);
 
 /// Which addresses connections from inside can be made to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,7 @@ impl NameServer {
         let mut buffer = vec![0; LONGEST_QUERY];
         loop {
             let Ok((length, peer)) = socket.recv_from(&mut buffer).await else {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(BROKEN).await;
                 continue;
             };
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };

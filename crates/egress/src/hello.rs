@@ -15,8 +15,8 @@ pub(crate) enum Speech {
     Open,
 }
 
-/// Longest first bytes that are needed to tell.
-const TELLING: usize = 16;
+/// No method of HTTP is longer.
+const LONGEST_METHOD: usize = 32;
 
 impl Speech {
     pub(crate) fn of(bytes: &[u8]) -> Self {
@@ -27,17 +27,39 @@ impl Speech {
         }
     }
 
-    /// An HTTP/1 request begins with a method, a space and a target; HTTP/2 without TLS with `PRI *`.
+    /// Whatever some server would take for a request is one: a method, a gap, and a path, a URL or, after `CONNECT`, anything.
+    /// Servers pass over empty lines before it, and some over the case of letters.
     fn of_text(bytes: &[u8]) -> Self {
-        let method = bytes.iter().take(TELLING).take_while(|byte| byte.is_ascii_uppercase()).count();
-        match (method, bytes.get(method), bytes.get(method + 1)) {
-            (3.., Some(b' '), Some(b'/' | b'*' | b'h' | b'H')) => Self::Http,
-            (3.., Some(b' '), None) => Self::Open,
-            (TELLING.., ..) => Self::Other,
-            (1.., None, _) => Self::Open,
+        let line = bytes.trim_ascii_start();
+        let method = line.iter().take(LONGEST_METHOD).take_while(|byte| is_of_token(**byte)).count();
+        let (method, rest) = line.split_at_checked(method).unwrap_or_default();
+        let gap = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let target = rest.get(gap..).unwrap_or_default();
+        match (method.len(), gap) {
+            (LONGEST_METHOD.., _) => Self::Other,
+            (_, 0) if rest.is_empty() => Self::Open,
+            (0, _) | (_, 0) => Self::Other,
+            // `git://` begins with four digits, a word and a path.
+            _ if !method.first().is_some_and(u8::is_ascii_alphabetic) => Self::Other,
+            _ if method.eq_ignore_ascii_case(b"CONNECT") => Self::Http,
+            _ => Self::of_target(target),
+        }
+    }
+
+    fn of_target(target: &[u8]) -> Self {
+        const SCHEME: &[u8] = b"http";
+        let begun = target.get(..SCHEME.len()).unwrap_or(target);
+        match target {
+            [b'/' | b'*', ..] => Self::Http,
+            _ if begun.eq_ignore_ascii_case(SCHEME) => Self::Http,
+            _ if SCHEME.starts_with(&begun.to_ascii_lowercase()) => Self::Open,
             _ => Self::Other,
         }
     }
+}
+
+fn is_of_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Reads a `ClientHello` as it arrives.
@@ -142,15 +164,26 @@ mod tests {
             (b"\x16\x03\x01", Speech::Tls),
             (b"\x16\x02", Speech::Other),
             (b"G", Speech::Open),
+            (b"\r\n", Speech::Open),
             (b"GET ", Speech::Open),
             (b"GET /", Speech::Http),
+            (b"\r\n\r\nGET /", Speech::Http),
+            (b"get\t /", Speech::Http),
+            (b"M-SEARCH * HTTP/1.1", Speech::Http),
             (b"OPTIONS *", Speech::Http),
-            (b"GET http://a/", Speech::Http),
+            (b"GET ht", Speech::Open),
+            (b"GET HTTP://a/", Speech::Http),
+            (b"CONNECT evil.test:443", Speech::Http),
             (b"PRI * HTTP/2.0", Speech::Http),
-            (b"SSH-2.0-x", Speech::Other),
-            (b"get /", Speech::Other),
+            (b"SSH-2.0-x\r\n", Speech::Other),
+            (b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", Speech::Other),
+            (b"EHLO host.test\r\n", Speech::Other),
+            (b"USER henry\r\n", Speech::Other),
+            (b"*1\r\n$4\r\nPING\r\n", Speech::Other),
+            (b"AMQP\0\0\x09\x01", Speech::Other),
             (b"\x00\x00\x00\x08", Speech::Other),
-            (b"ABCDEFGHIJKLMNOPQRST", Speech::Other),
+            (b"0032git-upload-pack /project\0", Speech::Other),
+            (b"ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJ", Speech::Other),
         ] {
             assert_eq!(Speech::of(bytes), expected, "{bytes:?}");
         }

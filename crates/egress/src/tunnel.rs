@@ -272,7 +272,7 @@ pub(crate) async fn farewell(client: &TcpStream, words: &[u8]) {
     let said = async {
         send(client, words).await?;
         shutdown(client, Shutdown::Write)?;
-        let mut unread = [0; 4096];
+        let mut unread = vec![0; 4096];
         for _ in 0..MOST {
             client.readable().await?;
             match client.try_read(&mut unread) {

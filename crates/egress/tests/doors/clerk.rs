@@ -8,11 +8,12 @@ use ringfence_egress::{Flow, FlowEnd, FlowId, Gate, Leak, Passage, Reach, Traffi
 use ringfence_types::{Host, Layer, Refusal, RefusalCode};
 
 pub(crate) type Rule = Box<dyn Fn(&Flow) -> Verdict + Send + Sync>;
+type Opens = Box<dyn Fn(&Flow, IpAddr) -> Result<(), Refusal> + Send + Sync>;
 
 pub(crate) struct Clerk {
     rule: Rule,
     names: Vec<String>,
-    opens: Box<dyn Fn(&Flow, IpAddr) -> Result<(), Refusal> + Send + Sync>,
+    opens: Opens,
     book: Mutex<Book>,
     written: Condvar,
 }

@@ -135,6 +135,27 @@ fn servers_that_speak_first_are_heard() {
     }
 }
 
+#[test]
+fn plain_http_is_judged_by_request() {
+    if !inside("transparent::plain_http_is_judged_by_request") {
+        return;
+    }
+    serve(TcpListener::bind((HERE, 80)).unwrap(), |mut stream| {
+        let _ = crate::world::read_head(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+    });
+    let led = led(80, Clerk::allowing(&["allowed.test"]));
+    for (host, expected) in [("allowed.test", " 200 "), ("evil.test", " 4")] {
+        let mut client = dialled(led.given);
+        write!(client, "GET /x HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+        let answer = String::from_utf8(read_bytes(&mut client)).unwrap();
+        assert!(answer.lines().next().unwrap().contains(expected), "{host}: {answer}");
+    }
+    let judged = led.world.clerk.book().judged;
+    assert_eq!(judged[0].request.as_ref().unwrap().url, "http://allowed.test:80/x");
+    assert_eq!((judged.len(), judged[0].way), (1, Way::Transparent));
+}
+
 /// A name in TLS is looked at however late it comes.
 #[test]
 fn tls_after_a_long_silence_is_looked_at_too() {
