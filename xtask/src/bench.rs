@@ -4,6 +4,7 @@
 
 mod arena;
 mod consent;
+mod egress;
 mod inside;
 mod ledger;
 mod library;
@@ -29,6 +30,7 @@ const GROUPS: &[Group] = &[
     Group { name: "scan", run: scan::run },
     Group { name: "scan-peers", run: scan::peers },
     Group { name: "postgres", run: postgres::run },
+    Group { name: "egress", run: egress::run },
 ];
 
 struct Group {

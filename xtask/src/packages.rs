@@ -30,6 +30,7 @@ const PACKAGES: &[Package] = &[
     Package { apt: "util-linux", program: "setpriv" },
     Package { apt: "passwd", program: "useradd" },
     Package { apt: "iproute2", program: "ip" },
+    Package { apt: "tinyproxy-bin", program: "tinyproxy" },
     Package { apt: "dbus-daemon", program: "dbus-run-session" },
     Package { apt: "libnotify-bin", program: "notify-send" },
     Package { apt: "python3-dbus", program: "/usr/lib/python3/dist-packages/dbus/__init__.py" },
