@@ -131,3 +131,23 @@ fn heads_have_a_size() {
     }
     assert_eq!(world.clerk.book().judged, []);
 }
+
+/// N26: what nobody takes waits at its sender, not here.
+#[test]
+fn n26_a_server_that_does_not_read_holds_up_its_client() {
+    const MOST: usize = 64 * 1024 * 1024;
+    let (held, holder) = std::sync::mpsc::channel();
+    let server = server(move |stream| held.send(stream).unwrap());
+    let world = World::new(Clerk::allowing(&["allowed.test"]));
+    let mut tunnel = world.tunnel(&format!("allowed.test:{}", server.port()));
+    tunnel.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let chunk = vec![0; 1 << 20];
+    let mut sent = 0;
+    while sent < MOST
+        && let Ok(count) = tunnel.write(&chunk)
+    {
+        sent += count;
+    }
+    assert!(sent < MOST, "{sent}");
+    drop(holder);
+}
