@@ -1,6 +1,6 @@
 //! The life of a session's proxy.
 
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{TcpListener, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -142,29 +142,21 @@ fn tell(gate: &dyn Gate, record: &Record) {
 
 fn open(doors: Doors, shared: &Arc<Shared>) -> std::io::Result<()> {
     let places = Arc::new(Semaphore::new(shared.settings.limits.connections));
-    let (at_proxy, at_stream) = (Arc::clone(shared), places.clone());
-    let families = match doors.transparent.as_ref().map(TcpListener::local_addr) {
-        Some(Ok(SocketAddr::V6(_))) => Families::Both,
-        _ => Families::V4,
-    };
+    let led_to = doors.transparent.as_ref().map(TcpListener::local_addr).transpose()?;
+    let families = if led_to.is_some_and(|door| door.is_ipv6()) { Families::Both } else { Families::V4 };
     let names = Arc::new(NameServer::new(Arc::clone(shared), families));
-    let datagrams = Arc::clone(&names);
     doors.dns.set_nonblocking(true)?;
-    let dns = tokio::net::UdpSocket::from_std(doors.dns)?;
-    let door = doors.transparent.as_ref().map(TcpListener::local_addr).transpose()?;
-    let proxy = listener(doors.proxy)?;
-    let dns_stream = listener(doors.dns_stream)?;
-    let transparent = doors.transparent.map(listener).transpose()?;
-
-    tokio::spawn(accept(proxy, at_stream, move |client| door::explicit(client, Arc::clone(&at_proxy))));
-    tokio::spawn(accept(dns_stream, places.clone(), move |client| Arc::clone(&names).serve_stream(client)));
-    tokio::spawn(datagrams.serve_datagrams(dns));
-    if let (Some(listener), Some(door)) = (transparent, door) {
+    tokio::spawn(Arc::clone(&names).serve_datagrams(tokio::net::UdpSocket::from_std(doors.dns)?));
+    let name_stream = move |client| Arc::clone(&names).serve_stream(client);
+    tokio::spawn(accept(listener(doors.dns_stream)?, Arc::clone(&places), name_stream));
+    if let (Some(transparent), Some(door)) = (doors.transparent, led_to) {
         let shared = Arc::clone(shared);
-        tokio::spawn(accept(listener, places, move |client| {
-            door::transparent(client, door, Arc::clone(&shared))
-        }));
+        let led_here = move |client| door::transparent(client, door, Arc::clone(&shared));
+        tokio::spawn(accept(listener(transparent)?, Arc::clone(&places), led_here));
     }
+    let shared = Arc::clone(shared);
+    let explicit = move |client| door::explicit(client, Arc::clone(&shared));
+    tokio::spawn(accept(listener(doors.proxy)?, places, explicit));
     Ok(())
 }
 

@@ -28,7 +28,7 @@ use crate::shared::Live;
 const BUFFER: usize = 16 * 1024;
 /// Reads that fill the buffer, one after the other, before a pipe is worth its price.
 const BUSY: u32 = 4;
-const PIPE: usize = 1024 * 1024;
+const PIPE: usize = 512 * 1024;
 /// A pipe that waits this long is given back.
 const PIPE_IDLE: Duration = Duration::from_secs(1);
 
