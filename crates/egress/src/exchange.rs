@@ -111,6 +111,7 @@ async fn attempt(
     watched.begin().await.map_err(|error| broken(&error))?;
     let client_upgrade =
         upgrade.is_some().then(|| parts.extensions.remove::<hyper::upgrade::OnUpgrade>()).flatten();
+    let method = parts.method.clone();
     let wanted = if upgrade.is_some() { Wanted::Http1 } else { Wanted::Any };
     let mut outgoing = Outgoing::new(parts, origin, upgrade);
     let body =
@@ -137,7 +138,7 @@ async fn attempt(
         return form::switch(response, client_upgrade, about, shared);
     }
     let returned = connection.returned(live, &way, shared);
-    incoming(response, about, |body| Metered::down(body, live.clone(), idle, returned).boxed())
+    incoming(response, (about, &method), |body| Metered::down(body, live.clone(), idle, returned).boxed())
 }
 
 fn look(origin: &Origin, live: &Arc<Live>, shared: &Shared) -> Result<Arc<Look>, Refusal> {
@@ -297,7 +298,7 @@ fn source_text(error: &hyper::Error) -> String {
 /// A response on its way in.
 fn incoming(
     response: Response<Incoming>,
-    about: About,
+    (about, method): (About, &Method),
     meter: impl FnOnce(Body) -> Body,
 ) -> Result<Response<Body>, Stopped> {
     let (mut parts, body) = response.into_parts();
@@ -309,7 +310,9 @@ fn incoming(
         None => body,
         Some(echo) => {
             redacted::headers(&mut parts.headers, &echo, &about);
-            if body.is_end_stream() {
+            let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&parts.status);
+            // What such a response says of a length is about a body that is elsewhere.
+            if body.is_end_stream() || method == Method::HEAD || bodiless {
                 body
             } else {
                 let coding = Coding::of(&parts.headers).map_err(|error| unreadable(&about, &error))?;
