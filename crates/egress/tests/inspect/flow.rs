@@ -13,7 +13,7 @@ use crate::world::{Body, Error, Key, Root, Server, World, full, get, secrets, tl
 type Frames = mpsc::Sender<Result<Frame<Bytes>, Error>>;
 
 /// A body that is written while it is read.
-fn pipe() -> (Frames, Body) {
+pub(crate) fn pipe() -> (Frames, Body) {
     let (sender, receiver) = mpsc::channel(4);
     let frames = futures_util::stream::unfold(receiver, |mut receiver| async {
         let frame = receiver.recv().await?;
@@ -41,7 +41,7 @@ impl<B: http_body::Body<Data = Bytes, Error = Error>> http_body::Body for SyncBo
     }
 }
 
-fn data(text: &str) -> Result<Frame<Bytes>, Error> {
+pub(crate) fn data(text: &str) -> Result<Frame<Bytes>, Error> {
     Ok(Frame::data(Bytes::from(text.to_owned())))
 }
 
