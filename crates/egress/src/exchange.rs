@@ -74,14 +74,15 @@ pub(crate) async fn ask(
 
 /// What is judged and written down: a secret in it is neither.
 fn asked(request: &Request<Body>, origin: &Origin, shared: &Shared) -> Asked {
-    let path = origin.path_and_query.path();
-    let path = match shared.settings.http.secrets.everywhere() {
-        Ok(sight) => String::from_utf8_lossy(&sight.foreign.redact(path.as_bytes()).clean).into_owned(),
-        // The request is refused for the same reason; until then it has no path.
-        Err(_unusable) => "/".to_owned(),
+    let (method, path) = (request.method().as_str(), origin.path_and_query.path());
+    let clean = |text: &str| match shared.settings.http.secrets.everywhere() {
+        Ok(sight) => String::from_utf8_lossy(&sight.foreign.redact(text.as_bytes()).clean).into_owned(),
+        // The request is refused for the same reason.
+        Err(_unusable) => "?".to_owned(),
     };
-    let url = format!("{}://{}{path}", origin.scheme.name(), origin.target);
-    Asked { method: request.method().as_str().to_owned(), url }
+    let url = format!("{}://{}{}", origin.scheme.name(), origin.target, clean(path));
+    let method = if form::is_usual(request.method()) { method.to_owned() } else { clean(method) };
+    Asked { method, url }
 }
 
 async fn attempt(
@@ -91,10 +92,11 @@ async fn attempt(
     shared: &Arc<Shared>,
 ) -> Result<Response<Body>, Stopped> {
     let (mut parts, body) = request.into_parts();
+    // First of all: what is wrong with a request is told, and what is told must not be a secret.
+    let look = look(origin, live, shared)?;
+    look.head(&format!("{} {}", parts.method, origin.path_and_query), &parts.headers)?;
     form::check(&parts, origin)?;
     let upgrade = form::upgrade(&parts, origin, shared)?;
-    let look = look(origin, live, shared)?;
-    look.head(origin.path_and_query.as_str(), &parts.headers)?;
     let passage = live.judge().await?;
     judge_override(&parts, origin, shared).await?;
     let coding = Coding::of(&parts.headers).map_err(|error| look.unsearchable(&error.to_string()))?;
@@ -254,6 +256,7 @@ fn address(
         *request.version_mut() = Version::HTTP_2;
         return Ok(());
     }
+    form::join_cookies(request.headers_mut());
     *request.uri_mut() = Uri::from(path);
     let host = HeaderValue::from_str(host).ok().ok_or_else(wrong)?;
     request.headers_mut().insert(HOST, host);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use http::header::{
-    CONNECTION, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
-    UPGRADE,
+    CONNECTION, COOKIE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -113,6 +113,32 @@ pub(crate) fn read(authority: &str, scheme: Scheme) -> Option<Target> {
     Some(Target { host, port: rule.port().unwrap_or(scheme.port()) })
 }
 
+/// Whether everybody knows the method.
+pub(crate) fn is_usual(method: &Method) -> bool {
+    let usual = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+    ];
+    usual.contains(method)
+}
+
+/// HTTP/2 may send cookies one by one; HTTP/1.1 has one header for them.
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() < 2 {
+        return;
+    }
+    if let Ok(mut joined) = HeaderValue::from_bytes(&cookies.join(b"; ".as_slice())) {
+        joined.set_sensitive(true);
+        headers.insert(COOKIE, joined);
+    }
+}
+
 /// Everything in the head of a request that two readers might read differently.
 pub(crate) fn check(parts: &Parts, origin: &Origin) -> Result<(), Refusal> {
     if parts.method == Method::CONNECT || parts.method == Method::TRACE {
@@ -146,6 +172,9 @@ fn check_names(parts: &Parts, origin: &Origin) -> Result<(), Refusal> {
 /// Servers resolve these, rules about paths do not: what is judged would not be what is served.
 fn check_path(origin: &Origin) -> Result<(), Refusal> {
     let path = origin.path_and_query.path();
+    if !path.starts_with('/') {
+        return Err(malformed(origin, "it has no path"));
+    }
     let dots = |segment: &str| {
         let plain = segment.split(';').next().unwrap_or_default().to_ascii_lowercase().replace("%2e", ".");
         plain == "." || plain == ".."

@@ -28,6 +28,7 @@ mod names;
 mod opening;
 mod prefixed;
 mod proxy;
+mod quiet;
 mod redacted;
 mod resolve;
 mod settings;

@@ -58,7 +58,9 @@ impl<B: HttpBody<Data = Bytes, Error = BodyError> + Unpin> Metered<B> {
     fn over(&mut self) {
         if self.direction == Direction::Down {
             self.live.conclude(FlowEnd::Done);
-            self.returned.take().map(Returned::put);
+            if let Some(returned) = self.returned.take() {
+                returned.put();
+            }
         }
     }
 

@@ -95,12 +95,14 @@ impl Proxy {
         Ok(Self { runtime: Some(runtime), shared, records, recorder: Some(recorder) })
     }
 
-    /// A request of the session's own. Blocks until it is over, so not to be called where tasks run.
+    /// A request of the session's own. Blocks until it is over.
     pub fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, FetchError> {
-        let Some(runtime) = &self.runtime else {
-            return Err(FetchError::Failed("the proxy has ended".to_owned()));
-        };
-        runtime.block_on(fetch::fetch(request, &self.shared))
+        let ended = || FetchError::Failed("the proxy has ended".to_owned());
+        let runtime = self.runtime.as_ref().ok_or_else(ended)?;
+        let (answer, answered) = mpsc::channel();
+        let shared = Arc::clone(&self.shared);
+        runtime.spawn(async move { answer.send(fetch::fetch(request, &shared).await) });
+        answered.recv().unwrap_or_else(|_gone| Err(ended()))
     }
 
     pub fn counters(&self) -> Counters {

@@ -2,18 +2,19 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
-use ringfence_scan::{Finding, Output, Scanner, Stream};
+use ringfence_scan::{Finding, Output, Pause, Scanner, Stream};
 
 use crate::answer::{Body, BodyError};
 use crate::coding::{Coding, Decoder};
 use crate::credential::Sight;
 use crate::gate::{LeakAction, Place};
 use crate::look::leak;
+use crate::quiet::{self, Quiet};
 use crate::shared::Live;
 
 /// The headers of a response, with placeholders where secrets were.
@@ -75,6 +76,7 @@ pub(crate) struct Redacted {
     /// Where it begins.
     given: usize,
     trailers: Option<HeaderMap>,
+    quiet: Quiet,
     echo: Scanner,
 }
 
@@ -89,6 +91,7 @@ impl Redacted {
             held: BytesMut::new(),
             given: 0,
             trailers: None,
+            quiet: Quiet::new(quiet::RESPONSE),
             echo: echo.clone(),
         }
     }
@@ -106,9 +109,9 @@ impl Redacted {
         Ok(self.give(decided))
     }
 
-    fn settle(&mut self) -> Bytes {
+    fn settle(&mut self, pause: Pause) -> Bytes {
         let Some(stream) = &mut self.stream else { return Bytes::new() };
-        stream.settle(ringfence_scan::Pause::Short, &mut self.output);
+        stream.settle(pause, &mut self.output);
         let decided = stream.decided();
         self.give(decided)
     }
@@ -168,7 +171,10 @@ impl HttpBody for Redacted {
             let bytes = match Pin::new(&mut this.inner).poll_frame(context) {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(bytes) => this.data(&bytes),
+                    Ok(bytes) => {
+                        this.quiet.ended();
+                        this.data(&bytes)
+                    }
                     Err(frame) => {
                         let mut trailers = frame.into_trailers().unwrap_or_default();
                         headers(&mut trailers, &this.echo, &this.about);
@@ -178,11 +184,8 @@ impl HttpBody for Redacted {
                 },
                 Poll::Ready(None) => this.finish(),
                 Poll::Pending => {
-                    let settled = this.settle();
-                    if settled.is_empty() {
-                        return Poll::Pending;
-                    }
-                    Ok(settled)
+                    let pause = ready!(this.quiet.poll(context));
+                    Ok(this.settle(pause))
                 }
             };
             match bytes {

@@ -5,27 +5,22 @@
 //! a secret turns up behind what has left already, the body breaks off and with it the request.
 
 use std::collections::VecDeque;
-use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use ringfence_scan::{Output, Stream};
+use ringfence_scan::{Output, Pause, Stream};
 use ringfence_types::Refusal;
-use tokio::time::{Sleep, sleep};
 
 use crate::answer::{Body, BodyError};
 use crate::coding::{Coding, CodingError, Decoder};
 use crate::gate::Place;
 use crate::inject::BodySwap;
 use crate::look::Look;
-
-/// A body that says nothing for so long is decided as far as it goes.
-const QUIET: Duration = Duration::from_millis(25);
+use crate::quiet::{self, Quiet};
 
 pub(crate) struct Watched {
     inner: Body,
@@ -47,16 +42,9 @@ pub(crate) struct Watched {
     swap: Option<BodySwap>,
     /// Frames that are decided.
     ready: VecDeque<Frame<Bytes>>,
-    pause: Pause,
+    quiet: Quiet,
     phase: Phase,
     stopped: Arc<OnceLock<Refusal>>,
-}
-
-enum Pause {
-    No,
-    Lasts(Pin<Box<Sleep>>),
-    /// It lasted long enough: everything is decided that can be.
-    Over,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +78,7 @@ impl Watched {
             trailers: None,
             swap: swap.filter(|_| coding == Coding::Identity),
             ready: VecDeque::new(),
-            pause: Pause::No,
+            quiet: Quiet::new(quiet::REQUEST),
             phase: Phase::Flowing,
             stopped: Arc::default(),
         }
@@ -125,13 +113,13 @@ impl Watched {
             let frame = match Pin::new(&mut self.inner).poll_frame(context) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => {
-                    ready!(self.pause(context));
-                    self.settle();
+                    let pause = ready!(self.quiet.poll(context));
+                    self.settle(pause);
                     let broken = self.phase == Phase::Broken;
                     return Poll::Ready(if broken { Err(BrokenOff.into()) } else { Ok(()) });
                 }
             };
-            self.pause = Pause::No;
+            self.quiet.ended();
             match frame {
                 Some(Ok(frame)) => self.take(frame),
                 Some(Err(error)) => {
@@ -141,17 +129,6 @@ impl Watched {
                 None => self.finish(),
             }
         }
-    }
-
-    /// Ready once in each pause, when it has lasted long enough.
-    fn pause(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Pause::No = self.pause {
-            self.pause = Pause::Lasts(Box::pin(sleep(QUIET)));
-        }
-        let Pause::Lasts(quiet) = &mut self.pause else { return Poll::Pending };
-        ready!(quiet.as_mut().poll(context));
-        self.pause = Pause::Over;
-        Poll::Ready(())
     }
 
     fn take(&mut self, frame: Frame<Bytes>) {
@@ -183,9 +160,9 @@ impl Watched {
         }
     }
 
-    fn settle(&mut self) {
+    fn settle(&mut self, pause: Pause) {
         if let Some(stream) = &mut self.stream {
-            stream.settle(ringfence_scan::Pause::Short, &mut self.output);
+            stream.settle(pause, &mut self.output);
         }
         self.decided();
     }

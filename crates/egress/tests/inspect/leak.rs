@@ -165,7 +165,7 @@ async fn n25_a_secret_far_into_a_body_breaks_it_off() {
     // The server may have seen the beginning. It never saw a whole body, and nothing of the secret.
     for seen in server.seen() {
         assert!(!seen.whole);
-        assert!(!String::from_utf8_lossy(&seen.body).contains(&key.value[..8]));
+        assert!(!String::from_utf8_lossy(&seen.body).contains(key.value.get(..8).unwrap()));
     }
 }
 
@@ -257,4 +257,37 @@ async fn a_placeholder_does_not_travel_without_tls() {
     assert_eq!(status, 200, "{body}");
     assert_eq!(server.seen()[0].header("x-api-key"), key.value);
     assert!(!body.contains(&key.value));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_found_where_nobody_looks() {
+    let Scene { world, server, target, key } = scene().await;
+    for request in [
+        Request::builder().method(key.placeholder.as_str()).uri("/"),
+        get("/").header("host", format!("{}.test", key.placeholder)),
+        get("/").header("upgrade", &key.value),
+        get("/").header("connection", &key.placeholder),
+        get("/").header("transfer-encoding", "chunked").header("trailer", &key.placeholder),
+    ] {
+        let (status, _, body) = world.send(&target, request.body(full("")).unwrap()).await;
+        assert_eq!(status, 403, "{body}");
+        assert!(body.contains("secret/provider"), "{body}");
+    }
+    assert_eq!(server.seen().len(), 0);
+    let notes = world.notes().await;
+    assert!(!format!("{notes:?}").contains(&key.placeholder) && !format!("{notes:?}").contains(&key.value));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_without_end_do_not_pass_over_http2() {
+    let Scene { world, server, target, .. } = scene().await;
+    let mut sender = world.http2(&target).await;
+    let request =
+        get(&format!("https://{target}/")).header("x-big", "a".repeat(200 << 10)).body(full("")).unwrap();
+    let refused = match sender.send_request(request).await {
+        Ok(response) => response.status().is_client_error(),
+        Err(_) => true,
+    };
+    assert!(refused);
+    assert_eq!(server.seen().len(), 0);
 }

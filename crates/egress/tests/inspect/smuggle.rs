@@ -174,3 +174,16 @@ async fn n10_a_connection_becomes_a_websocket_only_where_declared() {
     let mut sender = open.http1(&target).await;
     assert_eq!(taken(sender.send_request(other.body(full("")).unwrap()).await.unwrap()).await.0, 403);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cookies_of_http2_are_one_header_in_http1() {
+    let root = Root::new();
+    let server = Server::http1(&root, &["api.test"], |_| ok()).await;
+    let world = World::new(&root, |_| {});
+    let target = format!("api.test:{}", server.port);
+    let request =
+        get(&format!("https://{target}/")).header("cookie", "a=1").header("cookie", "b=2").body(full(""));
+    let response = world.http2(&target).await.send_request(request.unwrap()).await.unwrap();
+    assert_eq!(taken(response).await.0, 200);
+    assert_eq!(server.seen()[0].header("cookie"), "a=1; b=2");
+}

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hickory_proto::op::{Message, Metadata};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{RData, Record};
-use http::{HeaderMap, Method, Request, Response, Uri, Version};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use ringfence_egress::{
     BodyUse, Ca, Credential, Doors, Flow, FlowEnd, Gate, HttpSettings, Leak, NameServers, Passage, PlainHttp,
-    Proxy, Reach, Secrets, Settings, Signing, Traffic, Treatment, Verdict, Way,
+    Proxy, Reach, Secrets, Settings, Signing, Traffic, Treatment, Verdict,
 };
 use ringfence_types::{HostRule, Layer, Refusal, RefusalCode};
 use rustls::pki_types::pem::PemObject as _;
@@ -77,7 +77,6 @@ impl Root {
 pub(crate) struct Seen {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
-    pub(crate) version: Version,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Option<HeaderMap>,
@@ -229,8 +228,8 @@ async fn see(request: Request<Incoming>) -> Seen {
             }
         }
     }
-    let http::request::Parts { method, uri, version, headers, .. } = parts;
-    Seen { method, uri, version, headers, body: bytes, trailers, whole }
+    let http::request::Parts { method, uri, headers, .. } = parts;
+    Seen { method, uri, headers, body: bytes, trailers, whole }
 }
 
 pub(crate) fn told(seen: &Seen) -> String {
@@ -505,5 +504,3 @@ pub(crate) fn requests(notes: &Notes) -> Vec<(&Flow, &FlowEnd)> {
 pub(crate) fn is_refused(end: &FlowEnd, rule: &str) -> bool {
     matches!(end, FlowEnd::Refused(refusal) if refusal.rule == rule)
 }
-
-pub(crate) const WAY: Way = Way::Connect;
