@@ -5,6 +5,8 @@
 //! gate does. What cannot be judged, recorded or checked is refused.
 
 mod answer;
+#[cfg(test)]
+mod bodies;
 mod ca;
 mod carry;
 mod coding;

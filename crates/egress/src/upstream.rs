@@ -1,6 +1,7 @@
 //! Connections to servers: TLS that is verified, HTTP/1.1 or HTTP/2, kept for the next request to the same target.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -265,7 +266,7 @@ impl Connection {
 impl Tls {
     fn new(extra_roots: &[u8]) -> Result<Self, rustls::Error> {
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        roots.add_parsable_certificates(system_roots());
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(extra_roots).filter_map(Result::ok));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
@@ -277,6 +278,21 @@ impl Tls {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { any: Arc::new(config), http1 })
     }
+}
+
+/// Where systems keep the certificates they trust. Which of them is not a matter of the environment of this process: a
+/// variable must not change whom a session trusts.
+const BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// None can be read: no server is trusted but by the roots an operator gave.
+fn system_roots() -> Vec<CertificateDer<'static>> {
+    let bundle = BUNDLES.iter().map(Path::new).find(|path| path.is_file());
+    bundle.map(|path| rustls_native_certs::load_certs_from_paths(Some(path), None).certs).unwrap_or_default()
 }
 
 fn place(live: &Live, way: &Way) -> Place {
