@@ -99,7 +99,7 @@ impl Network {
 
 fn settings(session: &AgentSession<'_>, ca: Arc<Ca>) -> Result<Settings, CredentialError> {
     let salt = Salt::load(&session.runtime.setup.state_dir).ok().map(|salt| salt.of_scanner());
-    let secrets = Secrets::new(session.secrets.credentials(), Vec::new(), salt)?;
+    let secrets = Secrets::new(session.secrets.credentials(), session.secrets.signings(), salt)?;
     let http = HttpSettings {
         ca: Some(ca),
         secrets: Arc::new(secrets),

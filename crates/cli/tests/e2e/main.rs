@@ -31,6 +31,8 @@ mod filtered_probes;
 #[cfg(test)]
 mod filtered_secrets;
 #[cfg(test)]
+mod filtered_signing;
+#[cfg(test)]
 mod git;
 #[cfg(test)]
 mod grants;

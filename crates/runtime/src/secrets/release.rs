@@ -4,7 +4,7 @@
 //! written to the ledger before the launch that makes it true.
 
 use ringfence_authz::env;
-use ringfence_egress::{BodyUse, Credential, PlainHttp, Provider, Target};
+use ringfence_egress::{BodyUse, Credential, PlainHttp, Provider, Signing, Target};
 use ringfence_ledger::{AppendError, Event};
 use ringfence_sandbox::{SECRETS_INSIDE, SecretFile};
 use ringfence_scan::SHORTEST_SECRET;
@@ -104,6 +104,23 @@ impl SessionSecrets {
         self.stood_for().filter_map(provider).collect()
     }
 
+    /// What AWS clients sign with: a key id and a secret key, known by the variables that those clients read.
+    pub(crate) fn signings(&self) -> Vec<Signing> {
+        let in_variable = |name: &str| self.released.iter().find(|release| release.meta.variable == name);
+        let key = self.stood_for().find(|(meta, _)| meta.variable == "AWS_SECRET_ACCESS_KEY");
+        let (Some((key, _)), Some(id)) = (key, in_variable("AWS_ACCESS_KEY_ID")) else { return Vec::new() };
+        let same = |(meta, _): &(&Meta, &Value)| meta.name == id.meta.name && meta.scope == id.meta.scope;
+        let real = self.all.values().find(same).and_then(|(_, value)| text(value));
+        let inside = match &id.content {
+            Content::Placeholder(placeholder) => Some(placeholder.as_str().to_owned()),
+            Content::Variable(value) => text(value),
+            // A client that has to be told where its key id is knows another way to sign.
+            Content::File(_) => None,
+        };
+        let signing = |(id_inside, id)| Signing { id_inside, id, credential: key.name.to_string() };
+        inside.zip(real).map(signing).into_iter().collect()
+    }
+
     /// What tells a command where its secrets are, or what they are.
     pub(crate) fn variables(&self) -> Vec<(Bytes, Bytes)> {
         let value = |release: &Release| match &release.content {
@@ -114,6 +131,10 @@ impl SessionSecrets {
         let name = |release: &Release| Bytes::from(release.meta.variable.as_str());
         self.released.iter().map(|release| (name(release), value(release))).collect()
     }
+}
+
+fn text(value: &Value) -> Option<String> {
+    std::str::from_utf8(value.as_slice()).ok().map(str::to_owned)
 }
 
 /// The hosts of a secret. They were checked when it was stored.
