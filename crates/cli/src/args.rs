@@ -15,7 +15,11 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use ringfence_types::units::{self, Cpus, Duration, Size};
-use ringfence_types::{Backend, Control, NetMode, Profile};
+use ringfence_types::{Backend, Bytes, Control, NetMode, Profile};
+
+use crate::logging::Logs;
+use crate::output;
+use crate::redactor::Redactor;
 
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
@@ -36,6 +40,12 @@ pub(crate) const FAILED: u8 = 125;
     max_term_width = 100
 )]
 struct Cli {
+    /// Log to standard error: error, warn, info, debug or trace; `LEVEL:json` as JSON lines
+    #[arg(long, global = true, value_name = "LEVEL", display_order = 990)]
+    log: Option<Logs>,
+    /// The same, shorter: -v info, -vv debug, -vvv trace
+    #[arg(short, global = true, action = clap::ArgAction::Count, conflicts_with = "log", display_order = 991)]
+    verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
@@ -323,8 +333,9 @@ pub(crate) struct Doctor {
     pub(crate) only: Option<String>,
 }
 
-pub(crate) fn parse(arguments: &[OsString]) -> Result<Command, clap::Error> {
-    Cli::try_parse_from(arguments).map(|cli| cli.command)
+pub(crate) fn parse(arguments: &[OsString]) -> Result<(Option<Logs>, Command), clap::Error> {
+    let cli = Cli::try_parse_from(arguments)?;
+    Ok((cli.log.or_else(|| Logs::counted(cli.verbose)), cli.command))
 }
 
 pub(crate) fn completions(shell: Shell) -> String {
@@ -335,7 +346,23 @@ pub(crate) fn completions(shell: Shell) -> String {
 
 /// Help and version are answers; everything else is a usage error, which is our failure and not the command's.
 pub(crate) fn explain(error: &clap::Error) -> ExitCode {
-    // A closed terminal has nobody to tell.
-    let _closed = error.print();
+    let plain = error.render().to_string();
+    let safe = safe(&Redactor::own().clean(&plain));
+    if safe == plain || !error.use_stderr() {
+        // A closed terminal has nobody to tell.
+        let _closed = error.print();
+    } else {
+        output::written(&safe);
+    }
     if error.use_stderr() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+}
+
+/// A usage error repeats what was typed: each line without what a terminal acts upon.
+fn safe(text: &str) -> String {
+    text.split_inclusive('\n')
+        .map(|line| match line.strip_suffix('\n') {
+            Some(line) => format!("{}\n", Bytes::from(line).display()),
+            None => Bytes::from(line).display(),
+        })
+        .collect()
 }

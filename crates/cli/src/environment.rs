@@ -29,6 +29,11 @@ impl Environment {
     }
 }
 
+/// What is to be logged. Nothing else follows from it.
+pub(crate) fn log() -> Option<OsString> {
+    std::env::var_os("RINGFENCE_LOG").filter(|value| !value.is_empty())
+}
+
 /// The XDG rules ignore relative paths; so do we, for HOME as well.
 fn absolute(value: Option<OsString>) -> Option<PathBuf> {
     value.map(PathBuf::from).filter(|path| path.is_absolute())

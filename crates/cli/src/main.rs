@@ -3,15 +3,20 @@
 mod approval;
 mod args;
 mod asked;
+mod broken;
 mod commands;
 mod environment;
 mod error;
 mod explain;
 mod host;
 mod leaks;
+mod logging;
 mod output;
+mod redactor;
 mod secret_input;
 mod terminal;
+#[cfg(test)]
+mod testing;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -26,8 +31,12 @@ fn main() -> ExitCode {
     }
     terminal::survive_file_size_limit();
     terminal::leave_no_core();
+    broken::tell();
     match args::parse(&arguments) {
-        Ok(command) => output::settle(commands::dispatch(command)),
+        Ok((logs, command)) => match logging::begin(logs) {
+            Ok(()) => output::settle(commands::dispatch(command)),
+            Err(code) => code,
+        },
         Err(error) => args::explain(&error),
     }
 }

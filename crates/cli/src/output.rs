@@ -6,7 +6,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringfence_types::Bytes;
+use serde_json::Value;
+
 use crate::args::FAILED;
+use crate::redactor::Redactor;
 
 static LOST: AtomicBool = AtomicBool::new(false);
 static CLOSED: AtomicBool = AtomicBool::new(false);
@@ -69,10 +73,48 @@ impl Progress {
     }
 }
 
+/// On standard error, without anything secret that an error may have picked up on its way.
 pub(crate) fn aside(text: Arguments<'_>) {
+    written(&Redactor::own().clean(&text.to_string()));
+}
+
+/// On standard error, as it is.
+pub(crate) fn written(text: &str) {
     let mut out = std::io::stderr().lock();
     // There is nowhere left to complain.
-    let _closed = out.write_fmt(text).and_then(|()| out.flush());
+    let _closed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Without anything secret, for what repeats the words of whoever asked.
+pub(crate) fn clean(text: &str) -> String {
+    Redactor::own().clean(text)
+}
+
+/// The same for every string in `value`.
+pub(crate) fn clean_json(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(clean(&text)),
+        Value::Array(items) => Value::Array(items.into_iter().map(clean_json).collect()),
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(name, value)| (clean(&name), clean_json(value))).collect())
+        }
+        other => other,
+    }
+}
+
+/// The same JSON, with what a terminal would act upon or hide as an escape. Outside of strings JSON is plain ASCII.
+pub(crate) fn plain_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        let is_plain =
+            matches!(c, ' '..='~') || Bytes::from(&*c.encode_utf8(&mut [0; 4])).display() == c.to_string();
+        if is_plain {
+            out.push(c);
+        } else {
+            out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    out
 }
 
 /// The exit code of the program: a success whose output was lost is none.
@@ -82,4 +124,17 @@ pub(crate) fn settle(code: ExitCode) -> ExitCode {
         return ExitCode::from(FAILED);
     }
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_no_character_that_a_terminal_acts_upon() {
+        let text = "é\u{1b}\u{7f}\u{9b}2J\u{202e}\u{200b}\u{e0041}";
+        let json = plain_json(&serde_json::to_string(text).unwrap());
+        assert_eq!(json, r#""é\u001b\u007f\u009b2J\u202e\u200b\udb40\udc41""#);
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
 }

@@ -348,7 +348,9 @@ impl Ledger {
         queue.is_busy = true;
         let (tickets, requests) = queue.take();
         drop(queue);
-        let committed = held(&self.writer).commit(&requests);
+        let span = tracing::debug_span!("commit", requests = requests.len());
+        let committed = span.in_scope(|| held(&self.writer).commit(&requests));
+        drop(span);
         self.keep(committed.checkpoints);
         let mut queue = held(&self.queue);
         queue.is_busy = false;
@@ -360,6 +362,9 @@ impl Ledger {
 
     /// Takes new checkpoints to the anchor. Whatever goes wrong there is told, and undoes nothing.
     fn keep(&self, checkpoints: Vec<Anchored>) {
+        for anchored in &checkpoints {
+            tracing::info!(seq = anchored.seq, "checkpoint signed");
+        }
         let Some(anchor) = &self.settings.anchor else { return };
         for anchored in checkpoints {
             match anchor {

@@ -26,6 +26,7 @@ impl Location {
 
     /// To append. Begins a ledger if there is none.
     pub fn open(&self, settings: Settings) -> Result<Ledger, OpenError> {
+        let _span = tracing::debug_span!("open ledger").entered();
         match self {
             Self::File(path) => Ledger::open_with(path, settings),
             Self::Node(node) => Ledger::connect(node, settings),

@@ -125,6 +125,9 @@ pub fn load(places: PolicyPlaces<'_>) -> Result<Vec<PolicyFile>, LoadPolicyError
         let loader = |path: &Path| read_beside(&directory, path);
         files.push(PolicyFile::load(Role::Workspace, &file.path, file.text.as_bytes(), &loader)?);
     }
+    for file in &files {
+        tracing::info!(role = ?file.role(), path = %shown(file.path()), seal = %file.seal(), "policy file read");
+    }
     Ok(files)
 }
 

@@ -18,11 +18,11 @@ use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId};
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::leaks::{LeakError, LeakScanner, Tally};
 use crate::network::{Attention, Network, Seen};
-use crate::pipeline::{self, Received, Settled};
+use crate::pipeline::{self, Ended, Received, Settled};
 use crate::proposal::{self, Recovery, RecoveryError};
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
-use crate::workspace::{Workspace, judge_extra_root};
+use crate::workspace::{Workspace, judge_extra_root, judge_name};
 
 pub use resume::end_session;
 
@@ -138,6 +138,9 @@ impl Runtime {
         let ledger = Location::of(&setup.state_dir, &settings)?.open(settings)?;
         // First: of these it is known what became of them. Of the rest only that nobody works on it.
         let recovered = proposal::recover(&ledger, &setup.state_dir);
+        for recovered in &recovered {
+            tracing::warn!(succeeded = recovered.is_ok(), "an application that was left half done");
+        }
         // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
         Ok(Self { ledger: Arc::new(ledger), setup, recovered })
@@ -183,8 +186,12 @@ impl Runtime {
 
     /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.
     pub fn session(&self, asked: Asked) -> Result<Result<AgentSession<'_>, Refusal>, OpenSessionError> {
+        let secrets = SecretStore::new(&self.setup.state_dir).read()?;
         let judged = Workspace::open(&self.setup, &asked.workspace).map_err(OpenSessionError::Home)?;
         let judged = judged.and_then(|workspace| {
+            let leaks = LeakScanner::of_state(&secrets, &self.setup.state_dir);
+            judge_name(&leaks, &workspace.path)?;
+            asked.roots.iter().try_for_each(|root| judge_name(&leaks, root.path.as_path()))?;
             // `danger` with its second flag opens the stores on purpose.
             if !asked.policy.danger.allow_sensitive_roots {
                 asked.roots.iter().try_for_each(|root| judge_extra_root(&self.setup, root.path.as_path()))?;
@@ -194,9 +201,7 @@ impl Runtime {
         let workspace = match judged {
             Ok(workspace) => workspace,
             Err(refusal) => {
-                let event =
-                    Event::Refused { transaction: None, session: None, call: None, refusal: refusal.clone() };
-                let _receipt = self.ledger.append(&event)?;
+                self.refuse(&refusal)?;
                 return Ok(Err(refusal));
             }
         };
@@ -209,8 +214,8 @@ impl Runtime {
                 (id, Memory::default(), Standing::New)
             }
         };
-        let secrets = SecretStore::new(&self.setup.state_dir).read()?;
         let leaks = LeakScanner::of_session(&secrets, &self.setup, &workspace.path)?;
+        tracing::info!(id = %id, workspace = %workspace.id, profile = %asked.policy.profile, resumed = standing == Standing::Open, "session");
         Ok(Ok(AgentSession {
             runtime: self,
             id,
@@ -237,6 +242,24 @@ impl Runtime {
             leaks,
             found: Tally::default(),
         }))
+    }
+}
+
+/// What became of a call, without anything that the caller said.
+fn tell(settled: &Settled) {
+    let transaction = settled.transaction.as_ref().map(tracing::field::display);
+    match &settled.ended {
+        Ended::Executed(outcome) => {
+            tracing::info!(transaction, exit = outcome.exit.code(), ms = outcome.duration_ms, "executed");
+        }
+        Ended::Touched(_) => tracing::info!(transaction, "file touched"),
+        Ended::Refused(refusal) => {
+            tracing::warn!(transaction, rule = %refusal.rule, layer = ?refusal.layer, "refused");
+        }
+        Ended::Failed { what, .. } => tracing::error!(transaction, what = %what, "failed"),
+    }
+    if let Some(why) = &settled.unrecorded {
+        tracing::error!(transaction, why = %why, "the outcome is not in the ledger");
     }
 }
 
@@ -320,7 +343,11 @@ impl<'r> AgentSession<'r> {
 
     /// One call, from what was asked to what became of it. The only way to any effect.
     pub fn call(&mut self, call: Call, io: Io<'_>) -> Settled {
-        pipeline::run(Received::new(call), self, io)
+        let span = tracing::info_span!("call", id = %self.id).entered();
+        let settled = pipeline::run(Received::new(call), self, io);
+        drop(span);
+        tell(&settled);
+        settled
     }
 
     /// The last call of a session: its end is written down together with the end of the session, unless that has a name
@@ -422,6 +449,7 @@ impl<'r> AgentSession<'r> {
     pub(crate) fn refresh(&mut self) -> Result<(), Refusal> {
         let Some(source) = &self.source else { return Ok(()) };
         let asked = source.read()?;
+        tracing::info!(before = %self.policy_digest, now = %asked.policy_digest, "policy read again");
         self.policy = asked.policy;
         self.policy_digest = asked.policy_digest;
         self.policy_files = asked.policy_files;

@@ -6,8 +6,10 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_authz::{FileKind, WorkspaceFacts, judge_root, judge_workspace, sensitive};
-use ringfence_types::{Bytes, Refusal, WorkspaceId};
+use ringfence_scan::Confidence;
+use ringfence_types::{Bytes, Layer, Refusal, RefusalCode, WorkspaceId};
 
+use crate::leaks::LeakScanner;
 use crate::session::Setup;
 
 /// A directory that may be a workspace.
@@ -64,6 +66,20 @@ fn link_packages(link: &Path, target: &Path) -> io::Result<()> {
 /// Judges a root besides the workspace.
 pub(crate) fn judge_extra_root(setup: &Setup, path: &Path) -> Result<(), Refusal> {
     judge_root(&facts(setup, path))
+}
+
+/// What a root is called is in every record of it, so it must not hold a secret.
+pub(crate) fn judge_name(leaks: &LeakScanner, path: &Path) -> Result<(), Refusal> {
+    let findings = leaks.scanner().search(Bytes::from(path).as_slice()).findings;
+    let found = findings.into_iter().find(|finding| finding.confidence >= Confidence::Shape);
+    let Some(rule) = found.map(|finding| finding.rule) else { return Ok(()) };
+    Err(Refusal {
+        code: RefusalCode::Workspace,
+        layer: Layer::Floor,
+        rule: "workspace.secret".to_owned(),
+        message: format!("the name of a directory holds a secret ({rule}), which would be in every record"),
+        hint: Some("give the directory another name; the secret has to be replaced as well".to_owned()),
+    })
 }
 
 fn facts(setup: &Setup, requested: &Path) -> WorkspaceFacts {

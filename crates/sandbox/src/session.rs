@@ -158,13 +158,22 @@ impl Session {
             let reason = format!("it has no place of its own for the secret file `{}`", secret.name);
             return Err(StartError::Unavailable { backend: spec.backend, reason });
         }
-        match spec.backend {
+        let span = tracing::debug_span!("start", backend = %spec.backend).entered();
+        let started = match spec.backend {
             Backend::Native => backend::native::start(spec, rules),
             Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),
             backend if spec.net == NetMode::Filtered => Err(StartError::Unfiltered { backend }),
             Backend::Landlock => backend::landlock::start(spec),
             Backend::External | Backend::None => backend::uncontained::start(spec),
+        };
+        drop(span);
+        match &started {
+            Ok(session) => {
+                tracing::info!(backend = %spec.backend, landlock = session.posture.landlock_abi, "sandbox started")
+            }
+            Err(error) => tracing::warn!(backend = %spec.backend, why = %error, "sandbox not started"),
         }
+        started
     }
 
     pub(crate) fn new(
@@ -236,7 +245,9 @@ impl Session {
         let wiring = relay::Wiring::new(&io).map_err(RunError::Relay)?;
         let id = self.request(command, &wiring.ask, &wiring.inside())?;
         let wiring = wiring.close_inside();
+        let span = tracing::debug_span!("command", id).entered();
         let mut finished = relay::attend(self, id, wiring, (io, filters))?;
+        drop(span);
         if finished.limit_hit.is_none() {
             finished.limit_hit = self.limit_hit();
         }

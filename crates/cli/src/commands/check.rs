@@ -11,12 +11,12 @@ use ringfence_types::{Bytes, Decision, Refusal, Risk};
 
 use crate::args::Check;
 use crate::asked::{self, Governed, Ungoverned};
-use crate::commands::run::print_json;
+use crate::commands::run::print_clean_json;
 use crate::environment::Environment;
 use crate::error;
 use crate::explain::{self, Style};
 use crate::host;
-use crate::output::say;
+use crate::output::{clean, say};
 
 /// Exit codes of `check` (docs/errors.md).
 const ASK: u8 = 10;
@@ -49,10 +49,10 @@ fn considered(check: &Check, detail: Detail) -> Result<ExitCode, ExitCode> {
         host::setup(&environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;
     let Considered { judged, candidates } = judge(check, &environment, &setup)?;
     if check.json {
-        print_json(&explain::json(judged.as_ref(), &candidates));
+        print_clean_json(&explain::json(judged.as_ref(), &candidates));
     } else {
         let style = Style::of(&environment.all, &std::io::stdout());
-        say!("{}", explain::tree(judged.as_ref(), style).trim_end());
+        say!("{}", clean(explain::tree(judged.as_ref(), style).trim_end()));
     }
     if let (Detail::Everything, false, Ok(judgement)) = (detail, check.json, &judged) {
         what_would_change(judgement);
@@ -72,7 +72,7 @@ fn what_would_change(judgement: &Judgement) {
         say!("\nwhat would change each part:");
     }
     for (subject, fix) in fixes.iter().filter(|_| fixes.len() > 1) {
-        say!("  {}: {}", Bytes::from(*subject).display(), Bytes::from(*fix).display());
+        say!("{}", clean(&format!("  {}: {}", Bytes::from(*subject).display(), Bytes::from(*fix).display())));
     }
 }
 
@@ -81,9 +81,9 @@ fn what_could_be_stored(candidates: &[Candidate]) {
         say!("\nwhat the answer \"always here\" could store:");
     }
     for candidate in candidates {
-        say!("  {}", Bytes::from(candidate.permits.as_str()).display());
+        say!("  {}", clean(&Bytes::from(candidate.permits.as_str()).display()));
         for line in candidate.stored.lines() {
-            say!("    {}", Bytes::from(line).display());
+            say!("    {}", clean(&Bytes::from(line).display()));
         }
     }
 }

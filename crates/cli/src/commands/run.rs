@@ -23,7 +23,7 @@ use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::leaks;
-use crate::output::{note, say};
+use crate::output::{clean_json, note, plain_json, say};
 use crate::terminal::{Raw, Signals, reopened};
 
 pub(crate) fn run(run: Run) -> ExitCode {
@@ -414,7 +414,7 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
     if !run.json {
         return error::refused(refusal);
     }
-    print_json(&Report {
+    print_clean_json(&Report {
         schema: 1,
         transaction: None,
         ended: "refused",
@@ -435,35 +435,15 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
 
 pub(crate) fn print_json<T: Serialize>(value: &T) {
     match serde_json::to_string(value) {
-        Ok(text) => say!("{}", without_deceptive(&text)),
+        Ok(text) => say!("{}", plain_json(&text)),
         Err(error) => note!("ringfence: cannot write JSON: {error}"),
     }
 }
 
-/// The same JSON, with what a terminal would act upon or hide as an escape. Outside of strings JSON is plain ASCII.
-fn without_deceptive(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        let is_plain =
-            matches!(c, ' '..='~') || Bytes::from(&*c.encode_utf8(&mut [0; 4])).display() == c.to_string();
-        if is_plain {
-            out.push(c);
-        } else {
-            out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_has_no_character_that_a_terminal_acts_upon() {
-        let text = "é\u{1b}\u{7f}\u{9b}2J\u{202e}\u{200b}\u{e0041}";
-        let json = without_deceptive(&serde_json::to_string(text).unwrap());
-        assert_eq!(json, r#""é\u001b\u007f\u009b2J\u202e\u200b\udb40\udc41""#);
-        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+/// Without anything secret, for what repeats the words of whoever asked.
+pub(crate) fn print_clean_json<T: Serialize>(value: &T) {
+    match serde_json::to_value(value) {
+        Ok(value) => print_json(&clean_json(value)),
+        Err(error) => note!("ringfence: cannot write JSON: {error}"),
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Server {
 }
 
 pub(crate) struct Request {
-    head: String,
+    pub(crate) head: String,
     pub(crate) body: String,
 }
 

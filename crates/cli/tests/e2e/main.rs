@@ -42,6 +42,7 @@ mod help;
 mod hostile;
 #[cfg(test)]
 mod internet;
+#[cfg(test)]
 mod leaks;
 #[cfg(test)]
 mod ledger;
@@ -65,6 +66,8 @@ mod refusals;
 mod scan;
 #[cfg(test)]
 mod secrets;
+#[cfg(test)]
+mod seeded;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]

@@ -121,6 +121,7 @@ pub(crate) fn decision(
         delivery.settle(inquiry.ledger, request);
     }
     let reached = watched || delivery.delivered > 0;
+    tracing::info!(transaction = %request.transaction, risk = ?request.risk, here, watched, told = delivery.delivered, "question asked");
     let failure = delivery.failure();
     let mut asking = Asking { inquiry, inbox, waiting: &waiting, delivery };
     match (here, reached) {
@@ -236,6 +237,9 @@ impl Asking<'_, '_> {
         self.delivery.note(self.inquiry.ledger, self.waiting.request);
         let transaction = &self.waiting.request.transaction;
         let found = decision_in(&self.waiting.reader, transaction)?;
+        if let Some((decision, grant)) = &found {
+            tracing::info!(transaction = %transaction, answer = ?decision.answer, granted = grant.is_some(), "question answered");
+        }
         found.ok_or_else(|| InboxError::Read(ReadError::Unknown { id: transaction.to_string() }))
     }
 }

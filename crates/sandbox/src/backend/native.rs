@@ -26,11 +26,15 @@ fn start_at(
     rules: &dyn Rules,
     (landlock_abi, netfilter): (Option<u32>, Netfilter),
 ) -> Result<Session, StartError> {
-    let launching = Launching::begin(spec.backend, namespaces(spec.net), Cgroups::create(&spec.limits))?;
-    let surroundings = Surroundings::look(spec, rules)?;
+    let cgroups = tracing::trace_span!("cgroups").in_scope(|| Cgroups::create(&spec.limits));
+    let launching = tracing::trace_span!("spawn")
+        .in_scope(|| Launching::begin(spec.backend, namespaces(spec.net), cgroups))?;
+    let surroundings = tracing::trace_span!("survey").in_scope(|| Surroundings::look(spec, rules))?;
     let ground = Ground { netfilter, ..Ground::here(landlock_abi, launching.cgroups()) };
-    let plan = Zeroizing::new(compile::native(spec, &surroundings.survey.roots, &ground)?);
-    let sealed = launching.finish(&plan)?;
+    let plan = tracing::trace_span!("compile")
+        .in_scope(|| compile::native(spec, &surroundings.survey.roots, &ground))
+        .map(Zeroizing::new)?;
+    let sealed = tracing::trace_span!("launch", plan = plan.len()).in_scope(|| launching.finish(&plan))?;
     let evidence = Evidence {
         spec,
         achieved: sealed.achieved,

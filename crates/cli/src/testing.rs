@@ -1,0 +1,6 @@
+//! What tests of this crate share.
+#![expect(clippy::disallowed_methods, reason = "a test that starts itself again says so in a variable")]
+
+pub(crate) fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}
