@@ -19,7 +19,7 @@ use crate::explain::{self, Style};
 use device::{Device, Silence};
 use prompt::{Manner, Page};
 
-pub(crate) use operator::{Need, authenticate, here, outside};
+pub(crate) use operator::{Need, authenticate, has_ledger, here, record, require};
 pub(crate) use prompt::{Explains, Prompt, span};
 
 /// Answers that are none; then the answer is no.

@@ -279,7 +279,7 @@ pub(crate) enum PolicyCommand {
     Approve {
         #[command(flatten)]
         place: Place,
-        /// Approve without a question, if the file has this SHA-256
+        /// Approve at a terminal without a question, if the file has this SHA-256
         #[arg(long, value_name = "HEX")]
         sha256: Option<String>,
     },

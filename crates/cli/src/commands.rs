@@ -6,7 +6,7 @@ mod doctor;
 mod file;
 mod ledger;
 mod policy;
-mod run;
+pub(crate) mod run;
 mod scan;
 mod secret;
 mod session;

@@ -33,12 +33,34 @@ pub struct Stored {
     pub sha256: String,
 }
 
-/// Adds the seal of a workspace file that is approved for `workspace`.
-pub fn store_approval(file: &Path, workspace: &Path, seal: &str) -> Result<Stored, StoreError> {
-    change(file, &|text| with_approved(text, workspace, seal))
+/// A change of the operator's file that is not made yet. Nobody else changes the file while this is held.
+#[derive(Debug)]
+pub struct Change {
+    file: PathBuf,
+    before: String,
+    after: String,
+    _lock: File,
 }
 
-fn change(file: &Path, edit: &dyn Fn(&str) -> Result<String, WriteError>) -> Result<Stored, StoreError> {
+impl Change {
+    /// The file as it is.
+    pub fn before(&self) -> Stored {
+        Stored { file: self.file.clone(), sha256: sha256(self.before.as_bytes()) }
+    }
+
+    /// The file as it will be.
+    pub fn after(&self) -> Stored {
+        Stored { file: self.file.clone(), sha256: sha256(self.after.as_bytes()) }
+    }
+
+    pub fn make(self) -> Result<(), StoreError> {
+        replace(&self.file, self.after.as_bytes())
+            .map_err(|source| StoreError::Write { path: self.file.clone(), source })
+    }
+}
+
+/// Adds the seal of a workspace file that is approved for `workspace`.
+pub fn prepare_approval(file: &Path, workspace: &Path, seal: &str) -> Result<Change, StoreError> {
     let wrong = |source| StoreError::Write { path: file.to_owned(), source };
     let directory = file.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(wrong)?;
@@ -46,17 +68,16 @@ fn change(file: &Path, edit: &dyn Fn(&str) -> Result<String, WriteError>) -> Res
     let lock = File::open(directory).map_err(wrong)?;
     lock.lock().map_err(wrong)?;
     // Through a link of the operator's own: what it leads to is replaced, not the link.
-    let (real, text) = match fs::symlink_metadata(file) {
+    let (real, before) = match fs::symlink_metadata(file) {
         Ok(_) => read_operator(file, &[]).map(|read| (read.path, read.text))?,
         Err(_) => (file.to_owned(), String::new()),
     };
-    let changed = edit(&text)?;
+    let after = with_approved(&before, workspace, seal)?;
     let loader =
         |path: &Path| read_operator(path, &[]).map(|read| read.text.into_bytes()).map_err(io::Error::other);
-    PolicyFile::load(Role::Operator, &real, changed.as_bytes(), &loader)
+    PolicyFile::load(Role::Operator, &real, after.as_bytes(), &loader)
         .map_err(|error| StoreError::Result(error.to_string()))?;
-    replace(&real, changed.as_bytes()).map_err(wrong)?;
-    Ok(Stored { file: real, sha256: sha256(changed.as_bytes()) })
+    Ok(Change { file: real, before, after, _lock: lock })
 }
 
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {

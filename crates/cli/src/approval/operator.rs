@@ -5,14 +5,20 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ringfence_runtime::local_operator;
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::ledger::Event;
+use ringfence_runtime::{Runtime, local_operator};
 use ringfence_types::{Layer, Principal, Refusal, RefusalCode};
 
 use super::device;
+use crate::commands::run;
 use crate::environment::Environment;
 use crate::error;
+use crate::host;
+use crate::output::note;
 
 /// What an action takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +56,34 @@ pub(crate) fn authenticate(environment: &Environment, need: Need) -> Result<Prin
     Ok(here())
 }
 
-/// Ends what only an operator does, where what runs in a session does it. Scripts of an operator need no terminal.
-pub(crate) fn outside(environment: &Environment) -> Result<(), ExitCode> {
-    authenticate(environment, Need::Nothing).map(drop).map_err(|refusal| error::refused(&refusal))
+/// Ends what only an operator does, where somebody else does it. It is written down where there is a ledger: what runs in
+/// a session makes none of its own.
+pub(crate) fn require(environment: &Environment, need: Need, purpose: &str) -> Result<Principal, ExitCode> {
+    authenticate(environment, need).map_err(|refusal| {
+        if has_ledger(environment)
+            && let Ok(runtime) = run::runtime(environment, Attendance::Unattended)
+        {
+            record(&runtime, &refusal, purpose);
+        }
+        error::refused(&refusal)
+    })
+}
+
+/// Somebody who may not is written down. A ledger that cannot be written makes nobody an operator.
+pub(crate) fn record(runtime: &Runtime, refusal: &Refusal, purpose: &str) {
+    let event = Event::Authenticated {
+        principal: here(),
+        purpose: purpose.to_owned(),
+        refusal: Some(refusal.clone()),
+    };
+    if let Err(error) = runtime.ledger().append(&event) {
+        note!("ringfence: this refusal is not in the ledger: {}", error::chain(&error));
+    }
+}
+
+pub(crate) fn has_ledger(environment: &Environment) -> bool {
+    let kept = |directory: PathBuf| ["ledger.db", "node"].iter().any(|name| directory.join(name).exists());
+    host::state_dir(environment).is_ok_and(kept)
 }
 
 fn refusal(rule: &str, message: &str, hint: Option<&str>) -> Refusal {

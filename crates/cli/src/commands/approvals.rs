@@ -3,13 +3,12 @@
 mod grants;
 mod watch;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ringfence_runtime::Runtime;
 use ringfence_runtime::approval::{AnswerError, Answered, Inbox, Pending, Reply, Say, Terms};
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::ledger::{ApprovalDecision, ApprovalRequest, Covers, Event, GrantMade, Timestamp};
+use ringfence_runtime::ledger::{ApprovalDecision, ApprovalRequest, Covers, GrantMade, Timestamp};
 use ringfence_types::{Bytes, Call, Exec, Principal};
 use serde::Serialize;
 
@@ -20,7 +19,6 @@ use crate::commands::run::{self, print_json};
 use crate::environment::Environment;
 use crate::error;
 use crate::explain::Style;
-use crate::host;
 use crate::output::say;
 
 /// The answer did not count, or there was nothing to answer.
@@ -67,7 +65,7 @@ impl Desk {
         let environment = Environment::read();
         let refused = approval::authenticate(&environment, Need::Nothing).err();
         // What runs in a session is refused in any case, and makes no ledger of its own on the way.
-        if let (Some(refusal), false) = (&refused, has_ledger(&environment)) {
+        if let (Some(refusal), false) = (&refused, approval::has_ledger(&environment)) {
             return Err(error::refused(refusal));
         }
         let runtime = run::runtime(&environment, Attendance::Unattended)?;
@@ -83,15 +81,8 @@ impl Desk {
     /// Who acts. Somebody who may not is written down.
     fn operator(&self, need: Need, purpose: &str) -> Result<Principal, ExitCode> {
         approval::authenticate(&self.environment, need).map_err(|refusal| {
-            let event = Event::Authenticated {
-                principal: approval::here(),
-                purpose: purpose.to_owned(),
-                refusal: Some(refusal.clone()),
-            };
-            match self.runtime.ledger().append(&event) {
-                Ok(_receipt) => error::refused(&refusal),
-                Err(error) => error::failed(&error, error.hint()),
-            }
+            approval::record(&self.runtime, &refusal, purpose);
+            error::refused(&refusal)
         })
     }
 
@@ -221,11 +212,6 @@ impl Desk {
 
 fn shown(text: &str) -> String {
     Bytes::from(text).display()
-}
-
-fn has_ledger(environment: &Environment) -> bool {
-    let kept = |directory: PathBuf| ["ledger.db", "node"].iter().any(|name| directory.join(name).exists());
-    host::state_dir(environment).is_ok_and(kept)
 }
 
 /// The command with other arguments; where and with what it would run stays.

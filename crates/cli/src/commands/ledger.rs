@@ -17,7 +17,7 @@ use ringfence_runtime::ledger::{
 };
 use ringfence_types::Bytes;
 
-use crate::approval;
+use crate::approval::{self, Need};
 use crate::args::LedgerCommand;
 use crate::environment::Environment;
 use crate::error;
@@ -25,7 +25,7 @@ use crate::host::{self, NoStateDir};
 
 pub(crate) fn run(command: LedgerCommand) -> ExitCode {
     if changes(&command)
-        && let Err(code) = approval::outside(&Environment::read())
+        && let Err(code) = approval::require(&Environment::read(), Need::Nothing, "change the ledger")
     {
         return code;
     }

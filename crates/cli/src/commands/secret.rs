@@ -12,6 +12,7 @@ use ringfence_types::{Bytes, Delivery};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
+use crate::approval::{self, Need};
 use crate::args::{Kind, ScopeArgs, SecretCommand};
 use crate::commands::run::{self, print_json};
 use crate::environment::Environment;
@@ -25,6 +26,9 @@ pub(crate) fn run(command: SecretCommand) -> ExitCode {
 }
 
 fn done(command: SecretCommand) -> Result<ExitCode, ExitCode> {
+    if !matches!(command, SecretCommand::List { .. } | SecretCommand::ShowMeta { .. }) {
+        approval::require(&Environment::read(), Need::Nothing, "change the secrets")?;
+    }
     match command {
         SecretCommand::Set { name, kind, scope, env_name, typed } => {
             refuse_typed(&typed)?;

@@ -6,7 +6,7 @@ use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::end_session;
 use ringfence_types::{Bytes, WorkspaceId};
 
-use crate::approval;
+use crate::approval::{self, Need};
 use crate::args::{Place, SessionCommand};
 use crate::asked;
 use crate::commands::run;
@@ -22,7 +22,7 @@ pub(crate) fn run(command: &SessionCommand) -> ExitCode {
 
 fn end(place: &Place, name: &str) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
-    approval::outside(&environment)?;
+    approval::require(&environment, Need::Nothing, "end a session")?;
     let runtime = run::runtime(&environment, Attendance::Unattended)?;
     let workspace = WorkspaceId::of_canonical_path(&asked::workspace(place, &environment)?);
     let ended =

@@ -14,7 +14,7 @@ use ringfence_runtime::proposal::{
 use ringfence_runtime::{AgentSession, Ended, Io, Runtime, Source, Target};
 use ringfence_types::{Bytes, Principal};
 
-use crate::approval::Terminal;
+use crate::approval::{self, Need, Terminal};
 use crate::args::{FAILED, Place, Propose, TxCommand};
 use crate::asked::{self, Ungoverned};
 use crate::commands::run;
@@ -28,6 +28,11 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 
 pub(crate) fn run(command: TxCommand) -> ExitCode {
     let environment = Environment::read();
+    if matches!(command, TxCommand::Apply { .. } | TxCommand::Discard { .. })
+        && let Err(code) = approval::require(&environment, Need::Nothing, "apply or discard a proposal")
+    {
+        return code;
+    }
     let done = run::runtime(&environment, Attendance::Unattended).and_then(|runtime| match command {
         TxCommand::Propose(asked) => propose(&asked, &runtime, &environment),
         TxCommand::List { all, workspace, json } => {

@@ -4,7 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
-use crate::testkit::{Done, World, finish};
+use crate::approval::session;
+use crate::approvals::alone;
+use crate::terminal::Terminal;
+use crate::testkit::{Done, World, collect, finish};
 
 impl World {
     fn config(&self, text: &str) -> PathBuf {
@@ -224,18 +227,46 @@ fn c10_a_workspace_tightens_and_asks_for_the_rest() {
     assert!(world.read(".ringfence/policy.toml").unwrap().starts_with("net = \"full\""), "{}", inside.err);
 }
 
+/// At a terminal, without a word typed.
+fn approve(world: &World, arguments: &str) -> Done {
+    let terminal = Terminal::new(24, 80);
+    collect(session(world, &terminal, &format!("exec \"$RINGFENCE\" policy approve {arguments}")))
+}
+
+/// No record, no change.
+#[test]
+fn an_approval_is_written_down_before_the_file_changes() {
+    let world = World::new();
+    world.workspace_policy("[[command]]\nallow = \"touch\"\n");
+    world.run(&[], &["true"]).expect(0);
+    let shown = world.policy(&["show", "--json"]).expect(0).json();
+    let named = format!("--sha256 {}", shown["files"][0]["seal"].as_str().unwrap());
+    let (key, aside) = (world.state.join("ringfence/ledger.key"), world.state.join("aside"));
+    let config = world.home.join(".config/ringfence/config.toml");
+    fs::rename(&key, &aside).unwrap();
+    approve(&world, &named).expect(125).says("ledger is broken");
+    assert!(!config.exists());
+    fs::rename(&aside, &key).unwrap();
+    approve(&world, &named).expect(0);
+    let records = world.records();
+    let changed = records.iter().rfind(|record| record["event"]["kind"] == "policy-changed").unwrap();
+    assert_eq!(changed["event"]["sha256"], ringfence_authz::policy::sha256(&fs::read(&config).unwrap()));
+}
+
 #[test]
 fn c10_an_approval_is_for_one_text() {
     let world = World::new();
     let path = world.workspace_policy("[[command]]\nallow = \"touch\"\n");
     let guarded = ["--profile", "guarded"];
     world.run(&guarded, &["touch", "made"]).expect(126);
-    world.policy(&["approve"]).expect(125).says("nobody can be asked");
-    world.policy(&["approve", "--sha256", &"0".repeat(64)]).expect(125).says("not what was named");
+    approve(&world, &format!("--sha256 {}", "0".repeat(64))).expect(125).says("not what was named");
     world.run(&guarded, &["touch", "made"]).expect(126);
     let shown = world.policy(&["show", "--json"]).expect(0).json();
     let digest = shown["files"][0]["seal"].as_str().unwrap().to_owned();
-    shows(&world.policy(&["approve", "--sha256", &digest]).expect(0), "approved");
+    let alone = collect(alone(&world, &format!("exec \"$RINGFENCE\" policy approve --sha256 {digest}")));
+    alone.expect(126).says("a yes takes a person at a terminal");
+    world.run(&guarded, &["touch", "made"]).expect(126);
+    shows(&approve(&world, &format!("--sha256 {digest}")).expect(0), "approved");
     world.run(&guarded, &["touch", "made"]).expect(0);
     assert!(world.workspace.join("made").exists());
     assert!(world.records().iter().any(|record| record["event"]["kind"] == "policy-changed"));
@@ -252,7 +283,7 @@ fn c10_what_was_approved_together_is_not_approved_apart() {
     world.write(".ringfence/base.toml", base);
     let guarded = ["--profile", "guarded"];
     let shown = world.policy(&["show", "--json"]).expect(0).json();
-    world.policy(&["approve", "--sha256", shown["files"][0]["seal"].as_str().unwrap()]).expect(0);
+    approve(&world, &format!("--sha256 {}", shown["files"][0]["seal"].as_str().unwrap())).expect(0);
     world.run(&guarded, &["touch", "made"]).expect(0);
     world.workspace_policy(base);
     world.run(&guarded, &["touch", "again"]).expect(126);

@@ -1,14 +1,14 @@
 //! Granting what the policy file of a workspace asks for, as it is now.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, Write as _};
 use std::process::ExitCode;
 
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::{Flags, PolicyFile, Role};
-use ringfence_runtime::standing::store_approval;
+use ringfence_runtime::standing::prepare_approval;
 use ringfence_types::Bytes;
 
-use crate::approval;
+use crate::approval::{self, Need};
 use crate::args::Place;
 use crate::asked::{self, Governed, Ungoverned};
 use crate::commands::run;
@@ -18,7 +18,7 @@ use crate::output::say;
 
 pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
-    approval::outside(&environment)?;
+    approval::require(&environment, Need::Terminal, "approve a policy file")?;
     let runtime = run::runtime(&environment, Attendance::Unattended)?;
     let governed = match asked::governed(place, &environment, runtime.setup(), Flags::default()) {
         Ok(governed) => governed,
@@ -35,11 +35,18 @@ pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCo
     }
     confirmed(&governed, file, named)?;
     let operator = place.policy.clone().unwrap_or_else(|| runtime.setup().config_dir.join("config.toml"));
-    let stored = store_approval(&operator, &governed.flags.workspace, &file.seal())
+    let change = prepare_approval(&operator, &governed.flags.workspace, &file.seal())
         .map_err(|error| error::failed(&error, None))?;
-    let change = format!("approved {}", file.seal());
-    runtime.policy_changed(&stored, &change).map_err(|error| error::failed(&error, None))?;
-    say!("approved, in {}", Bytes::from(stored.file.as_path()).display());
+    // Written before done: a file that permits more than the record says would be nobody's decision.
+    let (before, after) = (change.before(), change.after());
+    let word = format!("approved {}", file.seal());
+    runtime.policy_changed(&after, &word).map_err(|error| error::failed(&error, None))?;
+    if let Err(error) = change.make() {
+        let undone = runtime.policy_changed(&before, &format!("not {word}: the file could not be written"));
+        undone.map_err(|error| error::failed(&error, None))?;
+        return Err(error::failed(&error, None));
+    }
+    say!("approved, in {}", Bytes::from(after.file.as_path()).display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -60,10 +67,6 @@ fn confirmed(governed: &Governed, file: &PolicyFile, named: Option<&str>) -> Res
         say!("  {}  {}", request.origin, Bytes::from(request.what.as_str()).display());
     }
     let (stdin, mut stdout) = (std::io::stdin(), std::io::stdout());
-    if !stdin.is_terminal() {
-        let hint = format!("on a terminal it asks; elsewhere: ringfence policy approve --sha256 {digest}");
-        return Err(error::failed_text("nobody can be asked", Some(&hint)));
-    }
     let _shown = write!(stdout, "Type `yes` to grant this for as long as the file stays as it is: ")
         .and_then(|()| stdout.flush());
     let mut answer = String::new();
