@@ -155,6 +155,15 @@ impl LedgerReader {
         broken.map_or(Ok(()), |broken| Err(ReadError::Broken(broken)))
     }
 
+    /// Whether it has been `moment` since record `after` was written, by what the clock said to any record behind it. A clock
+    /// that is set back does not take that back.
+    pub fn has_reached(&self, moment: Timestamp, after: u64) -> Result<bool, ReadError> {
+        // The numbers of one chain say nothing about those of another.
+        let after = if self.rows.chains() == Chains::All { 0 } else { after };
+        let filter = Filter { since: Some(moment), after, ..Filter::default() };
+        Ok(!self.list(&filter, 1)?.is_empty())
+    }
+
     /// Changes whenever somebody has appended.
     pub fn version(&self) -> Result<i64, ReadError> {
         self.rows.version().map_err(ReadError::of_store)

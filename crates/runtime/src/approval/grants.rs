@@ -8,8 +8,7 @@ use std::path::Path;
 use ringfence_authz::grant_file;
 use ringfence_authz::policy::{PolicyError, PolicyFile, Role};
 use ringfence_ledger::{
-    AppendError, Covers, Event, GrantMade, Kind, Ledger, LedgerReader, OpenError, ReadError, Record,
-    Timestamp,
+    AppendError, Covers, Event, GrantMade, Kind, Ledger, LedgerReader, OpenError, ReadError, Timestamp,
 };
 use ringfence_types::{Bytes, GrantId, Layer, Principal, Refusal, RefusalCode, WorkspaceId};
 
@@ -71,29 +70,34 @@ pub fn live_grants(
         if !wanted || made.expires.is_some_and(|expires| expires <= now) {
             continue;
         }
-        if let Ok(grant) = standing(&reader.about(made.grant.as_str())?, now) {
+        if let Ok(grant) = standing(reader, made.grant.as_str(), now)? {
             live.push(grant);
         }
     }
     Ok(live)
 }
 
-/// The stored answer that these records are about, if it holds.
-fn standing(records: &[Record], now: Timestamp) -> Result<LiveGrant, Spent> {
+/// The stored answer with this id, if it holds.
+fn standing(reader: &LedgerReader, id: &str, now: Timestamp) -> Result<Result<LiveGrant, Spent>, ReadError> {
+    let records = reader.about(id)?;
     let made = records.iter().find_map(|record| match &record.event {
-        Event::GrantMade(made) => Some((made, time_of(record))),
+        Event::GrantMade(made) => Some((made, record)),
         _ => None,
     });
-    let Some((made, since)) = made else { return Err(Spent::Unknown) };
+    let Some((made, record)) = made else { return Ok(Err(Spent::Unknown)) };
     let revoked = records.iter().any(|record| matches!(record.event, Event::GrantRevoked { .. }));
     let used = records.iter().filter(|record| matches!(record.event, Event::Intent { .. })).count();
     let used = u32::try_from(used).unwrap_or(u32::MAX);
-    match made.as_ref() {
+    let expired = match made.expires {
+        Some(expires) => expires <= now || reader.has_reached(expires, record.seq)?,
+        None => false,
+    };
+    Ok(match made.as_ref() {
         _ if revoked => Err(Spent::Revoked),
-        made if made.expires.is_some_and(|expires| expires <= now) => Err(Spent::Expired),
+        _ if expired => Err(Spent::Expired),
         made if made.uses.is_some_and(|uses| used >= uses) => Err(Spent::UsedUp),
-        made => Ok(LiveGrant { made: made.clone(), since, used }),
-    }
+        made => Ok(LiveGrant { made: made.clone(), since: time_of(record), used }),
+    })
 }
 
 /// The rules of stored answers, each as a policy file of the operator.
@@ -218,7 +222,7 @@ pub(crate) fn lease(
     let reader = ledger.reader()?;
     let mut live = Vec::new();
     for id in ids {
-        match standing(&reader.about(id)?, Timestamp::now()) {
+        match standing(&reader, id, Timestamp::now())? {
             Ok(grant) => live.push(grant.made),
             Err(spent) => return Ok(Err(spent.refusal(id))),
         }

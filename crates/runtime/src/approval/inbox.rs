@@ -33,6 +33,15 @@ pub struct Pending {
     pub request: ApprovalRequest,
     pub votes: Vec<ApprovalVote>,
     pub asked: Timestamp,
+    /// Of the record of the question.
+    pub seq: u64,
+}
+
+impl Pending {
+    /// Whether its time is over, or was over before somebody set the clock back.
+    fn is_over(&self, reader: &LedgerReader, now: Timestamp) -> Result<bool, ReadError> {
+        Ok(self.request.expires <= now || reader.has_reached(self.request.expires, self.seq)?)
+    }
 }
 
 /// What a person says to a question.
@@ -160,7 +169,7 @@ impl<'l> Inbox<'l> {
         let mut pending = Vec::new();
         for id in open {
             let Some(question) = waiting(&reader.about(id.as_str())?) else { continue };
-            if question.request.expires <= now {
+            if question.is_over(&reader, now)? {
                 self.close(&question.request, ApprovalAnswer::Expired, "nobody answered in time")?;
             } else {
                 pending.push(question);
@@ -261,7 +270,8 @@ impl<'l> Inbox<'l> {
         if !is_operator(&reply.by) || reply.by.identity() == request.requester.identity() {
             return Err(AnswerError::NotAnOperator);
         }
-        if request.expires <= Timestamp::now() {
+        let reader = self.ledger.reader().map_err(InboxError::from)?;
+        if pending.is_over(&reader, Timestamp::now())? {
             self.close(request, ApprovalAnswer::Expired, "nobody answered in time")?;
             return Err(AnswerError::Expired);
         }
@@ -493,12 +503,12 @@ fn question(records: &[Record]) -> Option<Pending> {
     let mut asked = None;
     for record in records {
         match &record.event {
-            Event::ApprovalRequested(request) => asked = Some((request.as_ref().clone(), time_of(record))),
+            Event::ApprovalRequested(request) => asked = Some((request.as_ref().clone(), record)),
             Event::ApprovalVoted(vote) => votes.push(vote.clone()),
             _ => {}
         }
     }
-    asked.map(|(request, asked)| Pending { request, votes, asked })
+    asked.map(|(request, record)| Pending { request, votes, asked: time_of(record), seq: record.seq })
 }
 
 /// A time that cannot be read is the oldest.

@@ -30,6 +30,8 @@ pub struct Waiting<'a> {
     reader: LedgerReader,
     seen: Cell<Option<i64>>,
     found: OnceCell<ApprovalDecision>,
+    /// How long it had, and since when.
+    given: (Duration, Duration),
 }
 
 impl<'a> Waiting<'a> {
@@ -38,7 +40,8 @@ impl<'a> Waiting<'a> {
         judgement: Option<&'a Judgement>,
         reader: LedgerReader,
     ) -> Self {
-        Self { request, judgement, reader, seen: Cell::new(None), found: OnceCell::new() }
+        let given = (left(request), since_boot());
+        Self { request, judgement, reader, seen: Cell::new(None), found: OnceCell::new(), given }
     }
 
     pub fn request(&self) -> &ApprovalRequest {
@@ -50,8 +53,10 @@ impl<'a> Waiting<'a> {
         self.judgement
     }
 
+    /// How long it waits yet. A clock that is set back gives nobody more time.
     pub fn left(&self) -> Duration {
-        left(self.request)
+        let (given, begun) = self.given;
+        left(self.request).min(given.saturating_sub(since_boot().saturating_sub(begun)))
     }
 
     /// The decision, once there is one. Cheap while nobody writes to the ledger.
@@ -80,8 +85,14 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// How long a question waits yet.
-pub(super) fn left(request: &ApprovalRequest) -> Duration {
+/// By a clock that nobody sets, and that runs while the machine sleeps.
+fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// How long a question waits yet, by the clock on the wall.
+fn left(request: &ApprovalRequest) -> Duration {
     let left = request.expires.duration_since(Timestamp::now());
     left.try_into().unwrap_or(Duration::ZERO)
 }

@@ -59,11 +59,15 @@ fn live(
     });
     let Some(id) = newest else { return Ok(None) };
     let records = reader.about(id.as_str())?;
-    Ok(is_live(&records).then_some((id, records)))
+    Ok(is_live(reader, &records)?.then_some((id, records)))
 }
 
-fn is_live(records: &[Record]) -> bool {
+fn is_live(reader: &LedgerReader, records: &[Record]) -> Result<bool, ReadError> {
     let ended = records.iter().any(|record| matches!(record.event, Event::SessionEnded { .. }));
-    let last = records.last().and_then(|record| record.time.parse::<Timestamp>().ok());
-    !ended && last.is_some_and(|last| Timestamp::now().duration_since(last) < IDLE)
+    let last = records.last().and_then(|last| Some((last.seq, last.time.parse::<Timestamp>().ok()?)));
+    let over = last.and_then(|(seq, last)| Some((seq, last.checked_add(IDLE).ok()?)));
+    match over {
+        Some((seq, over)) if !ended && Timestamp::now() < over => Ok(!reader.has_reached(over, seq)?),
+        _ => Ok(false),
+    }
 }

@@ -427,6 +427,65 @@ fn c7_a_session_answer_is_over_when_it_is_taken_back_used_up_or_expired() {
     assert_eq!(world.asked.get(), 2);
 }
 
+/// Something that is written down while the clock is ahead.
+fn seen(world: &World, ahead: Duration) {
+    let event = Event::Authenticated { principal: operator(1), purpose: "look".to_owned(), refusal: None };
+    let then = Timestamp::now().checked_add(ahead).unwrap();
+    let _receipt = world.runtime.ledger().append_at(&event, then).unwrap();
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn c7_a_clock_that_is_set_back_revives_no_stored_answer() {
+    for (ahead, asked) in [(HOUR / 2, 1), (HOUR * 2, 2)] {
+        let world = World::new();
+        // Ahead long before: what it said then has nothing to do with what is stored now.
+        seen(&world, HOUR * 100);
+        let terms = Terms { expires: Timestamp::now().checked_add(HOUR).ok(), ..Terms::default() };
+        let mut session = world.session();
+        session.set_approver(world.says(Say::Session(terms)));
+        assert_eq!(write(&mut session, "Makefile", b"all:\n"), "done");
+        seen(&world, ahead);
+        write(&mut session, "Makefile", b"all:\n");
+        assert_eq!(world.asked.get(), asked, "{ahead:?}");
+    }
+}
+
+#[test]
+fn c7_a_clock_that_is_set_back_gives_a_question_no_more_time() {
+    for ahead in [Duration::ZERO, HOUR] {
+        let world = World::new();
+        let inbox = world.inbox();
+        let mut session = world.session();
+        session.set_approver(world.person(|question| {
+            seen(&world, ahead);
+            let answered = inbox.answer(question.request().transaction.as_str(), &reply(Say::Once));
+            assert_eq!(matches!(answered, Err(AnswerError::Expired)), ahead == HOUR, "{answered:?}");
+            Heard::Elsewhere
+        }));
+        let expected = if ahead == HOUR { "approval.expired" } else { "done" };
+        let written = write(&mut session, "Makefile", b"all:\n");
+        assert!(written.starts_with(expected), "{written}");
+    }
+}
+
+#[test]
+fn c7_a_clock_that_is_set_back_revives_no_session() {
+    let named = |asked: &mut Asked| asked.name = Some("a".to_owned());
+    for (ahead, asked) in [(HOUR * 20, 1), (HOUR * 30, 2)] {
+        let world = World::new();
+        for _ in 0..2 {
+            let mut session = world.session_with(named);
+            session.set_approver(world.says(Say::Session(Terms::default())));
+            assert_eq!(write(&mut session, "Makefile", b"all:\n"), "done");
+            drop(session);
+            seen(&world, ahead);
+        }
+        assert_eq!(world.asked.get(), asked, "{ahead:?}");
+    }
+}
+
 #[test]
 fn c7_a_session_answer_is_for_this_session_and_policy_alone() {
     let world = World::new();
