@@ -245,6 +245,12 @@ impl Runtime {
     }
 }
 
+/// What of a policy a sandbox is made from.
+fn fence(policy: &Policy) -> impl PartialEq + '_ {
+    let Policy { profile, access, danger, net, backend, limits, floor, home, rules, .. } = policy;
+    ((profile, access, danger, net, backend), (limits, floor, home), (&rules.paths, &rules.hosts))
+}
+
 /// What became of a call, without anything that the caller said.
 fn tell(settled: &Settled) {
     let transaction = settled.transaction.as_ref().map(tracing::field::display);
@@ -450,6 +456,10 @@ impl<'r> AgentSession<'r> {
         let Some(source) = &self.source else { return Ok(()) };
         let asked = source.read()?;
         tracing::info!(before = %self.policy_digest, now = %asked.policy_digest, "policy read again");
+        if fence(&self.policy) != fence(&asked.policy) || self.roots != asked.roots {
+            // It was made for what holds no more. What runs in it ends with it.
+            self.sandbox = None;
+        }
         self.policy = asked.policy;
         self.policy_digest = asked.policy_digest;
         self.policy_files = asked.policy_files;

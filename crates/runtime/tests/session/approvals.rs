@@ -12,10 +12,12 @@ use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::ApprovalSettings;
 use ringfence_runtime::ledger::{ApprovalAnswer, Event, Kind, Record, Timestamp};
 use ringfence_runtime::{
-    AgentSession, Approver, Asked, Ended, Heard, Io, Runtime, Settled, Setup, Source, Target,
+    AgentSession, Approver, Asked, Ended, Heard, Io, PolicySource, Runtime, Settled, Setup, Source, Target,
 };
 use ringfence_types::units::Duration as Time;
-use ringfence_types::{Bytes, Call, Exec, FileCall, NetMode, Principal, Profile, Quorum};
+use ringfence_types::{
+    Access, Bytes, Call, Exec, FileCall, NetMode, Principal, Profile, Quorum, Refusal, Root,
+};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
@@ -637,4 +639,51 @@ fn secrets_are_neither_in_the_question_nor_in_the_record_but_known_again() {
         .collect();
     assert_eq!(fingerprints.len(), 2);
     assert_eq!((fingerprints[0].len(), &fingerprints[0]), (32, &fingerprints[1]));
+}
+
+/// Reads what somebody else says by now.
+#[derive(Debug)]
+struct Says<'a>(&'a RefCell<Asked>);
+
+impl PolicySource for Says<'_> {
+    fn read(&self) -> Result<Asked, Refusal> {
+        Ok(self.0.borrow().clone())
+    }
+}
+
+/// The sandbox of a session was made for a policy that holds no more: what is allowed now does not run in it.
+#[test]
+fn a_policy_that_narrows_while_a_question_waits_narrows_the_sandbox() {
+    for (access, made) in [(Access::Write, true), (Access::Read, false)] {
+        let world = World::new();
+        let (beside, file) = (world.root.join("beside"), world.root.join("policy.toml"));
+        fs::create_dir(&beside).unwrap();
+        fs::write(&file, "one").unwrap();
+        let mut asked = Asked::new(world.root.join("w"), Policy::new(Profile::Guarded));
+        asked.roots = vec![Root { path: Bytes::from(beside.as_path()), access: Access::Write }];
+        asked.policy_files = vec![file.clone()];
+        let now = RefCell::new(asked.clone());
+        let mut session = world.runtime.session(asked).unwrap().unwrap();
+        session.set_policy_source(Says(&now));
+        session.set_approver(world.person(|_| {
+            if world.asked.get() == 1 {
+                fs::write(&file, "two").unwrap();
+                now.borrow_mut().roots = vec![Root { path: Bytes::from(beside.as_path()), access }];
+            }
+            Heard::Reply(reply(Say::Once))
+        }));
+        let mut run = |argv: &[&str]| {
+            let argv = argv.iter().map(|word| Bytes::from(*word)).collect();
+            let cwd = Bytes::from(world.root.join("w"));
+            let call = Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None });
+            session.call(call, io(b"")).ended
+        };
+        assert!(matches!(run(&["ls"]), Ended::Executed(_)), "the sandbox runs");
+        let target = beside.join("made");
+        // Nobody sees in its arguments what it writes.
+        fs::write(world.root.join("w/make.pl"), format!("open(F, '>', '{}')", target.display())).unwrap();
+        let ended = run(&["perl", "make.pl"]);
+        assert_eq!(world.asked.get(), 2, "asked again: {ended:?}");
+        assert_eq!(target.exists(), made, "{access:?}: {ended:?}");
+    }
 }
