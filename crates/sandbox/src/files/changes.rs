@@ -419,8 +419,9 @@ impl Entry {
         if target.is(self.base.as_ref()) && kept.is(self.result.as_ref()) {
             return self.swap(parent);
         }
-        // Exchanged, and whatever happened to the target since then happened to the result.
-        let exchanged = kept.is(self.base.as_ref()) && (self.base.is_some() || target != Seen::Nothing);
+        // Exchanged, and whatever happened to the target since then happened to the result. Where there was nothing before,
+        // nothing tells our file from another that somebody put there, except what is in it.
+        let exchanged = self.base.is_some() && kept.is(self.base.as_ref());
         if exchanged || (target.is(self.result.as_ref()) && kept == Seen::Nothing) {
             return Ok(());
         }
@@ -483,17 +484,26 @@ fn look(parent: &OwnedFd, name: &Path) -> Result<Seen, Errno> {
     if file_type(&stat) != FileType::RegularFile || stat.st_nlink != 1 {
         return Ok(Seen::Other);
     }
+    if u64::try_from(stat.st_size).is_ok_and(|size| size > LARGEST) {
+        return Ok(Seen::Other);
+    }
     let mut hash = Sha256::new();
     let mut file = File::from(fd);
     let mut buffer = [0_u8; 64 * 1024];
-    loop {
+    let mut total = 0;
+    // It may grow while it is read.
+    while total <= LARGEST {
         match file.read(&mut buffer) {
             Ok(0) => return Ok(Seen::File(hex(&hash.finalize()))),
-            Ok(count) => hash.update(buffer.get(..count).unwrap_or_default()),
+            Ok(count) => {
+                total += count as u64;
+                hash.update(buffer.get(..count).unwrap_or_default());
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
     }
+    Ok(Seen::Other)
 }
 
 fn digest(content: &[u8]) -> String {

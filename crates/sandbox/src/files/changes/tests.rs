@@ -293,6 +293,35 @@ fn what_somebody_changed_after_a_crash_is_left_and_named() {
     assert_eq!(bench.content("a").unwrap(), NEW);
 }
 
+/// The spare file is gone and something else is there: that is not what was to be applied.
+#[test]
+fn a_file_of_somebody_else_is_not_taken_for_the_new_one() {
+    let bench = Bench::new();
+    let changes = bench.staged();
+    fs::remove_file(bench.path("new/deep/.ringfence-tx_1-2.tmp")).unwrap();
+    fs::write(bench.path("new/deep/b"), "somebody's").unwrap();
+    assert_eq!(changes.complete().unwrap(), [Path::new("new/deep/b")]);
+    assert_eq!(bench.content("new/deep/b").unwrap(), b"somebody's");
+
+    // The control: with the right content it is the new one.
+    let bench = Bench::new();
+    let changes = bench.staged();
+    fs::rename(bench.path("new/deep/.ringfence-tx_1-2.tmp"), bench.path("new/deep/b")).unwrap();
+    assert_eq!(changes.complete().unwrap(), Vec::<PathBuf>::new());
+    bench.is_new();
+}
+
+/// A file of a terabyte without a byte on disk would be read for an hour.
+#[test]
+fn what_is_too_large_to_be_ours_is_not_read() {
+    let bench = Bench::new();
+    let changes = bench.staged();
+    File::options().write(true).open(bench.path("a")).unwrap().set_len(1 << 40).unwrap();
+    assert!(matches!(changes.swap(), Err(ChangeError::Conflict { paths }) if paths == [Path::new("a")]));
+    assert_eq!(changes.complete().unwrap(), [Path::new("a")]);
+    assert_eq!(fs::metadata(bench.path("a")).unwrap().len(), 1 << 40, "it is somebody's");
+}
+
 #[test]
 fn a_directory_behind_a_link_is_not_removed() {
     let bench = Bench::new();
