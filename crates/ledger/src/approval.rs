@@ -99,6 +99,9 @@ pub struct ApprovalDecision {
     /// What may be done instead of what was asked for. Without secrets in the record; the fingerprint is that of the
     /// real one.
     pub edited: Option<Call>,
+    /// What the call that was approved instead is for, besides what the question was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bound: Vec<Bound>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -60,6 +60,7 @@ impl Orphan {
                 by: Principal::System,
                 reason: Some(WHY.to_owned()),
                 edited: None,
+                bound: Vec::new(),
             }))
         };
         match &self.left {

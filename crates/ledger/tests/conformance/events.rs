@@ -102,6 +102,7 @@ pub(crate) fn answered(ids: &Ids, answer: ApprovalAnswer) -> Event {
         by: person(1),
         reason: None,
         edited: None,
+        bound: Vec::new(),
     }))
 }
 

@@ -73,6 +73,16 @@ impl Binding {
     }
 }
 
+/// What a call names that nobody has judged yet: the files among its words, and where it runs.
+pub(crate) fn of_call(call: &Call) -> Vec<Bound> {
+    let Call::Exec(exec) = call else { return Vec::new() };
+    let mut looked = Looked { bound: Vec::new(), left: MOST_BYTES };
+    looked.at(BoundKind::Directory, exec.cwd.as_path());
+    let words: Vec<&Bytes> = exec.argv.iter().collect();
+    operands(exec.cwd.as_path(), &words).iter().for_each(|path| looked.at_file(path));
+    looked.bound
+}
+
 /// The first thing that is not what it was.
 pub(crate) fn changed(bound: &[Bound]) -> Option<&Bound> {
     let mut left = MOST_BYTES;

@@ -246,6 +246,7 @@ impl<'l> Inbox<'l> {
             by: Principal::System,
             reason: Some(reason.to_owned()),
             edited: None,
+            bound: Vec::new(),
         };
         let written = self.ledger.append(&Event::ApprovalDecided(Box::new(decision)));
         match written {
@@ -462,6 +463,7 @@ fn decision_of(request: &ApprovalRequest, reply: &Reply) -> ApprovalDecision {
         },
         by: reply.by.clone(),
         reason: reply.reason.clone(),
+        bound: edited.as_ref().map(binding::of_call).unwrap_or_default(),
         edited,
     }
 }

@@ -124,7 +124,7 @@ impl Asked {
         (call, decision): (Call, &ApprovalDecision),
         held: Held,
     ) -> Result<Turn, Refused> {
-        if changed(&request.bound).is_some() {
+        if changed(&request.bound).or_else(|| changed(&decision.bound)).is_some() {
             return self.again(session);
         }
         let action = Action::new(call.clone(), session.all_roots());

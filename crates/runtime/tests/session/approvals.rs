@@ -687,3 +687,35 @@ fn a_policy_that_narrows_while_a_question_waits_narrows_the_sandbox() {
         assert_eq!(target.exists(), made, "{access:?}: {ended:?}");
     }
 }
+
+/// Something else is approved, and then changed: nobody said yes to that.
+#[test]
+fn what_was_approved_instead_is_bound_to_its_files_too() {
+    for (later, runs) in [("one", true), ("two", false)] {
+        let world = World::new();
+        let made = world.root.join("w/made");
+        let script = world.root.join("w/make.pl");
+        let writes = |text: &str| {
+            fs::write(&script, format!("open(F, '>', '{}'); print F '{text}'", made.display())).unwrap();
+        };
+        writes("one");
+        let inbox = world.inbox();
+        let mut session = world.session();
+        session.set_approver(world.person(|question| {
+            if world.asked.get() > 1 {
+                return Heard::Reply(reply(Say::Deny));
+            }
+            let Call::Exec(exec) = &question.request().call else { panic!("a command was asked about") };
+            let argv = ["perl", "make.pl"].map(Bytes::from).to_vec();
+            let edited = Say::Edited(Call::Exec(Exec { argv, ..exec.clone() }));
+            inbox.answer(question.request().transaction.as_str(), &reply(edited)).unwrap();
+            writes(later);
+            Heard::Elsewhere
+        }));
+        let argv = ["mkdir", "other"].map(Bytes::from).to_vec();
+        let cwd = Bytes::from(world.root.join("w"));
+        let call = Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None });
+        let ended = session.call(call, io(b"")).ended;
+        assert_eq!(fs::read_to_string(&made).ok().as_deref(), runs.then_some("one"), "{ended:?}");
+    }
+}
