@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ringfence_authz::cases::{self, Subject};
+use ringfence_scan::rules::{self, expand};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -23,6 +24,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     for entry in fs::read_dir(here.join("../docs/policies")).into_iter().flatten() {
         number += 1;
         write(here, "policy", number, &fs::read(entry?.path())?)?;
+    }
+    secrets(here)
+}
+
+/// Every kind of credential, plain and encoded. The first byte is the size of a chunk.
+fn secrets(here: &Path) -> Result<(), Box<dyn Error>> {
+    let examples = rules::built_in().iter().flat_map(|rule| rule.examples());
+    for (number, example) in examples.enumerate() {
+        let plain = expand(example, 1)?;
+        let hex: Vec<u8> = plain.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect();
+        let url: Vec<u8> = plain.iter().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect();
+        for (form, bytes) in [plain, hex, url].into_iter().enumerate() {
+            let size = u8::try_from(number % 256)?;
+            write(here, "scan", number * 10 + form, &[&[size], bytes.as_slice()].concat())?;
+        }
     }
     Ok(())
 }

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod allowlist;
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod corpus;
 #[cfg(test)]
 mod documentation;
