@@ -258,9 +258,8 @@ impl<'a> Attendance<'a> {
     }
 
     fn turn(&mut self, session: &mut Session) -> Result<(), RunError> {
-        // What a command that has ended left is passed on whatever is asked.
-        let held = session.hold().holds() && self.status.is_none();
-        let ready = self.wait(session, held)?;
+        let held = self.is_held(session);
+        let ready = self.wait(session)?;
         if ready.control {
             self.hear(session)?;
         }
@@ -282,7 +281,13 @@ impl<'a> Attendance<'a> {
         self.climb(session)
     }
 
-    fn wait(&self, session: &Session, held: bool) -> Result<Ready, RunError> {
+    /// What a command that has ended left is passed on whatever is asked.
+    fn is_held(&self, session: &Session) -> bool {
+        session.hold().holds() && self.status.is_none()
+    }
+
+    fn wait(&self, session: &Session) -> Result<Ready, RunError> {
+        let held = self.is_held(session);
         // After the command has ended nothing more is expected: the socket would only report its end again and again.
         let control = self.status.is_none().then(|| session.control());
         let mut fds: Vec<PollFd<'_>> =
@@ -306,7 +311,9 @@ impl<'a> Attendance<'a> {
 
     fn patience(&self, session: &Session) -> Option<Timespec> {
         let look_at = session.guard().map(|_| self.look_at);
-        let streams = [self.stdout.due(), self.stderr.due()];
+        // Streams that stand still are not due: looking at the clock again and again would not move them.
+        let streams =
+            [self.stdout.due(), self.stderr.due()].map(|due| due.filter(|_| !self.is_held(session)));
         let steps = [look_at, self.ladder.terminate_at, self.ladder.kill_at, self.ladder.give_up_at];
         let next = steps.into_iter().chain(streams).flatten().min()?;
         Some(timespec(next.saturating_duration_since(Instant::now())))
