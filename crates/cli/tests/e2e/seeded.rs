@@ -129,7 +129,8 @@ fn everything(world: &World, (value, form): (&str, &str), left: &mut Left) {
     go("an argument", &mut run(&[], &["true", value]), b"");
     go("a script", &mut run(&[], &["sh", "-c", &format!(": {value}")]), b"");
     go("a variable", &mut run(&["--env", &format!("NOTE={value}")], &["true"]), b"");
-    go("a variable of ours",
+    go(
+        "a variable of ours",
         run(&[], &["true"]).env("DEPLOY_TOKEN", value).env(value.replace('=', "_"), "x"),
         b"",
     );
@@ -142,7 +143,8 @@ fn everything(world: &World, (value, form): (&str, &str), left: &mut Left) {
     go("an unknown option", &mut run(&[&format!("--{value}")], &["true"]), b"");
     go("an unknown word", &mut run(&["--net", value], &["true"]), b"");
     go("a secret by its value", &mut run(&["--secret", value], &["true"]), b"");
-    go("an unanswerable question",
+    go(
+        "an unanswerable question",
         &mut run(&["--profile", "guarded", "--reason", value], &["mkdir", value]),
         b"",
     );
@@ -165,10 +167,7 @@ fn everything(world: &World, (value, form): (&str, &str), left: &mut Left) {
     ] {
         let arguments = ["--profile", "guarded"].iter().chain(subject);
         go("a judgement", traced(world, form).arg("check").args(arguments.clone()), b"");
-        go("a judgement as JSON",
-            traced(world, form).args(["check", "--json"]).args(arguments.clone()),
-            b"",
-        );
+        go("a judgement as JSON", traced(world, form).args(["check", "--json"]).args(arguments.clone()), b"");
         go("its reasons", traced(world, form).args(["policy", "explain"]).args(arguments), b"");
     }
     let workspace = world.beside(value);
@@ -178,11 +177,9 @@ fn everything(world: &World, (value, form): (&str, &str), left: &mut Left) {
 
 /// A policy file with a value in a comment of the line that does not parse, and in one that does.
 fn policies(world: &World, value: &str, left: &mut Left) {
-    for text in [
-        format!("# {value}\n"),
-        format!("wrong = {value:?} # {value}\n"),
-        format!("[broken # {value}\n"),
-    ] {
+    for text in
+        [format!("# {value}\n"), format!("wrong = {value:?} # {value}\n"), format!("[broken # {value}\n")]
+    {
         let file = world.write(".ringfence/policy.toml", &text);
         let done = finish(traced(world, "trace").args(["run", "--", "true"]), b"");
         left.heard("a policy file", done);
@@ -190,13 +187,13 @@ fn policies(world: &World, value: &str, left: &mut Left) {
     }
 }
 
-/// A question with the value in it, on its way to a webhook, to a list and to an answer.
+/// A question with the value in what the agent says about it, on its way to a webhook, to a list and to an answer.
 fn question(world: &World, value: &str, left: &mut Left) {
     let server = Server::new("200 OK");
     secret(world, 0o600);
     hooked(world, server.port);
     let script = format!(
-        "exec \"$RINGFENCE\" --log trace run --profile guarded --reason 'it is {value}' -- mkdir '{value}'"
+        "exec \"$RINGFENCE\" --log trace run --profile guarded --reason 'it is {value}' -- mkdir made"
     );
     let child = alone(world, &script);
     let request = server.next();
