@@ -62,6 +62,8 @@ pub(crate) enum Command {
     /// Read, write, list or link files of the workspace as an agent's file tool would
     #[command(subcommand)]
     File(FileCommand),
+    /// Get a page as an agent's fetch tool would: by the rules about hosts, without cookies, redirects judged one by one
+    Fetch(Box<Fetch>),
     /// Find credentials in files, directories, standard input and git changes
     Scan(Box<Scan>),
     /// Answer questions of agents, from any terminal; list and take back stored answers
@@ -316,6 +318,29 @@ pub(crate) enum FileCommand {
         target: PathBuf,
         path: PathBuf,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+At most 10 MB, 5 redirects and 60 seconds. Exit code: 0 for a page, 1 where the server says that there is none (4xx, 5xx),
+125 Ringfence or the connection failed, 126 refused.
+
+Examples:
+  ringfence fetch --allow-host example.com https://example.com/
+  ringfence fetch --json --method HEAD --allow-host example.com https://example.com/file")]
+pub(crate) struct Fetch {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) network: Network,
+    /// Method of the request
+    #[arg(long, value_name = "METHOD", default_value = "GET")]
+    pub(crate) method: String,
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// http:// or https://
+    pub(crate) url: String,
 }
 
 #[derive(Debug, Args)]

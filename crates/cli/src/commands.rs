@@ -3,6 +3,7 @@
 mod approvals;
 mod check;
 mod doctor;
+mod fetch;
 mod file;
 mod ledger;
 mod policy;
@@ -23,6 +24,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Check(check) => check::run(*check),
         Command::Policy(policy) => policy::run(policy),
         Command::File(file) => file::run(file),
+        Command::Fetch(fetch) => fetch::run(&fetch),
         Command::Scan(scan) => scan::run(*scan),
         Command::Approvals(approvals) => approvals::run(approvals),
         Command::Session(session) => session::run(&session),

@@ -32,5 +32,6 @@ pub use workspace::Workspace;
 
 /// What a caller of this crate needs from the layers below.
 pub use ringfence_authz as authz;
+pub use ringfence_egress::FetchResponse;
 pub use ringfence_ledger as ledger;
 pub use ringfence_sandbox::{Finished, Interrupt, Io, SkeletonFile, Source, Target};

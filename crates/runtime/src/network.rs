@@ -10,12 +10,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use ringfence_egress::{
-    Ca, CaError, CredentialError, Doors, Gate, HttpSettings, Proxy, Secrets, Settings, StartError,
+    Ca, CaError, CredentialError, Doors, FetchError, FetchLimits, FetchRequest, FetchResponse, Fetcher, Gate,
+    HttpSettings, Proxy, Secrets, Settings, StartError,
 };
 
 use ringfence_sandbox::Hold;
+use ringfence_types::Fetch;
 
-use crate::approval::{Approver, Nobody};
+use crate::approval::Nobody;
 use crate::salt::Salt;
 use crate::session::{AgentSession, Asked, PolicySource};
 use desk::{Desk, SharedApprover, Who};
@@ -34,13 +36,7 @@ pub(crate) struct Attention {
 
 impl Default for Attention {
     fn default() -> Self {
-        Self::new(Nobody)
-    }
-}
-
-impl Attention {
-    pub(crate) fn new(approver: impl Approver + Send + 'static) -> Self {
-        Self { approver: Arc::new(Mutex::new(Box::new(approver))), source: None }
+        Self { approver: Arc::new(Mutex::new(Box::new(Nobody))), source: None }
     }
 }
 
@@ -77,8 +73,8 @@ impl Network {
         (doors, hold): (Doors, Hold),
         ca: Arc<Ca>,
     ) -> Result<Self, NetworkError> {
-        let gate = Arc::new(gate_of(session, hold));
-        let settings = settings(session, ca)?;
+        let gate = Arc::new(gate_of(session, Some(hold)));
+        let settings = settings(session, Some(ca))?;
         let proxy = Proxy::start(doors, Arc::clone(&gate) as Arc<dyn Gate>, settings)?;
         Ok(Self { proxy, gate })
     }
@@ -97,11 +93,30 @@ impl Network {
     }
 }
 
-fn settings(session: &AgentSession<'_>, ca: Arc<Ca>) -> Result<Settings, CredentialError> {
+/// Fetches for the agent, in this process: by the same gate, to the same checked addresses, with the same credentials.
+pub(crate) fn fetch(
+    session: &AgentSession<'_>,
+    wanted: &Fetch,
+) -> Result<(Result<FetchResponse, FetchError>, Seen), NetworkError> {
+    let gate = Arc::new(gate_of(session, None));
+    let fetcher = Fetcher::start(Arc::clone(&gate) as Arc<dyn Gate>, settings(session, None)?)?;
+    let request = FetchRequest {
+        method: wanted.method.clone(),
+        url: wanted.url.clone(),
+        headers: Vec::new(),
+        body: Vec::new(),
+        limits: FetchLimits::default(),
+    };
+    let fetched = fetcher.fetch(request);
+    drop(fetcher);
+    Ok((fetched, gate.seen()))
+}
+
+fn settings(session: &AgentSession<'_>, ca: Option<Arc<Ca>>) -> Result<Settings, CredentialError> {
     let salt = Salt::load(&session.runtime.setup.state_dir).ok().map(|salt| salt.of_scanner());
     let secrets = Secrets::new(session.secrets.credentials(), session.secrets.signings(), salt)?;
     let http = HttpSettings {
-        ca: Some(ca),
+        ca,
         secrets: Arc::new(secrets),
         upgrades: session.policy.rules.hosts.upgrades(),
         providers: session.secrets.providers(),
@@ -110,7 +125,7 @@ fn settings(session: &AgentSession<'_>, ca: Arc<Ca>) -> Result<Settings, Credent
     Ok(Settings { http, ..Settings::default() })
 }
 
-fn gate_of(session: &AgentSession<'_>, hold: Hold) -> SessionGate {
+fn gate_of(session: &AgentSession<'_>, hold: Option<Hold>) -> SessionGate {
     let asked = Asked {
         policy_digest: session.policy_digest.clone(),
         policy_files: session.policy_files.clone(),

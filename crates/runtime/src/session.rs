@@ -5,7 +5,7 @@ mod resume;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Policy, env::Attendance};
@@ -323,14 +323,13 @@ impl<'r> AgentSession<'r> {
         self.source = Some(Box::new(source));
     }
 
-    /// Who is asked about flows from now on, and where the policy is read again before each of them. Both are used by the
-    /// threads of the proxy, while a command runs.
-    pub fn attend_flows(
-        &mut self,
-        approver: impl Approver + Send + 'static,
-        source: impl PolicySource + Send + Sync + 'static,
-    ) {
-        self.attention = Attention::new(approver);
+    /// Who is asked about flows from now on, by the threads of the proxy while a command runs.
+    pub fn set_flow_approver(&mut self, approver: impl Approver + Send + 'static) {
+        self.attention.approver = Arc::new(Mutex::new(Box::new(approver)));
+    }
+
+    /// Where the policy is read again when it has changed before a flow.
+    pub fn set_flow_policy_source(&mut self, source: impl PolicySource + Send + Sync + 'static) {
         self.attention.source = Some(Arc::new(source));
     }
 

@@ -53,9 +53,14 @@ pub fn judge_flow(policy: &Policy, flow: &FlowCall) -> Part {
     asked(policy, part)
 }
 
-/// Judges what an agent wants to be fetched.
+/// Judges what an agent wants to be fetched. Whether a person has to be asked is a question about each flow of it, redirects
+/// included, and is asked there.
 pub fn judge_fetch(policy: &Policy, fetch: &Fetch) -> Part {
-    asked(policy, super::judge_url(policy, fetch.url.as_bytes(), Some(&fetch.method)))
+    let mut part = asked(policy, super::judge_url(policy, fetch.url.as_bytes(), Some(&fetch.method)));
+    if part.decision == Decision::Ask {
+        (part.decision, part.fix) = (Decision::Allow, None);
+    }
+    part
 }
 
 /// A host that no rule names is a crossing.
@@ -107,11 +112,7 @@ pub fn handling(policy: &Policy, host: &Host, port: u16) -> Handling {
 pub(crate) fn sought(call: &Call) -> Option<HostRule> {
     match call {
         Call::Flow(flow) => HostRule::parse(&format!("{}:{}", flow.host, flow.port)).ok(),
-        Call::Fetch(fetch) => {
-            let request = Request::read(fetch.url.as_bytes(), Some(&fetch.method)).ok()?;
-            HostRule::parse(&format!("{}:{}", request.host, request.port)).ok()
-        }
-        Call::Exec(_) | Call::File(_) | Call::Apply(_) => None,
+        Call::Exec(_) | Call::File(_) | Call::Apply(_) | Call::Fetch(_) => None,
     }
 }
 

@@ -91,7 +91,7 @@ fn show(touched: Touched) -> ExitCode {
             out.write_all(entry.name.as_os_str().as_bytes())?;
             out.write_all(OsStr::new("\n").as_bytes())
         }),
-        Touched::Written | Touched::Linked | Touched::Applied => Ok(()),
+        Touched::Written | Touched::Linked | Touched::Applied | Touched::Fetched(_) => Ok(()),
     };
     match written {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use ringfence_runtime::authz::policy::{Flags, LimitFlags};
 use ringfence_runtime::authz::{DangerFlags, env::Attendance};
 use ringfence_runtime::network::Seen;
-use ringfence_runtime::{Asked, Ended, Io, Nobody, PolicySource, Runtime, Settled, Setup, Source, Target};
+use ringfence_runtime::{Asked, Ended, Io, PolicySource, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
     Access, Bytes, Call, Exec, Exit, Layer, LimitName, Limits, Outcome, Posture, Refusal, RefusalCode, Root,
 };
@@ -142,12 +142,11 @@ fn call(
         setup: runtime.setup().clone(),
         flags: governed.flags.clone(),
     };
-    if run.json {
-        session.attend_flows(Nobody, again.clone());
-    } else {
+    if !run.json {
         session.set_approver(Terminal::new(environment));
-        session.attend_flows(Terminal::new(environment), again.clone());
+        session.set_flow_approver(Terminal::new(environment));
     }
+    session.set_flow_policy_source(again.clone());
     session.set_policy_source(again);
     session.set_stated_reason(run.reason.clone());
     let workspace = session.workspace().path.clone();
@@ -288,7 +287,7 @@ fn shown(run: &Run, settled: &Settled) -> ExitCode {
 }
 
 /// Of a client that was refused, its own message often says only that something failed.
-fn tell_refused_hosts(settled: &Settled) {
+pub(crate) fn tell_refused_hosts(settled: &Settled) {
     const MOST: usize = 10;
     let Some(seen) = &settled.network else { return };
     for refused in seen.refused.iter().take(MOST) {
@@ -368,7 +367,7 @@ struct Report<'a> {
 /// Text where it is UTF-8, base64 where it is not.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Text {
+pub(crate) enum Text {
     Utf8(String),
     Base64 { base64: String },
 }

@@ -33,6 +33,8 @@ mod filtered_secrets;
 #[cfg(test)]
 mod filtered_signing;
 #[cfg(test)]
+mod filtered_tools;
+#[cfg(test)]
 mod git;
 #[cfg(test)]
 mod grants;

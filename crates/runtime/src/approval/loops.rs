@@ -69,6 +69,7 @@ pub(crate) fn outcome_of(ended: &Ended) -> String {
         Ended::Touched(Touched::Read(content)) => digest(content),
         Ended::Touched(Touched::Listed(entries)) => digest(format!("{entries:?}").as_bytes()),
         Ended::Touched(Touched::Written | Touched::Linked | Touched::Applied) => "done".to_owned(),
+        Ended::Touched(Touched::Fetched(page)) => format!("{} {}", page.status, digest(&page.body)),
         Ended::Refused(refusal) => refused(refusal),
         Ended::Failed { what, .. } => what.clone(),
     }

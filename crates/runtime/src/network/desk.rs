@@ -31,8 +31,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub(super) struct Desk {
     pub(super) approver: SharedApprover,
     pub(super) who: Who,
-    /// Of the command in the foreground, which has the same terminal.
-    hold: Hold,
+    /// Of the command in the foreground, which has the same terminal; `None`: there is none.
+    hold: Option<Hold>,
     memory: Mutex<Memory>,
     asking: Mutex<Pending>,
     changed: Condvar,
@@ -75,7 +75,7 @@ impl Asked {
 }
 
 impl Desk {
-    pub(super) fn new((approver, hold): (SharedApprover, Hold), who: Who, memory: Memory) -> Self {
+    pub(super) fn new((approver, hold): (SharedApprover, Option<Hold>), who: Who, memory: Memory) -> Self {
         let (memory, asking, changed) = (Mutex::new(memory), Mutex::default(), Condvar::new());
         Self { approver, who, hold, memory, asking, changed }
     }
@@ -321,12 +321,12 @@ impl Approver for Shared<'_> {
         if question.decided().is_some() {
             return Heard::Elsewhere;
         }
-        let _still = self.0.hold.take();
+        let _still = self.0.hold.as_ref().map(Hold::take);
         approver.ask(question)
     }
 
     fn tell(&mut self, text: &str) {
-        let _still = self.0.hold.take();
+        let _still = self.0.hold.as_ref().map(Hold::take);
         locked(&self.0.approver).tell(text);
     }
 }

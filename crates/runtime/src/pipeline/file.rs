@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ringfence_authz::Grant;
+use ringfence_egress::FetchResponse;
 use ringfence_sandbox::files::{FileError, FileRefusal, Listed, Tree};
 use ringfence_sandbox::{Io, Source};
 use ringfence_types::{FileCall, Layer, Refusal, RefusalCode};
@@ -16,7 +17,7 @@ use crate::session::AgentSession;
 /// The most that one read returns (S002-15).
 const MAX_READ: u64 = 25 * 1024 * 1024;
 
-/// What a file operation gave.
+/// What an operation of the tools of this process gave.
 #[derive(Debug)]
 pub enum Touched {
     Read(Vec<u8>),
@@ -25,6 +26,8 @@ pub enum Touched {
     Linked,
     /// Every file of a proposal.
     Applied,
+    /// A page.
+    Fetched(FetchResponse),
 }
 
 pub(super) fn perform(

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use ringfence_authz::Grant;
+use ringfence_egress::{FetchError, FetchResponse};
 use ringfence_sandbox::{Command, Filter as _, Filters, Finished, Flow, Io, RunError};
-use ringfence_types::{Call, Exec, FileCall, Layer, Outcome, Refusal, RefusalCode};
+use ringfence_types::{Call, Exec, Fetch, FileCall, Layer, Outcome, Refusal, RefusalCode};
 
 use super::apply;
 use super::decided::chain;
@@ -10,7 +11,7 @@ use super::file::{self, Touched};
 use super::settled::{Ended, Settled, Settling};
 use crate::environment::{self, Ground};
 use crate::leaks::{Actions, OutputFilter};
-use crate::network;
+use crate::network::{self, Seen};
 use crate::session::AgentSession;
 
 /// Under way. What is executed is what was judged: the call inside the grant.
@@ -38,7 +39,11 @@ impl Running {
                 let done = done.and_then(|touched| readable(touched, call, session));
                 self.settling.touched(session, done)
             }
-            Call::Flow(_) | Call::Fetch(_) => self.settling.refused(session, not_from_here()),
+            Call::Fetch(wanted) => {
+                let (done, seen) = fetch(wanted, session);
+                Settled { network: seen, ..self.settling.touched(session, done) }
+            }
+            Call::Flow(_) => self.settling.refused(session, not_from_here()),
         }
     }
 }
@@ -47,16 +52,38 @@ impl Running {
 fn readable(touched: Touched, call: &FileCall, session: &mut AgentSession<'_>) -> Result<Touched, Ended> {
     let Touched::Read(content) = touched else { return Ok(touched) };
     let place = session.leaks.text(&call.path().display());
-    let mut filter = OutputFilter::new(&session.leaks, Actions::output(&session.policy.leaks), &place);
+    clean(&content, &place, session).map(Touched::Read)
+}
+
+/// A page for the agent, without secrets that are in it.
+fn fetch(wanted: &Fetch, session: &mut AgentSession<'_>) -> (Result<Touched, Ended>, Option<Seen>) {
+    let failed = |what: String| Ended::Failed { what, hint: None };
+    let (fetched, seen) = match network::fetch(session, wanted) {
+        Ok(answer) => answer,
+        Err(error) => return (Err(failed(chain(&error))), None),
+    };
+    let done = match fetched {
+        Ok(page) => {
+            let place = session.leaks.text(&page.url);
+            clean(&page.body, &place, session).map(|body| Touched::Fetched(FetchResponse { body, ..page }))
+        }
+        Err(FetchError::Refused(refusal)) => Err(Ended::Refused(refusal)),
+        Err(error) => Err(failed(error.to_string())),
+    };
+    (done, Some(seen))
+}
+
+fn clean(content: &[u8], place: &str, session: &mut AgentSession<'_>) -> Result<Vec<u8>, Ended> {
+    let mut filter = OutputFilter::new(&session.leaks, Actions::output(&session.policy.leaks), place);
     let mut clean = Vec::new();
-    let flow = match filter.push(&content, &mut clean) {
+    let flow = match filter.push(content, &mut clean) {
         Flow::On => filter.finish(&mut clean),
         stopped => stopped,
     };
     session.found.merge(filter.tally());
     match flow {
-        Flow::On => Ok(Touched::Read(clean)),
-        Flow::Shut | Flow::Kill => Err(Ended::Refused(unreadable(&place))),
+        Flow::On => Ok(clean),
+        Flow::Shut | Flow::Kill => Err(Ended::Refused(unreadable(place))),
     }
 }
 

@@ -84,19 +84,17 @@ def serve(directory):
     context.sni_callback = lambda connection, name, _: setattr(connection, "asked_for", name)
     for address in ADDRESSES:
         if address == "30.0.0.40":
-            listen(address, 443, stall, None)
-            listen(address, 80, stall, None)
+            listen(address, 443, stall)
+            listen(address, 80, stall)
             continue
         for port, tls in [(80, None), (443, context), (8443, context), (9000, None), (22, None)]:
-            if port == 22 and os.path.exists(f"{directory}/sshd_config") and address == NAMES["git.test"]:
-                continue
-            handler = http if port in (80, 443, 8443) else echo
-            listen(address, port, lambda c, p, h=handler, t=tls, o=port: h(c, p, o, t, directory, log), None)
+            handler = {22: greet, 9000: echo}.get(port, http)
+            listen(address, port, lambda c, p, h=handler, t=tls, o=port: h(c, p, o, t, directory, log))
     resolver = Resolver(directory, log)
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind((DNS, 53))
     threading.Thread(target=resolver.datagrams, args=(datagrams,), daemon=True).start()
-    listen(DNS, 53, lambda c, p: resolver.stream(c), None)
+    listen(DNS, 53, lambda c, p: resolver.stream(c))
     print("ready", flush=True)
     sys.stdin.read()
     os._exit(0)
@@ -114,7 +112,7 @@ class Log:
             self.file.write(json.dumps(what) + "\n")
 
 
-def listen(address, port, handler, _):
+def listen(address, port, handler):
     server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     server.bind((address, port))
@@ -147,6 +145,12 @@ def echo(connection, peer, port, _tls, _directory, log):
     while data := connection.recv(65536):
         log.note(what="tcp", at=at, port=port, data=data.decode("latin-1"))
         connection.sendall(data)
+
+
+def greet(connection, peer, port, _tls, _directory, log):
+    """Hears what a client says first, and hangs up."""
+    at = connection.getsockname()[0]
+    log.note(what="tcp", at=at, port=port, data=connection.recv(65536).decode("latin-1"))
 
 
 def http(connection, peer, port, tls, directory, log):
@@ -189,6 +193,8 @@ def page(method, target, headers, body, directory, at):
     if path == "/echo":
         return "200 OK", "application/json", json.dumps({"headers": headers, "body": body.decode("latin-1")}).encode(), ""
     file = os.path.realpath(f"{directory}/site{path}")
+    if os.path.isdir(file):
+        file += "/index.html"
     if file.startswith(f"{directory}/site/") and os.path.isfile(file):
         with open(file, "rb") as content:
             return "200 OK", kind_of(file), content.read(), ""
