@@ -216,6 +216,8 @@ struct Attendance<'a> {
     errno: Option<i32>,
     status: Option<i32>,
     tmp_full: Option<LimitName>,
+    /// Somebody is asked something at the same terminal.
+    held: bool,
     /// When to see whether the host has replaced something that is held.
     look_at: Instant,
 }
@@ -247,6 +249,7 @@ impl<'a> Attendance<'a> {
             errno: None,
             status: None,
             tmp_full: None,
+            held: false,
             look_at: started + ROUND,
         }
     }
@@ -258,7 +261,8 @@ impl<'a> Attendance<'a> {
     }
 
     fn turn(&mut self, session: &mut Session) -> Result<(), RunError> {
-        let held = self.is_held(session);
+        // What a command that has ended left is passed on whatever is asked.
+        self.held = session.hold().holds() && self.status.is_none();
         let ready = self.wait(session)?;
         if ready.control {
             self.hear(session)?;
@@ -266,7 +270,7 @@ impl<'a> Attendance<'a> {
         for signal in ready.signals {
             self.forward(session, signal)?;
         }
-        if !held {
+        if !self.held {
             self.stdin.turn();
             self.stdout.turn();
             self.stderr.turn();
@@ -281,20 +285,14 @@ impl<'a> Attendance<'a> {
         self.climb(session)
     }
 
-    /// What a command that has ended left is passed on whatever is asked.
-    fn is_held(&self, session: &Session) -> bool {
-        session.hold().holds() && self.status.is_none()
-    }
-
     fn wait(&self, session: &Session) -> Result<Ready, RunError> {
-        let held = self.is_held(session);
         // After the command has ended nothing more is expected: the socket would only report its end again and again.
         let control = self.status.is_none().then(|| session.control());
         let mut fds: Vec<PollFd<'_>> =
             control.iter().map(|control| PollFd::from_borrowed_fd(*control, PollFlags::IN)).collect();
         fds.extend(self.interrupts.iter().map(|i| PollFd::from_borrowed_fd(i.fd, PollFlags::IN)));
         let streams = [self.stdin.interest(), self.stdout.interest(), self.stderr.interest()];
-        let streams = streams.into_iter().flatten().filter(|_| !held);
+        let streams = streams.into_iter().flatten().filter(|_| !self.held);
         fds.extend(streams.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
         fds.push(PollFd::from_borrowed_fd(session.hold().bell(), PollFlags::IN));
         match rustix::event::poll(&mut fds, self.patience(session).as_ref()) {
@@ -312,8 +310,7 @@ impl<'a> Attendance<'a> {
     fn patience(&self, session: &Session) -> Option<Timespec> {
         let look_at = session.guard().map(|_| self.look_at);
         // Streams that stand still are not due: looking at the clock again and again would not move them.
-        let streams =
-            [self.stdout.due(), self.stderr.due()].map(|due| due.filter(|_| !self.is_held(session)));
+        let streams = [self.stdout.due(), self.stderr.due()].map(|due| due.filter(|_| !self.held));
         let steps = [look_at, self.ladder.terminate_at, self.ladder.kill_at, self.ladder.give_up_at];
         let next = steps.into_iter().chain(streams).flatten().min()?;
         Some(timespec(next.saturating_duration_since(Instant::now())))

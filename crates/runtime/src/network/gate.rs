@@ -98,7 +98,7 @@ impl SessionGate {
         let call = flow_call(flow);
         let permitted = match self.decided(&in_force, &call)? {
             Answer::Permitted(permitted) => permitted,
-            Answer::Ask(question) => match self.asks(&in_force, question) {
+            Answer::Ask(question) => match self.asks(&in_force, *question) {
                 Asked::Permitted(permitted) => permitted,
                 Asked::Refused { refusal, transaction } => {
                     self.keep_denied(flow, call, transaction);
@@ -128,7 +128,7 @@ impl SessionGate {
                 let permitted = Permitted { grant: *grant, transaction, decision, stored, held };
                 Ok(Answer::Permitted(Box::new(permitted)))
             }
-            Decided::Ask(question) => Ok(Answer::Ask(*question)),
+            Decided::Ask(question) => Ok(Answer::Ask(question)),
             Decided::Deny(refusal) => Err(refusal),
         }
     }
@@ -367,7 +367,7 @@ impl SessionGate {
 
 enum Answer {
     Permitted(Box<Permitted>),
-    Ask(Question),
+    Ask(Box<Question>),
 }
 
 /// Whether its question is written, so that its transaction needs an end.
