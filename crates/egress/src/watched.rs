@@ -25,9 +25,10 @@ use crate::quiet::{self, Quiet};
 pub(crate) struct Watched {
     inner: Body,
     look: Arc<Look>,
-    coding: Coding,
     decoder: Option<Decoder>,
     stream: Option<Stream>,
+    /// Of an encoded body, its bytes as they are: there is room between what they say.
+    raw: Option<Stream>,
     output: Output,
     /// What came in and has not left.
     held: VecDeque<Bytes>,
@@ -37,6 +38,8 @@ pub(crate) struct Watched {
     /// How far the scanner must be before so much may leave; one entry for each encoded chunk.
     marks: VecDeque<(usize, usize)>,
     scanned: usize,
+    /// How much of an encoded body is decided.
+    read: usize,
     may_leave: usize,
     trailers: Option<HeaderMap>,
     swap: Option<BodySwap>,
@@ -64,9 +67,9 @@ impl Watched {
     pub(crate) fn new(inner: Body, look: Arc<Look>, coding: Coding, swap: Option<BodySwap>) -> Self {
         Self {
             stream: Some(look.stream()),
+            raw: (coding != Coding::Identity).then(|| look.stream()),
             inner,
             look,
-            coding,
             decoder: Some(Decoder::new(coding)),
             output: Output::findings_only(),
             held: VecDeque::new(),
@@ -74,6 +77,7 @@ impl Watched {
             came: 0,
             marks: VecDeque::new(),
             scanned: 0,
+            read: 0,
             may_leave: 0,
             trailers: None,
             swap: swap.filter(|_| coding == Coding::Identity),
@@ -143,6 +147,9 @@ impl Watched {
     }
 
     fn data(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
         let (Some(decoder), Some(stream)) = (&mut self.decoder, &mut self.stream) else { return };
         let (output, scanned) = (&mut self.output, &mut self.scanned);
         let fed = decoder.feed(&bytes, |decoded| {
@@ -150,7 +157,8 @@ impl Watched {
             stream.push(decoded, output);
         });
         self.came += bytes.len();
-        if self.coding != Coding::Identity {
+        if let Some(raw) = &mut self.raw {
+            raw.push(&bytes, &mut self.output);
             self.marks.push_back((self.scanned, self.came));
         }
         self.held.push_back(bytes);
@@ -161,7 +169,7 @@ impl Watched {
     }
 
     fn settle(&mut self, pause: Pause) {
-        if let Some(stream) = &mut self.stream {
+        for stream in [&mut self.stream, &mut self.raw].into_iter().flatten() {
             stream.settle(pause, &mut self.output);
         }
         self.decided();
@@ -174,6 +182,8 @@ impl Watched {
             return self.unreadable(error);
         }
         let refused = stream.finish(&mut self.output);
+        // What was too much to decode here was decoded there.
+        let _limits = self.raw.take().map(|raw| raw.finish(&mut self.output));
         let trailers = self.trailers.take();
         let found = trailers.as_ref().map_or(Ok(()), |trailers| self.look.trailers(trailers));
         let judged = self.judge(refused).and(found);
@@ -196,13 +206,11 @@ impl Watched {
             return self.break_off(refusal);
         }
         let decided = self.stream.as_ref().map_or(self.scanned, Stream::decided);
-        if self.coding == Coding::Identity {
-            self.may_leave = decided;
-        }
         while let Some((_, came)) = self.marks.front().filter(|(scanned, _)| *scanned <= decided).copied() {
             self.marks.pop_front();
-            self.may_leave = came;
+            self.read = came;
         }
+        self.may_leave = self.raw.as_ref().map_or(decided, |raw| raw.decided().min(self.read));
         self.leave();
     }
 

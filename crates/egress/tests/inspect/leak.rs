@@ -126,6 +126,15 @@ async fn n25_compressed_bodies_are_read() {
         let (status, _, answer) = world.send(&target, request.body(full(body)).unwrap()).await;
         assert_eq!(status, 403, "{coding} {answer}");
     }
+    // The header of a gzip file has room for a comment.
+    let mut commented = vec![0x1f, 0x8b, 8, 0x10, 0, 0, 0, 0, 0, 3];
+    commented.extend_from_slice(key.value.as_bytes());
+    commented.push(0);
+    commented.extend_from_slice(&gzip(b"harmless")[10..]);
+    let request = Request::post("/").header("content-encoding", "gzip").body(full(commented)).unwrap();
+    let (status, _, answer) = world.send(&target, request).await;
+    assert_eq!(status, 403, "{answer}");
+    assert!(answer.contains("secret/provider"), "{answer}");
     let harmless = gzip(&filler(5000));
     let request = Request::post("/").header("content-encoding", "gzip").body(full(harmless.clone())).unwrap();
     assert_eq!(world.send(&target, request).await.0, 200);
