@@ -1,5 +1,6 @@
 //! What the user typed. Parsing reads no environment and touches no file.
 
+mod agent;
 mod approvals;
 mod ledger;
 mod scan;
@@ -21,6 +22,7 @@ use crate::logging::Logs;
 use crate::output;
 use crate::redactor::Redactor;
 
+pub(crate) use agent::Agent;
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
@@ -83,6 +85,11 @@ pub(crate) enum Command {
     /// Keep secrets for tools and providers, encrypted, and say who may have them
     #[command(subcommand)]
     Secret(SecretCommand),
+    /// Judge what an agent is about to do; its own hooks call this (`ringfence init` sets them up)
+    Hook {
+        /// The agent that calls
+        agent: Agent,
+    },
     /// Print a shell completion script
     Completions {
         /// The shell to complete for

@@ -16,6 +16,7 @@ mod tx;
 use std::process::ExitCode;
 
 use crate::args::{self, Command};
+use crate::hook;
 use crate::output::say;
 
 pub(crate) fn dispatch(command: Command) -> ExitCode {
@@ -32,6 +33,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(ledger),
         Command::Secret(secret) => secret::run(secret),
+        Command::Hook { agent } => hook::run(agent),
         Command::Completions { shell } => {
             say!("{}", args::completions(shell).trim_end());
             ExitCode::SUCCESS

@@ -8,6 +8,7 @@ mod commands;
 mod environment;
 mod error;
 mod explain;
+mod hook;
 mod host;
 mod leaks;
 mod logging;

@@ -189,5 +189,11 @@ fn intent(session: &SessionId) -> Result<Event, getrandom::Error> {
 }
 
 fn settled(transaction: TransactionId, session: &SessionId) -> Event {
-    Event::Settled { transaction, session: session.clone(), outcome: None, failure: Some("x".repeat(880)) }
+    Event::Settled {
+        transaction,
+        session: session.clone(),
+        outcome: None,
+        failure: Some("x".repeat(880)),
+        left_to: None,
+    }
 }

@@ -64,6 +64,7 @@ fn of_effect(event: &Event) -> String {
             let call = call.as_ref().map(|call| format!("{} ", of_call(call))).unwrap_or_default();
             format!("{call}[{}] {}", shown(&refusal.rule), shown(&refusal.message))
         }
+        Event::Settled { left_to: Some(other), .. } => format!("left to {}", shown(other)),
         Event::Settled { outcome, failure, .. } => match (outcome, failure) {
             (Some(outcome), _) => format!("{} in {} ms", of_exit(outcome.exit), outcome.duration_ms),
             (None, Some(failure)) => format!("failed: {}", shown(failure)),

@@ -167,6 +167,9 @@ pub enum Event {
         outcome: Option<Outcome>,
         /// Why there is no outcome: we broke.
         failure: Option<String>,
+        /// Who does it instead: the call was judged, and what came of it is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left_to: Option<String>,
     },
     /// A flow is about to connect to this address, besides the one of its intent.
     FlowOpened {

@@ -30,8 +30,8 @@ pub use inbox::{AnswerError, Answered, Inbox, InboxError, Pending, Reply, Say, T
 pub(crate) use loops::{Loops, STOPPED, outcome_of, recorded_outcome};
 pub(crate) use memory::{BREAKER, DENIED_BEFORE, Memory, STOPPED_LOOP};
 pub use presence::Held;
-pub(crate) use presence::asking;
 pub use presence::watching;
+pub(crate) use presence::{asking, is_watched};
 pub use principal::local_operator;
 pub use wait::Waiting;
 pub(crate) use wait::{Inquiry, decision};

@@ -32,7 +32,8 @@ mod received;
 mod running;
 mod settled;
 
-use ringfence_sandbox::Io;
+use ringfence_sandbox::{Interrupt, Io};
+use ringfence_types::{Layer, Refusal, RefusalCode, TransactionId};
 
 use crate::session::AgentSession;
 
@@ -62,5 +63,38 @@ pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) ->
     match admitted.launch(session) {
         Ok(running) => running.finish(session, io),
         Err(settled) => settled,
+    }
+}
+
+/// Takes one call as far as it goes without doing it: judged, asked about, written down, and left to `to`. Only for what an
+/// agent does in its own process, where nothing of ours can do it instead.
+pub(crate) fn leave(
+    call: Received,
+    session: &mut AgentSession<'_>,
+    interrupts: &[Interrupt<'_>],
+    to: &str,
+) -> Result<TransactionId, Settled> {
+    let decided = call.authenticate().and_then(|authenticated| authenticated.decide(session, interrupts));
+    let admitted = decided.and_then(|decided| decided.admit(session));
+    match admitted {
+        Ok(admitted) => admitted.leave(session, to).map_err(|error| unrecorded(&chain(&error))),
+        Err(refused) => Err(refused.settle(session)),
+    }
+}
+
+fn unrecorded(why: &str) -> Settled {
+    let refusal = Refusal {
+        code: RefusalCode::Ledger,
+        layer: Layer::Floor,
+        rule: "ledger.written-before-done".to_owned(),
+        message: format!("it could not be written to the ledger, so it may not be done: {why}"),
+        hint: None,
+    };
+    Settled {
+        transaction: None,
+        ended: Ended::Refused(refusal),
+        posture: None,
+        note: None,
+        unrecorded: Some(why.to_owned()),
     }
 }

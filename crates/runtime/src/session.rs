@@ -12,8 +12,8 @@ use ringfence_authz::{Policy, env::Attendance};
 use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
-use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
-use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId};
+use ringfence_sandbox::{Interrupt, Io, Session as Sandbox, SkeletonFile};
+use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, TransactionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::leaks::{LeakError, LeakScanner, Tally};
@@ -353,6 +353,24 @@ impl<'r> AgentSession<'r> {
         drop(span);
         tell(&settled);
         settled
+    }
+
+    /// Judges a call that the agent does itself, asks where policy says so, and writes down that it was left `to` it. What was
+    /// refused comes back as for every other call.
+    pub fn leave(
+        &mut self,
+        call: Call,
+        interrupts: &[Interrupt<'_>],
+        to: &str,
+    ) -> Result<TransactionId, Settled> {
+        pipeline::leave(Received::new(call), self, interrupts, to)
+    }
+
+    /// Whether anybody could answer a question of this session: somebody here, somebody who watches, or a channel.
+    pub fn can_ask(&mut self) -> bool {
+        let elsewhere =
+            approval::is_watched(&self.runtime.setup.state_dir) || !self.settings.notify.is_empty();
+        elsewhere || self.approver.is_there()
     }
 
     /// The last call of a session: its end is written down together with the end of the session, unless that has a name

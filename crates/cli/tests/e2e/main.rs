@@ -41,6 +41,8 @@ mod grants;
 #[cfg(test)]
 mod help;
 #[cfg(test)]
+mod hooks;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod internet;

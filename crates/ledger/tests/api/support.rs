@@ -209,6 +209,7 @@ pub(crate) fn settled(ids: &Ids) -> Event {
         session: ids.session.clone(),
         outcome: Some(outcome),
         failure: None,
+        left_to: None,
     }
 }
 

@@ -128,5 +128,6 @@ pub(crate) fn settled(ids: &Ids) -> Event {
         session: ids.session.clone(),
         outcome: None,
         failure: Some("none".to_owned()),
+        left_to: None,
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn asking(state_dir: &Path, transaction: &TransactionId) -> io::Resul
 }
 
 /// Whether somebody watches.
-pub(super) fn is_watched(state_dir: &Path) -> bool {
+pub(crate) fn is_watched(state_dir: &Path) -> bool {
     let (held, left) = survey(&state_dir.join(WATCHING));
     left.iter().for_each(|path| forget(path));
     !held.is_empty()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringfence_authz::{Grant, Permissions, View as GrantedView};
 use ringfence_egress::Ca;
-use ringfence_ledger::Receipt;
+use ringfence_ledger::{AppendError, Event, Receipt};
 use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, View};
 use ringfence_types::{Backend, Call, Layer, Level, NetMode, Posture, Refusal, RefusalCode, TransactionId};
 
@@ -63,6 +63,24 @@ impl Admitted {
             }
         }
         Ok(Running { grant: self.grant, settling })
+    }
+}
+
+impl Admitted {
+    /// Leaves the doing to somebody else. That is all that is known of it, and so it is what is written down.
+    pub(super) fn leave(
+        self,
+        session: &mut AgentSession<'_>,
+        to: &str,
+    ) -> Result<TransactionId, AppendError> {
+        let event = Event::Settled {
+            transaction: self.transaction.clone(),
+            session: session.id.clone(),
+            outcome: None,
+            failure: None,
+            left_to: Some(to.to_owned()),
+        };
+        session.append(vec![event]).map(|_receipts| self.transaction)
     }
 }
 

@@ -207,7 +207,7 @@ impl Settling {
             Ended::Touched(_) => (None, None),
             Ended::Failed { what, .. } => (None, Some(what.clone())),
         };
-        Event::Settled { transaction, session: session.id.clone(), outcome, failure }
+        Event::Settled { transaction, session: session.id.clone(), outcome, failure, left_to: None }
     }
 }
 

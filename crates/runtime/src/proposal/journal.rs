@@ -283,9 +283,13 @@ fn restore(entry: &Entry) -> Result<Recovered, ChangeError> {
 fn record(ledger: &Ledger, entry: &Entry, outcome: &Recovered) -> Result<(), AppendError> {
     let transaction = entry.transaction.clone();
     let event = match outcome {
-        Recovered::Finished => {
-            Event::Settled { transaction, session: entry.session.clone(), outcome: None, failure: None }
-        }
+        Recovered::Finished => Event::Settled {
+            transaction,
+            session: entry.session.clone(),
+            outcome: None,
+            failure: None,
+            left_to: None,
+        },
         Recovered::Undone => Event::Interrupted {
             transaction,
             why: "cut off before it was applied; nothing was changed".to_owned(),

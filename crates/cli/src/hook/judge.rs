@@ -1,0 +1,350 @@
+//! What becomes of a tool call: through the same judge, the same questions and the same ledger as everything else.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::authz::policy::Flags;
+use ringfence_runtime::authz::{Aspect, Judgement, Part};
+use ringfence_runtime::{AgentSession, Ended, Runtime, Settled, Subject, consider};
+use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, Layer, Refusal, RefusalCode};
+use sha2::{Digest as _, Sha256};
+
+use super::HookError;
+use super::deed::{self, Deed};
+use super::quote::quoted;
+use super::request::Request;
+use super::transcript::{Contained, contained};
+use crate::args::{Agent, Place};
+use crate::asked::{self, Governed, Ungoverned};
+use crate::environment::Environment;
+use crate::error;
+use crate::host;
+
+/// What an agent is told.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Nothing: its own rules hold.
+    Silence,
+    /// It may do it itself.
+    Go,
+    /// It may run this instead, which asks and records on its own.
+    Run {
+        command: String,
+        waits: Waits,
+    },
+    /// The person at the agent decides: what another program does is beyond any fence of ours.
+    Theirs(String),
+    No {
+        what: String,
+        refusal: Refusal,
+        workspace: Option<PathBuf>,
+    },
+}
+
+/// Whether a command waits for a person before it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    No,
+    ForAPerson,
+}
+
+pub(super) fn judged(request: &Request, environment: &Environment) -> Result<Answer, HookError> {
+    let deed = deed::of(request);
+    if deed == Deed::Own {
+        return Ok(Answer::Silence);
+    }
+    std::env::set_current_dir(&request.cwd)
+        .map_err(|error| HookError::Place(Bytes::from(request.cwd.as_path()).display(), error))?;
+    let setup = host::setup(environment, Attendance::Unattended)
+        .map_err(|error| HookError::Runtime(error.to_string()))?;
+    let place =
+        Place { profile: None, workspace: None, policy: None, agent: Some(request.agent.to_string()) };
+    let desk = match asked::governed(&place, environment, &setup, Flags::default()) {
+        Ok(governed) => Desk { request, environment, setup, governed },
+        Err(Ungoverned::Failed(_)) => {
+            return Err(HookError::Runtime("the policy cannot be read".to_owned()));
+        }
+        Err(Ungoverned::Refused(refusal)) => return refused_early(request, setup, refusal),
+    };
+    match deed {
+        Deed::Own => Ok(Answer::Silence),
+        Deed::Shell(command) => desk.shell(&command),
+        Deed::Read(paths) => desk.files(&paths, |path| FileCall::Read { path }),
+        Deed::List(paths) => desk.files(&paths, |path| FileCall::List { path }),
+        Deed::Write(paths) => {
+            let content = content(request);
+            let sha256: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+            let bytes = content.len() as u64;
+            desk.files(&paths, |path| FileCall::Write { path, sha256: sha256.clone(), bytes })
+        }
+        Deed::Search(paths) => desk.search(&paths),
+        Deed::Fetch(url) => desk.named(Subject::Url { url: Bytes::from(url.as_str()), method: None }),
+        Deed::Foreign => desk.named(Subject::Tool(request.tool.clone())),
+        Deed::Malformed(missing) => desk.no(malformed(&request.tool, missing)),
+    }
+}
+
+fn refused_early(
+    request: &Request,
+    setup: ringfence_runtime::Setup,
+    refusal: Refusal,
+) -> Result<Answer, HookError> {
+    runtime(setup)?.refuse(&refusal).map_err(|error| HookError::Runtime(error::chain(&error)))?;
+    Ok(Answer::No { what: request.tool.clone(), refusal, workspace: None })
+}
+
+/// What an edit comes down to is known to the agent alone; what it was asked for is bound instead.
+fn content(request: &Request) -> Vec<u8> {
+    match request.text("content") {
+        Some(content) => content.as_bytes().to_vec(),
+        None => serde_json::to_vec(&request.input).unwrap_or_default(),
+    }
+}
+
+fn runtime(setup: ringfence_runtime::Setup) -> Result<Runtime, HookError> {
+    Runtime::open(setup)
+        .map_err(|error| HookError::Runtime(format!("the ledger cannot be opened: {}", error::chain(&error))))
+}
+
+/// One request with all that it is judged by.
+struct Desk<'a> {
+    request: &'a Request,
+    environment: &'a Environment,
+    setup: ringfence_runtime::Setup,
+    governed: Governed,
+}
+
+impl Desk<'_> {
+    /// A command is judged here so that a no comes before the agent begins, and once more by the `run` that it becomes.
+    fn shell(&self, command: &str) -> Result<Answer, HookError> {
+        let contained = match self.request.agent {
+            Agent::Codex => contained(self.request.transcript.as_deref(), self.request.turn.as_deref()),
+            _ => Contained::ByNobody,
+        };
+        let call = || self.exec(command);
+        let judged =
+            match consider(&self.setup, &self.governed.asked(), self.here(), Subject::Argv(argv(command))) {
+                Ok(judgement) => judgement,
+                // Once more with the pen in hand.
+                Err(_) => return self.left(vec![call()]),
+            };
+        match (self.request.agent, contained, judged.decision()) {
+            (_, _, Decision::Deny) => self.left(vec![call()]),
+            (Agent::Goose, ..) => self.no(cannot_be_rewritten(self.request.agent)),
+            (_, Contained::ByCodex(_), _) => self.left(vec![call()]),
+            (_, _, Decision::Allow) => self.rewritten(command, Waits::No),
+            (_, _, Decision::Ask) => {
+                let runtime = runtime(self.setup.clone())?;
+                let reachable = match self.session(&runtime)? {
+                    Ok(mut session) => session.can_ask(),
+                    Err(refusal) => return Ok(self.answer_no(refusal)),
+                };
+                drop(runtime);
+                if reachable { self.rewritten(command, Waits::ForAPerson) } else { self.left(vec![call()]) }
+            }
+        }
+    }
+
+    fn files(&self, paths: &[PathBuf], call: impl Fn(Bytes) -> FileCall) -> Result<Answer, HookError> {
+        self.left(paths.iter().map(|path| Call::File(call(Bytes::from(path.as_path())))).collect())
+    }
+
+    /// One file is a read of it. What reads a whole tree would show what is hidden in it.
+    fn search(&self, paths: &[PathBuf]) -> Result<Answer, HookError> {
+        if paths.iter().all(|path| path.is_file()) {
+            return self.files(paths, |path| FileCall::Read { path });
+        }
+        self.no(Refusal {
+            code: RefusalCode::Tool,
+            layer: Layer::Floor,
+            rule: "hook.search".to_owned(),
+            message:
+                "this tool reads a whole tree outside the fence, files that are hidden inside among them"
+                    .to_owned(),
+            hint: Some("search with the shell: `grep -rn` and `rg` run inside the fence".to_owned()),
+        })
+    }
+
+    /// What is judged by a name alone: a tool of another program, an address.
+    fn named(&self, subject: Subject) -> Result<Answer, HookError> {
+        let judgement = match consider(&self.setup, &self.governed.asked(), self.here(), subject) {
+            Ok(judgement) => judgement,
+            Err(refusal) => return self.no(refusal),
+        };
+        let Some(part) = judgement.decisive() else { return Ok(Answer::Go) };
+        match judgement.decision() {
+            Decision::Allow => Ok(Answer::Go),
+            Decision::Ask if can_prompt(self.request.agent) => Ok(Answer::Theirs(reason(part))),
+            Decision::Deny if part.rule == UNKNOWN && can_prompt(self.request.agent) => {
+                Ok(Answer::Theirs(reason(part)))
+            }
+            Decision::Ask | Decision::Deny => self.no(refusal_of(&judgement, part)),
+        }
+    }
+
+    /// Everything that the agent does itself: judged, asked about and written down, all of it or nothing.
+    fn left(&self, calls: Vec<Call>) -> Result<Answer, HookError> {
+        let runtime = runtime(self.setup.clone())?;
+        let mut session = match self.session(&runtime)? {
+            Ok(session) => session,
+            Err(refusal) => return Ok(self.answer_no(refusal)),
+        };
+        session.set_stated_reason(self.request.text("description").map(str::to_owned));
+        let to = format!(
+            "the tool `{}` of {}",
+            Bytes::from(self.request.tool.as_str()).display(),
+            self.request.agent
+        );
+        for call in calls {
+            if let Err(settled) = session.leave(call, &[], &to) {
+                return self.settled(settled);
+            }
+        }
+        Ok(Answer::Go)
+    }
+
+    fn settled(&self, settled: Settled) -> Result<Answer, HookError> {
+        if let Some(why) = settled.unrecorded {
+            return Err(HookError::Runtime(format!("the ledger cannot be written: {why}")));
+        }
+        match settled.ended {
+            Ended::Refused(refusal) => Ok(self.answer_no(refusal)),
+            Ended::Failed { what, .. } => Err(HookError::Runtime(what)),
+            Ended::Executed(_) | Ended::Touched(_) => {
+                Err(HookError::Runtime("something was done that was only to be judged".to_owned()))
+            }
+        }
+    }
+
+    fn session<'r>(&self, runtime: &'r Runtime) -> Result<Result<AgentSession<'r>, Refusal>, HookError> {
+        let mut asked = self.governed.asked();
+        asked.name = Some(self.request.session.clone());
+        runtime.session(asked).map_err(|error| HookError::Runtime(error::chain(&error)))
+    }
+
+    /// The answer is no for a reason that the pipeline has not written down.
+    fn no(&self, refusal: Refusal) -> Result<Answer, HookError> {
+        let written = runtime(self.setup.clone())?.refuse(&refusal);
+        written.map_err(|error| HookError::Runtime(error::chain(&error)))?;
+        Ok(self.answer_no(refusal))
+    }
+
+    fn answer_no(&self, refusal: Refusal) -> Answer {
+        let what = Bytes::from(self.request.tool.as_str()).display();
+        Answer::No { what, refusal, workspace: Some(self.governed.flags.workspace.clone()) }
+    }
+
+    fn here(&self) -> Option<PathBuf> {
+        std::fs::canonicalize(&self.governed.cwd).ok()
+    }
+
+    fn exec(&self, command: &str) -> Call {
+        let workspace = &self.governed.flags.workspace;
+        let cwd = self.here().filter(|cwd| cwd.starts_with(workspace)).unwrap_or_else(|| workspace.clone());
+        Call::Exec(Exec {
+            argv: argv(command),
+            cwd: Bytes::from(cwd),
+            env: Vec::new(),
+            net: self.governed.effective.policy.net,
+        })
+    }
+
+    /// The same command inside the fence. Where things are is said again: what a repository puts into the environment of
+    /// an agent must not lead to another policy.
+    fn rewritten(&self, command: &str, waits: Waits) -> Result<Answer, HookError> {
+        let program = std::env::current_exe().map_err(HookError::NoProgram)?;
+        let mut words: Vec<OsString> = vec![program.into()];
+        let flag = |name: &str, value: &OsStr| [OsString::from(name), value.to_owned()];
+        words.push("run".into());
+        words.extend(flag("--agent", OsStr::new(&self.request.agent.to_string())));
+        words.extend(flag("--session", OsStr::new(&self.request.session)));
+        words.extend(flag("--workspace", self.governed.flags.workspace.as_os_str()));
+        if let Some(stated) = self.request.text("description") {
+            words.extend(flag("--reason", OsStr::new(stated)));
+        }
+        words.push("--".into());
+        words.extend(argv(command).iter().map(|word| word.as_os_str().to_owned()));
+        let words: Option<Vec<String>> = words.iter().map(|word| quoted(word)).collect();
+        let line = words.and_then(|words| Some(format!("{}{}", self.pins()?, words.join(" "))));
+        match line {
+            Some(command) => Ok(Answer::Run { command, waits }),
+            None => self.no(malformed(&self.request.tool, "text that a shell can take")),
+        }
+    }
+
+    fn pins(&self) -> Option<String> {
+        let environment = self.environment;
+        let places: [(&str, Option<&Path>); 3] = [
+            ("HOME", environment.home.as_deref()),
+            ("XDG_CONFIG_HOME", environment.config_dir.as_deref()),
+            ("XDG_STATE_HOME", environment.state_dir.as_deref()),
+        ];
+        let said = places.iter().filter_map(|(name, path)| Some((name, (*path)?)));
+        said.map(|(name, path)| Some(format!("{name}={} ", quoted(path.as_os_str())?))).collect()
+    }
+}
+
+const ALLOW_HOST: &str =
+    "set `net = \"filtered\"` and allow the host in a `[[host]]` entry of the operator's policy file";
+const UNKNOWN: &str = "tools.unknown";
+
+/// Whether an agent shows a question of a hook to a person, and takes silence as a no.
+fn can_prompt(agent: Agent) -> bool {
+    matches!(agent, Agent::ClaudeCode | Agent::Cursor)
+}
+
+fn argv(command: &str) -> Vec<Bytes> {
+    const BASH: &str = "/bin/bash";
+    let shell = if Path::new(BASH).exists() { BASH } else { "/bin/sh" };
+    [shell, "-c", command].map(Bytes::from).into()
+}
+
+fn reason(part: &Part) -> String {
+    format!(
+        "Ringfence cannot contain `{}`: {} (rule {}). {}",
+        Bytes::from(part.subject.as_str()).display(),
+        part.reason,
+        part.rule,
+        part.fix.as_deref().map(|fix| format!("To settle it for good: {fix}.")).unwrap_or_default()
+    )
+}
+
+fn refusal_of(judgement: &Judgement, part: &Part) -> Refusal {
+    let unheard = match judgement.decision() {
+        Decision::Ask => ", and this agent cannot put the question to a person",
+        _ => "",
+    };
+    // Flags are for `run`; whoever is behind a hook has a policy file alone.
+    let (code, hint) = match part.aspect {
+        Aspect::Tool => (RefusalCode::Tool, part.fix.as_deref().map(str::to_owned)),
+        _ => (RefusalCode::Network, Some(ALLOW_HOST.to_owned())),
+    };
+    Refusal {
+        code,
+        layer: part.layer,
+        rule: part.rule.clone().into_owned(),
+        message: format!("`{}`: {}{unheard}", Bytes::from(part.subject.as_str()).display(), part.reason),
+        hint,
+    }
+}
+
+fn malformed(tool: &str, missing: &str) -> Refusal {
+    Refusal {
+        code: RefusalCode::Malformed,
+        layer: Layer::Call,
+        rule: "hook.malformed".to_owned(),
+        message: format!("the input of `{}` has no {missing}", Bytes::from(tool).display()),
+        hint: None,
+    }
+}
+
+fn cannot_be_rewritten(agent: Agent) -> Refusal {
+    Refusal {
+        code: RefusalCode::Tool,
+        layer: Layer::Floor,
+        rule: "hook.outside".to_owned(),
+        message: format!("{agent} does not let a hook put a command inside the fence"),
+        hint: Some("run it with the tool `exec` of `ringfence mcp`".to_owned()),
+    }
+}

@@ -1,0 +1,87 @@
+//! What an agent sends to a hook. Each field is an allegation.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::HookError;
+use crate::args::Agent;
+
+/// A tool call that an agent is about to make.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) agent: Agent,
+    /// Of Ringfence: the same for all calls of one conversation.
+    pub(super) session: String,
+    pub(super) cwd: PathBuf,
+    pub(super) tool: String,
+    pub(super) input: Map<String, Value>,
+    pub(super) mode: Option<String>,
+    pub(super) transcript: Option<PathBuf>,
+    pub(super) turn: Option<String>,
+}
+
+/// The fields of all agents: each sends a part of them.
+#[derive(Debug, Deserialize)]
+struct Sent {
+    #[serde(alias = "conversation_id")]
+    session_id: Option<String>,
+    #[serde(alias = "working_dir")]
+    cwd: Option<PathBuf>,
+    #[serde(default)]
+    workspace_roots: Vec<PathBuf>,
+    #[serde(alias = "event")]
+    hook_event_name: String,
+    tool_name: String,
+    tool_input: Map<String, Value>,
+    permission_mode: Option<String>,
+    transcript_path: Option<PathBuf>,
+    turn_id: Option<String>,
+}
+
+impl Request {
+    pub(super) fn read(agent: Agent, bytes: &[u8]) -> Result<Self, HookError> {
+        let sent: Sent = serde_json::from_slice(bytes).map_err(|error| HookError::Garbage(agent, error))?;
+        if sent.hook_event_name != event(agent) {
+            return Err(HookError::Event(sent.hook_event_name));
+        }
+        let cwd = sent.cwd.or_else(|| sent.workspace_roots.into_iter().next());
+        let cwd = cwd.filter(|cwd| cwd.is_absolute()).ok_or(HookError::NoPlace(agent))?;
+        Ok(Self {
+            agent,
+            session: session(agent, sent.session_id.as_deref().unwrap_or_default()),
+            cwd,
+            tool: sent.tool_name,
+            input: sent.tool_input,
+            mode: sent.permission_mode,
+            transcript: sent.transcript_path,
+            turn: sent.turn_id,
+        })
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        self.input.get(key).and_then(Value::as_str)
+    }
+
+    /// Absolute, as the agent would take it.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.cwd.join(Path::new(path))
+    }
+}
+
+/// The event before a tool call, as each agent calls it.
+pub(crate) fn event(agent: Agent) -> &'static str {
+    match agent {
+        Agent::ClaudeCode | Agent::Codex | Agent::Goose => "PreToolUse",
+        Agent::Gemini => "BeforeTool",
+        Agent::Cursor => "preToolUse",
+        Agent::Opencode => "tool.execute.before",
+    }
+}
+
+fn session(agent: Agent, id: &str) -> String {
+    const LONGEST: usize = 64;
+    let plain = id.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(LONGEST);
+    format!("{agent}-{}", plain.collect::<String>())
+}
