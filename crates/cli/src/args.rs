@@ -22,7 +22,7 @@ use crate::logging::Logs;
 use crate::output;
 use crate::redactor::Redactor;
 
-pub(crate) use agent::Agent;
+pub(crate) use agent::{Agent, Init};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
@@ -89,6 +89,16 @@ pub(crate) enum Command {
     Hook {
         /// The agent that calls
         agent: Agent,
+    },
+    /// Plug Ringfence into the agents of this user: shows the change to their settings, asks, keeps a copy
+    Init(Init),
+    /// Take Ringfence out of the settings of agents again
+    Uninstall(Init),
+    /// What is protected, what was decided today, where the ledger stands
+    Status {
+        /// One JSON object on stdout
+        #[arg(long)]
+        json: bool,
     },
     /// Print a shell completion script
     Completions {

@@ -15,9 +15,13 @@ mod tx;
 
 use std::process::ExitCode;
 
+pub(crate) use run::print_json;
+
 use crate::args::{self, Command};
 use crate::hook;
+use crate::init;
 use crate::output::say;
+use crate::status;
 
 pub(crate) fn dispatch(command: Command) -> ExitCode {
     match command {
@@ -34,6 +38,9 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Ledger(ledger) => ledger::run(ledger),
         Command::Secret(secret) => secret::run(secret),
         Command::Hook { agent } => hook::run(agent),
+        Command::Init(arguments) => init::init(&arguments),
+        Command::Uninstall(arguments) => init::uninstall(&arguments),
+        Command::Status { json } => status::run(json),
         Command::Completions { shell } => {
             say!("{}", args::completions(shell).trim_end());
             ExitCode::SUCCESS

@@ -18,6 +18,8 @@ use std::time::Duration;
 use crate::args::Agent;
 use crate::environment::Environment;
 use crate::output::note;
+pub(crate) use quote::quoted;
+
 use answer::Reply;
 use request::Request;
 

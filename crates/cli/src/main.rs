@@ -12,9 +12,11 @@ mod hook;
 mod host;
 mod leaks;
 mod logging;
+mod init;
 mod output;
 mod redactor;
 mod secret_input;
+mod status;
 mod terminal;
 #[cfg(test)]
 mod testing;

@@ -1,4 +1,4 @@
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 /// An agent that Ringfence knows how to talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -22,4 +22,16 @@ impl std::fmt::Display for Agent {
             Self::Opencode => "opencode",
         })
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// Only this agent; without it every agent that is found
+    pub(crate) agent: Option<Agent>,
+    /// Show what would be changed, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Change it without a question
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) yes: bool,
 }

@@ -17,6 +17,7 @@ use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::{aside, note, say};
+use crate::status::{self, Guarded};
 
 /// The battery found a way out, or the floor is not met.
 const NOT_WHOLE: u8 = 1;
@@ -35,7 +36,7 @@ pub(crate) fn run(doctor: &Doctor) -> ExitCode {
     if doctor.attack {
         attack(doctor, &environment, &runtime, base.path())
     } else {
-        examine(doctor, &runtime, base.path())
+        examine(doctor, &environment, &runtime, base.path())
     }
 }
 
@@ -44,18 +45,22 @@ struct Examined1<'a> {
     schema: u32,
     #[serde(flatten)]
     examination: &'a Examination,
+    agents: &'a [Guarded],
 }
 
-fn examine(doctor: &Doctor, runtime: &Runtime, base: &Path) -> ExitCode {
+fn examine(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &Path) -> ExitCode {
     let wanted = doctor.backend.map_or_else(|| TRIED.to_vec(), |backend| vec![backend]);
     let examination = match doctor::examine(runtime, base, &wanted) {
         Ok(examination) => examination,
         Err(error) => return error::failed(&error, None),
     };
+    let agents = status::guarded(environment);
     if doctor.json {
-        print_json(&Examined1 { schema: 1, examination: &examination });
+        print_json(&Examined1 { schema: 1, examination: &examination, agents: &agents });
     } else {
         print_examination(&examination);
+        say!("\nagents");
+        status::lines(&agents).iter().for_each(|line| say!("  {line}"));
     }
     if examination.chosen.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
 }

@@ -60,7 +60,7 @@ fn shell(world: &World, command: &str) -> Done {
     finish(world.host("bash").args(["-c", command]), b"")
 }
 
-fn guarded(world: &World) {
+pub(crate) fn guarded(world: &World) {
     let directory = world.home.join(".config/ringfence");
     fs::create_dir_all(&directory).unwrap();
     fs::write(directory.join("config.toml"), "schema = 1\nprofile = \"guarded\"\n").unwrap();

@@ -49,6 +49,8 @@ mod internet;
 #[cfg(test)]
 mod leaks;
 #[cfg(test)]
+mod init;
+#[cfg(test)]
 mod ledger;
 #[cfg(test)]
 mod limits;

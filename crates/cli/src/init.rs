@@ -1,0 +1,268 @@
+//! `ringfence init` and `ringfence uninstall`: into the settings of agents and out again, without a trace.
+
+mod diff;
+mod entry;
+mod hooks_json;
+mod installed;
+mod place;
+
+use std::fs;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueEnum as _;
+use ringfence_types::Bytes;
+
+use crate::approval;
+use crate::args::{Agent, Init};
+use crate::environment::Environment;
+use crate::error;
+use crate::host;
+use crate::output::{aside, say};
+pub(crate) use entry::command;
+use installed::{Installed, Restored};
+
+pub(crate) use place::{Found, found, is_installed};
+
+/// Whether an agent asks us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    On,
+    Off,
+    /// There is a hook of ours, and it is not what `init` would write today.
+    Outdated,
+}
+
+pub(crate) fn standing(agent: Agent, environment: &Environment) -> Result<Standing, InitError> {
+    let (mut on, mut some) = (true, false);
+    for file in entry::files(agent, environment)? {
+        let now = current(&file.path)?;
+        let wanted = file.with_ours(now.as_deref())?;
+        on &= now.as_deref() == Some(wanted.as_slice());
+        let mark = entry::MARK.as_bytes();
+        some |= now.is_some_and(|bytes| memchr::memmem::find(&bytes, mark).is_some());
+    }
+    Ok(match (on, some) {
+        (true, _) => Standing::On,
+        (false, true) => Standing::Outdated,
+        (false, false) => Standing::Off,
+    })
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InitError {
+    #[error("neither HOME nor XDG_STATE_HOME says where things are")]
+    NoHome,
+    #[error("it is not known where the program ringfence is")]
+    NoProgram(#[source] io::Error),
+    #[error("`{0}` cannot be written into the settings of an agent: its name is no text")]
+    NotText(String),
+    #[error("`{0}` cannot be read")]
+    Read(String, #[source] io::Error),
+    #[error("`{0}` cannot be written")]
+    Write(String, #[source] io::Error),
+    #[error("`{0}` is not settings that can be edited: {1}")]
+    Settings(String, String),
+    #[error("`{0}` is not a file")]
+    NotAFile(String),
+}
+
+impl InitError {
+    fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Settings(..) => Some("correct the file, or add the hook by hand (docs/agents)"),
+            _ => None,
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    Bytes::from(path).display()
+}
+
+/// One file as it is and as it is to be. `None`: there is none.
+#[derive(Debug)]
+struct Change {
+    agent: Agent,
+    path: PathBuf,
+    before: Option<Vec<u8>>,
+    after: Option<Vec<u8>>,
+}
+
+pub(crate) fn init(arguments: &Init) -> ExitCode {
+    performed(arguments, Way::In)
+}
+
+pub(crate) fn uninstall(arguments: &Init) -> ExitCode {
+    performed(arguments, Way::Out)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
+type Planned = Result<Vec<Change>, InitError>;
+
+fn performed(arguments: &Init, way: Way) -> ExitCode {
+    let environment = Environment::read();
+    if let Err(code) = approval::outside(&environment) {
+        return code;
+    }
+    let done = host::state_dir(&environment).map_err(|_none| InitError::NoHome).and_then(|state_dir| {
+        let mut installed = Installed::load(&state_dir)?;
+        let agents = arguments.agent.map_or_else(|| Agent::value_variants().to_vec(), |agent| vec![agent]);
+        let changes = match way {
+            Way::In => planned_init(&agents, &environment)?,
+            Way::Out => planned_uninstall(&agents, &environment, &installed)?,
+        };
+        let wanted = agreed(arguments, &changes)?;
+        if wanted {
+            changes.iter().try_for_each(|change| apply(change, way, &mut installed))?;
+        }
+        Ok((changes, wanted))
+    });
+    match done {
+        Ok((changes, true)) => {
+            told(&changes);
+            ExitCode::SUCCESS
+        }
+        Ok((changes, false)) if changes.is_empty() || arguments.dry_run => ExitCode::SUCCESS,
+        Ok((_, false)) => {
+            error::failed_text("nothing was changed", Some("`--yes` changes it without a question"))
+        }
+        Err(error) => error::failed(&error, error.hint()),
+    }
+}
+
+fn planned_init(agents: &[Agent], environment: &Environment) -> Planned {
+    let mut changes = Vec::new();
+    for agent in agents {
+        // Somebody who names an agent wants it prepared; without a name only what is there is touched.
+        if agents.len() > 1 && !is_installed(*agent, environment) {
+            continue;
+        }
+        let files = entry::files(*agent, environment)?;
+        for file in files {
+            let before = current(&file.path)?;
+            let after = file.with_ours(before.as_deref())?;
+            if before.as_deref() == Some(after.as_slice()) {
+                say!("{agent}: `{}` has the hook already", shown(&file.path));
+                continue;
+            }
+            changes.push(Change { agent: *agent, path: file.path, before, after: Some(after) });
+        }
+    }
+    if changes.is_empty() {
+        say!("nothing to do");
+    }
+    Ok(changes)
+}
+
+fn planned_uninstall(agents: &[Agent], environment: &Environment, installed: &Installed) -> Planned {
+    let mut changes = Vec::new();
+    for agent in agents {
+        for file in entry::files(*agent, environment)? {
+            let before = current(&file.path)?;
+            let after = match installed.restored(&file.path, before.as_deref())? {
+                Restored::AsItWas(bytes) => bytes,
+                Restored::Edited => match before.as_deref() {
+                    Some(bytes) => file.without_ours(bytes)?,
+                    None => None,
+                },
+            };
+            if before != after {
+                changes.push(Change { agent: *agent, path: file.path, before, after });
+            }
+        }
+    }
+    // What was made for the first of several files is empty when the last is gone.
+    changes.reverse();
+    if changes.is_empty() {
+        say!("nothing to do");
+    }
+    Ok(changes)
+}
+
+/// Shows what would change, and asks. Without a terminal nobody can be asked, and nothing is assumed.
+fn agreed(arguments: &Init, changes: &[Change]) -> Result<bool, InitError> {
+    for change in changes {
+        let text = |bytes: &Option<Vec<u8>>| {
+            bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
+        };
+        say!(
+            "{}",
+            diff::unified(&shown(&change.path), (&text(&change.before), &text(&change.after))).trim_end()
+        );
+    }
+    if changes.is_empty() || arguments.dry_run {
+        return Ok(false);
+    }
+    if arguments.yes {
+        return Ok(true);
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(false);
+    }
+    aside(format_args!("write this? [y/N] "));
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    Ok(read.is_ok() && matches!(line.trim(), "y" | "yes"))
+}
+
+fn told(changes: &[Change]) {
+    for change in changes {
+        match &change.after {
+            Some(_) => say!("{}: wrote `{}`", change.agent, shown(&change.path)),
+            None => say!("{}: removed `{}`", change.agent, shown(&change.path)),
+        }
+    }
+    let codex = |change: &Change| change.agent == Agent::Codex && change.after.is_some();
+    if changes.iter().any(codex) {
+        say!("codex runs a new hook only after you have looked at it: type `/hooks` there and trust it");
+    }
+}
+
+/// What was there is kept before anything is written over it.
+fn apply(change: &Change, way: Way, installed: &mut Installed) -> Result<(), InitError> {
+    if way == Way::In {
+        // Whether our own hand made a directory is known only before it does.
+        installed.note(change, &missing_parents(&change.path))?;
+    }
+    let real = fs::canonicalize(&change.path).unwrap_or_else(|_| change.path.clone());
+    match &change.after {
+        Some(bytes) => write_whole(&real, bytes),
+        None => fs::remove_file(&real),
+    }
+    .map_err(|error| InitError::Write(shown(&change.path), error))?;
+    if way == Way::Out { installed.settle(&change.path) } else { Ok(()) }
+}
+
+fn missing_parents(path: &Path) -> Vec<PathBuf> {
+    let parents = path.ancestors().skip(1);
+    parents.take_while(|parent| !parent.exists()).map(Path::to_owned).collect()
+}
+
+fn current(path: &Path) -> Result<Option<Vec<u8>>, InitError> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(InitError::NotAFile(shown(path))),
+        Ok(_) => fs::read(path).map(Some).map_err(|error| InitError::Read(shown(path), error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(InitError::Read(shown(path), error)),
+    }
+}
+
+/// All of it or nothing, with the permissions that it had.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::create_dir_all(directory)?;
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(bytes)?;
+    if let Ok(metadata) = fs::metadata(path) {
+        file.as_file().set_permissions(metadata.permissions())?;
+    }
+    file.as_file().sync_all()?;
+    file.persist(path).map(drop).map_err(|error| error.error)
+}

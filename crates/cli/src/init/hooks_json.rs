@@ -1,0 +1,182 @@
+//! One hook in a file of settings that belongs to somebody else: everything around it stays as it is, comments included.
+
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstRootNode};
+use serde_json::Value;
+
+/// `hooks.EVENT`, an array.
+#[derive(Debug)]
+pub(super) struct Spot {
+    pub(super) event: &'static str,
+    /// What the file begins with when there was none.
+    pub(super) version: Option<u32>,
+}
+
+/// The file with the hook, once, and first: it judges before others rewrite.
+pub(super) fn with(
+    before: Option<&[u8]>,
+    spot: &Spot,
+    (entry, mark): (&Value, &str),
+) -> Result<Vec<u8>, String> {
+    let text = match before {
+        Some(bytes) => text(bytes)?,
+        None => "",
+    };
+    if let Ok(root) = parsed(text)
+        && let [only] = ours(&root, spot, mark).as_slice()
+        && value(&only.to_string()).as_ref() == Ok(entry)
+    {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let root = parsed(if text.trim().is_empty() { "{}\n" } else { text })?;
+    let object = root.object_value().ok_or("it is no object")?;
+    if let (None, Some(version)) = (before, spot.version) {
+        object.append("version", CstInputValue::Number(version.to_string()));
+    }
+    remove(&root, spot, mark);
+    let hooks = object.object_value_or_create("hooks").ok_or("`hooks` is no object")?;
+    let event = hooks.array_value_or_create(spot.event).ok_or("the list of hooks is no list")?;
+    event.ensure_multiline();
+    event.insert(0, input(entry));
+    checked(root.to_string(), spot, (entry, mark))
+}
+
+/// The file without the hook, and without the empty lists that would be left.
+pub(super) fn without(before: &[u8], spot: &Spot, mark: &str) -> Result<Vec<u8>, String> {
+    let text = text(before)?;
+    let root = parsed(text)?;
+    if ours(&root, spot, mark).is_empty() {
+        return Ok(before.to_vec());
+    }
+    remove(&root, spot, mark);
+    Ok(root.to_string().into_bytes())
+}
+
+fn text(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|error| error.to_string())
+}
+
+fn parsed(text: &str) -> Result<CstRootNode, String> {
+    CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| error.to_string())
+}
+
+fn hooks(root: &CstRootNode) -> Option<CstObject> {
+    root.object_value()?.object_value("hooks")
+}
+
+fn ours(root: &CstRootNode, spot: &Spot, mark: &str) -> Vec<CstNode> {
+    let event = hooks(root).and_then(|hooks| hooks.array_value(spot.event));
+    let entries = event.map(|event| event.elements()).unwrap_or_default();
+    entries.into_iter().filter(|entry| entry.to_string().contains(mark)).collect()
+}
+
+fn remove(root: &CstRootNode, spot: &Spot, mark: &str) {
+    let found = ours(root, spot, mark);
+    if found.is_empty() {
+        return;
+    }
+    found.into_iter().for_each(CstNode::remove);
+    let Some(hooks) = hooks(root) else { return };
+    if let Some(event) = hooks.get(spot.event)
+        && event.array_value().is_some_and(|event| event.elements().is_empty())
+    {
+        event.remove();
+    }
+    if hooks.properties().is_empty()
+        && let Some(hooks) = root.object_value().and_then(|object| object.get("hooks"))
+    {
+        hooks.remove();
+    }
+}
+
+/// Where a name is twice in a file, an agent takes the last and we would have taken the first.
+fn checked(after: String, spot: &Spot, (entry, mark): (&Value, &str)) -> Result<Vec<u8>, String> {
+    let value = value(&after)?;
+    let entries = value.get("hooks").and_then(|hooks| hooks.get(spot.event)).and_then(Value::as_array);
+    let ours: Vec<&Value> =
+        entries.into_iter().flatten().filter(|one| one.to_string().contains(mark)).collect();
+    if ours == [entry] { Ok(after.into_bytes()) } else { Err("a name is in it twice".to_owned()) }
+}
+
+fn value(text: &str) -> Result<Value, String> {
+    let value = jsonc_parser::parse_to_serde_value(text, &ParseOptions::default());
+    value.map(Option::unwrap_or_default).map_err(|error| error.to_string())
+}
+
+fn input(value: &Value) -> CstInputValue {
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(value) => CstInputValue::Bool(*value),
+        Value::Number(number) => CstInputValue::Number(number.to_string()),
+        Value::String(text) => CstInputValue::String(text.clone()),
+        Value::Array(values) => CstInputValue::Array(values.iter().map(input).collect()),
+        Value::Object(values) => {
+            CstInputValue::Object(values.iter().map(|(name, value)| (name.clone(), input(value))).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SPOT: Spot = Spot { event: "PreToolUse", version: None };
+    const MARK: &str = "MARK";
+
+    fn entry() -> Value {
+        json!({ "matcher": "*", "hooks": [{ "type": "command", "command": "x '\\'' || { echo MARK; }" }] })
+    }
+
+    fn added(before: &str) -> String {
+        String::from_utf8(with(Some(before.as_bytes()), &SPOT, (&entry(), MARK)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn everything_around_the_hook_stays_as_it_is() {
+        for before in [
+            "{}",
+            "{\n}\n",
+            "{\n  \"b\": 1,\n  \"a\": [1,  2]\n}\n",
+            "{\n\t\"hooks\": {\n\t\t\"PreToolUse\": [\n\t\t\t{ \"matcher\": \"y\" }\n\t\t]\n\t}\n}\n",
+            "{\"hooks\":{\"Stop\":[]},\"z\":null}",
+            "{\n  // why\n  \"a\": 1, /* b */\n}\n",
+        ] {
+            let after = added(before);
+            let value = |text: &str| value(text).unwrap();
+            let mut expected = value(before);
+            let list = &mut expected["hooks"]["PreToolUse"];
+            let mut entries = vec![entry()];
+            entries.extend(list.as_array().cloned().unwrap_or_default());
+            *list = Value::Array(entries);
+            assert_eq!(value(&after), expected, "{after}");
+            for line in before.lines().filter(|line| line.trim().len() > 2 && !line.contains("hooks")) {
+                assert!(after.contains(line.trim_end_matches(['}', '\n'])), "{line:?} is not in {after}");
+            }
+            assert_eq!(added(&after), after, "twice is once");
+            let back = String::from_utf8(without(after.as_bytes(), &SPOT, MARK).unwrap()).unwrap();
+            assert_eq!(value(&back), value(before), "{back}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_edited_is_refused() {
+        for before in [
+            "[]",
+            "{",
+            "7",
+            "{\"hooks\": []}",
+            "{\"hooks\": {\"PreToolUse\": {}}}",
+            "{\"hooks\":{},\"hooks\":{}}",
+        ] {
+            assert!(with(Some(before.as_bytes()), &SPOT, (&entry(), MARK)).is_err(), "{before}");
+        }
+        assert!(with(Some(b"\xff"), &SPOT, (&entry(), MARK)).is_err());
+    }
+
+    #[test]
+    fn a_hook_that_leads_elsewhere_is_replaced() {
+        let old = added("{}").replace("x '", "old '");
+        assert_eq!(added(&old), added("{}"));
+    }
+}

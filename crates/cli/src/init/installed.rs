@@ -1,0 +1,138 @@
+//! What was there before: kept in the state directory, so that it can be put back byte for byte.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use ringfence_types::Bytes;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{Change, InitError, shown};
+
+/// The files that were changed, and what they were.
+#[derive(Debug)]
+pub(super) struct Installed {
+    directory: PathBuf,
+    kept: Kept,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    files: Vec<KeptFile>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct KeptFile {
+    path: Bytes,
+    /// Name of the copy; `None`: there was no file.
+    before: Option<String>,
+    /// SHA-256 of what was written.
+    after: String,
+    /// Directories that were made for it, the innermost first.
+    made: Vec<Bytes>,
+}
+
+/// What a file is to become again.
+#[derive(Debug)]
+pub(super) enum Restored {
+    AsItWas(Option<Vec<u8>>),
+    /// It is not what was written: somebody has edited it, or nothing is known of it.
+    Edited,
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Installed {
+    pub(super) fn load(state_dir: &Path) -> Result<Self, InitError> {
+        let directory = state_dir.join("init");
+        let path = directory.join("files.json");
+        let kept = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|error| InitError::Settings(shown(&path), error.to_string()))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::default(),
+            Err(error) => return Err(InitError::Read(shown(&path), error)),
+        };
+        Ok(Self { directory, kept })
+    }
+
+    fn of(&self, path: &Path) -> Option<&KeptFile> {
+        self.kept.files.iter().find(|file| file.path.as_path() == path)
+    }
+
+    pub(super) fn restored(&self, path: &Path, now: Option<&[u8]>) -> Result<Restored, InitError> {
+        let Some(file) = self.of(path) else { return Ok(Restored::Edited) };
+        if now.map(digest).as_deref() != Some(file.after.as_str()) {
+            return Ok(Restored::Edited);
+        }
+        let copy = file.before.as_ref().map(|name| self.directory.join(name));
+        let read = |path: PathBuf| fs::read(&path).map_err(|error| InitError::Read(shown(&path), error));
+        copy.map(read).transpose().map(Restored::AsItWas)
+    }
+
+    /// Before a file is written: what it was. Something of ours that is replaced was not there before us.
+    pub(super) fn note(&mut self, change: &Change, made: &[PathBuf]) -> Result<(), InitError> {
+        let Some(after) = &change.after else { return Ok(()) };
+        let known = self.of(&change.path).cloned();
+        let untouched =
+            known.filter(|file| change.before.as_deref().map(digest).as_deref() == Some(file.after.as_str()));
+        let file = match untouched {
+            Some(file) => KeptFile { after: digest(after), ..file },
+            None => KeptFile {
+                path: Bytes::from(change.path.as_path()),
+                before: change.before.as_deref().map(|bytes| self.copy(bytes)).transpose()?,
+                after: digest(after),
+                made: made.iter().map(|path| Bytes::from(path.as_path())).collect(),
+            },
+        };
+        self.kept.files.retain(|known| known.path != file.path);
+        self.kept.files.push(file);
+        self.save()
+    }
+
+    /// After a file is as it was before us: nothing is kept of it, and no directory that was made for it.
+    pub(super) fn settle(&mut self, path: &Path) -> Result<(), InitError> {
+        let Some(file) = self.of(path).cloned() else { return Ok(()) };
+        for directory in &file.made {
+            // What somebody else has put something into stays.
+            let _full = fs::remove_dir(directory.as_path());
+        }
+        self.kept.files.retain(|known| known.path != file.path);
+        if let Some(name) =
+            file.before.filter(|name| !self.kept.files.iter().any(|f| f.before.as_ref() == Some(name)))
+        {
+            let _gone = fs::remove_file(self.directory.join(name));
+        }
+        if !self.kept.files.is_empty() {
+            return self.save();
+        }
+        fs::remove_dir_all(&self.directory).map_err(|error| InitError::Write(shown(&self.directory), error))
+    }
+
+    fn copy(&self, bytes: &[u8]) -> Result<String, InitError> {
+        let name = format!("{}.before", digest(bytes));
+        self.write(&name, bytes).map(|()| name)
+    }
+
+    fn save(&self) -> Result<(), InitError> {
+        let bytes = serde_json::to_vec_pretty(&self.kept);
+        let bytes =
+            bytes.map_err(|error| InitError::Write(shown(&self.directory), io::Error::other(error)))?;
+        self.write("files.json", &bytes)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), InitError> {
+        let path = self.directory.join(name);
+        let written = || -> io::Result<()> {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+            let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
+            file.write_all(bytes)?;
+            file.as_file().sync_all()?;
+            file.persist(&path).map(drop).map_err(|error| error.error)
+        };
+        written().map_err(|error| InitError::Write(shown(&path), error))
+    }
+}

@@ -1,0 +1,220 @@
+//! Into the settings of agents and out again, in a home that the test made.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::hooks::guarded;
+use crate::terminal::Terminal;
+use crate::testkit::{Done, World, collect, finish, script};
+
+fn tool(world: &World, arguments: &[&str]) -> Done {
+    finish(world.ringfence().args(arguments), b"")
+}
+
+/// Every file below a directory with its bytes, and every directory.
+fn tree(directory: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            all.extend(tree(&path));
+            all.insert(path, None);
+        } else {
+            all.insert(path.clone(), Some(fs::read(&path).unwrap()));
+        }
+    }
+    all
+}
+
+const SETTINGS: &str =
+    "{\n    \"model\": \"opus\",\n    \"hooks\": {\"PreToolUse\": [ {\"matcher\": \"Bash\"} ]}\n}";
+
+/// A home in which every agent is.
+fn home() -> World {
+    let world = World::new();
+    for (path, text) in [
+        (".claude/settings.json", SETTINGS),
+        (".codex/config.toml", "model = \"m\"\n"),
+        (".gemini/settings.json", "{\n  // mine\n  \"theme\": \"x\",\n}\n"),
+        (".cursor/mcp.json", "{}"),
+        (".config/goose/config.yaml", ""),
+        (".config/opencode/opencode.json", "{}"),
+    ] {
+        let path = world.home.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    world
+}
+
+#[test]
+fn what_init_writes_uninstall_takes_back_byte_for_byte() {
+    let world = home();
+    let settings = world.home.join(".claude/settings.json");
+    fs::set_permissions(&settings, fs::Permissions::from_mode(0o640)).unwrap();
+    let before = tree(&world.home);
+
+    let shown = tool(&world, &["init", "--dry-run"]).expect(0).text();
+    assert!(shown.contains("+++ ") && shown.contains("hook claude-code"), "{shown}");
+    assert_eq!(tree(&world.home), before, "a dry run changes nothing");
+    tool(&world, &["init"]).expect(125).says("--yes");
+    assert_eq!(tree(&world.home), before, "nobody was asked");
+
+    tool(&world, &["init", "--yes"]).expect(0);
+    let during = tree(&world.home);
+    let text = String::from_utf8(fs::read(&settings).unwrap()).unwrap();
+    assert!(text.contains("\"model\": \"opus\",") && text.contains("{\"matcher\": \"Bash\"}"), "{text}");
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["hooks"]["PreToolUse"][0]["hooks"][0]["onFailure"], "block");
+    assert_eq!(fs::metadata(&settings).unwrap().permissions().mode() & 0o777, 0o640);
+    let gemini = fs::read_to_string(world.home.join(".gemini/settings.json")).unwrap();
+    assert!(gemini.contains("// mine") && gemini.contains("BeforeTool"), "{gemini}");
+
+    let again = tool(&world, &["init", "--yes"]).expect(0).text();
+    assert!(again.contains("nothing to do"), "{again}");
+    assert_eq!(tree(&world.home), during, "twice is once");
+
+    let status = tool(&world, &["status", "--json"]).expect(0).json();
+    let agents = status["agents"].as_array().unwrap();
+    assert_eq!(agents.len(), 6, "{status}");
+    assert!(agents.iter().all(|agent| agent["protected"] == true), "{status}");
+
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    assert_eq!(tree(&world.home), before);
+    assert!(!world.state.join("ringfence/init").exists(), "nothing is kept");
+    assert!(tool(&world, &["uninstall", "--yes"]).expect(0).text().contains("nothing to do"));
+}
+
+#[test]
+fn settings_that_were_edited_meanwhile_keep_the_edit() {
+    let world = home();
+    tool(&world, &["init", "claude-code", "--yes"]).expect(0);
+    let settings = world.home.join(".claude/settings.json");
+    let edited = fs::read_to_string(&settings).unwrap().replace("opus", "sonnet");
+    fs::write(&settings, &edited).unwrap();
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    let after = fs::read_to_string(&settings).unwrap();
+    let value: Value = serde_json::from_str(&after).unwrap();
+    let expected: Value = serde_json::from_str(&SETTINGS.replace("opus", "sonnet")).unwrap();
+    assert_eq!(value, expected, "{after}");
+
+    // A hook of another installation is replaced, and what was there before both comes back.
+    fs::write(&settings, SETTINGS).unwrap();
+    tool(&world, &["init", "claude-code", "--yes"]).expect(0);
+    let moved = world.beside("moved").join("ringfence");
+    fs::copy(crate::testkit::binary(), &moved).unwrap();
+    let mut command = world.host(moved.to_str().unwrap());
+    finish(command.args(["init", "claude-code", "--yes"]), b"").expect(0);
+    let text = fs::read_to_string(&settings).unwrap();
+    assert!(text.contains("moved/ringfence") && text.matches("hook claude-code").count() == 1, "{text}");
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    assert_eq!(fs::read_to_string(&settings).unwrap(), SETTINGS);
+}
+
+#[test]
+fn what_cannot_be_edited_is_left_alone() {
+    let world = home();
+    let settings = world.home.join(".claude/settings.json");
+    for text in ["{\"hooks\": 7}", "not json", "{\"hooks\":{},\"hooks\":{}}"] {
+        fs::write(&settings, text).unwrap();
+        tool(&world, &["init", "--yes"]).expect(125).says(".claude/settings.json");
+        assert_eq!(fs::read_to_string(&settings).unwrap(), text);
+        assert!(!world.home.join(".codex/hooks.json").exists(), "all or nothing");
+    }
+    // A link of somebody who keeps settings elsewhere stays a link.
+    let elsewhere = world.beside("dotfiles").join("settings.json");
+    fs::write(&elsewhere, "{}").unwrap();
+    fs::remove_file(&settings).unwrap();
+    symlink(&elsewhere, &settings).unwrap();
+    tool(&world, &["init", "claude-code", "--yes"]).expect(0);
+    assert!(settings.symlink_metadata().unwrap().is_symlink());
+    assert!(fs::read_to_string(&elsewhere).unwrap().contains("PreToolUse"));
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "{}");
+    // What an agent runs in a session changes no settings.
+    let done = world.sh(&format!("{} init --yes", crate::testkit::quoted(crate::testkit::binary())));
+    assert_ne!(done.code, Some(0));
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "{}");
+}
+
+#[test]
+fn a_person_is_shown_the_change_and_asked() {
+    let world = home();
+    for (key, written) in [(&b"n\n"[..], false), (b"\n", false), (b"y\n", true)] {
+        let terminal = Terminal::new(40, 120);
+        let mut command = world.ringfence();
+        command
+            .args(["init", "claude-code"])
+            .stdin(terminal.end())
+            .stdout(terminal.end())
+            .stderr(terminal.end());
+        let child = command.spawn().unwrap();
+        terminal.wait_for("[y/N]");
+        terminal.type_in(key);
+        collect(child);
+        let text = fs::read_to_string(world.home.join(".claude/settings.json")).unwrap();
+        assert_eq!(text.contains("hook claude-code"), written, "{text}");
+    }
+}
+
+#[test]
+fn status_says_what_is_not_protected() {
+    let world = World::new();
+    let text = tool(&world, &["status"]).expect(0).text();
+    assert!(text.contains("none found") && text.contains("nothing is recorded yet"), "{text}");
+    let programs = world.beside("programs");
+    script(&programs.join("claude"), "#!/bin/sh\n");
+    let status = |world: &World| {
+        let mut command = world.ringfence();
+        command.args(["status", "--json"]).env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+        finish(&mut command, b"").expect(0).json()
+    };
+    assert_eq!(status(&world)["agents"][0]["protected"], false);
+    tool(&world, &["init", "claude-code", "--yes"]).expect(0);
+    assert_eq!(status(&world)["agents"][0]["protected"], true);
+    world.write(".claude/settings.json", "{\"disableAllHooks\": true}");
+    let notes = status(&world)["agents"][0]["notes"].to_string();
+    assert!(notes.contains("switches every hook off"), "{notes}");
+    let settings = world.home.join(".claude/settings.json");
+    let text = fs::read_to_string(&settings)
+        .unwrap()
+        .replace("\"onFailure\": \"block\"", "\"onFailure\": \"continue\"");
+    fs::write(&settings, text).unwrap();
+    let changed = status(&world);
+    assert_eq!(changed["agents"][0]["protected"], false, "{changed}");
+
+    guarded(&world);
+    world.sh("true").expect(0);
+    world.run(&[], &["ls"]).expect(0);
+    world.run(&[], &["rm", "x"]).expect(126);
+    world.run(&[], &["mkdir", "x"]).expect(126);
+    let status = status(&world);
+    assert_eq!(status["today"]["allowed"], 2, "{status}");
+    assert_eq!(status["today"]["asked"], 1, "{status}");
+    assert_eq!(status["today"]["denied"], 2, "{status}");
+    assert!(status["ledger"]["records"].as_u64().unwrap() > 5);
+    let doctor = tool(&world, &["doctor", "--json"]).json();
+    assert_eq!(doctor["agents"][0]["agent"], "claude-code", "{doctor}");
+}
+
+/// The hook as an agent would call it: also without the program that it names, the answer is no.
+#[test]
+fn a_hook_whose_program_is_gone_blocks() {
+    let world = World::new();
+    let moved = world.beside("moved").join("ringfence");
+    fs::copy(crate::testkit::binary(), &moved).unwrap();
+    finish(world.host(moved.to_str().unwrap()).args(["init", "claude-code", "--yes"]), b"").expect(0);
+    let settings = fs::read(world.home.join(".claude/settings.json")).unwrap();
+    let settings: Value = serde_json::from_slice(&settings).unwrap();
+    let command = settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"].as_str().unwrap();
+    let fired = |input: &[u8]| finish(world.host("sh").args(["-c", command]), input);
+    fired(b"{}").expect(2).says("ringfence: blocked");
+    fs::remove_file(&moved).unwrap();
+    fired(b"{}").expect(2).says("Ringfence gave no answer");
+    script(&moved, "#!/bin/sh\nkill -SEGV $$\n");
+    fired(b"{}").expect(2).says("Ringfence gave no answer");
+}
