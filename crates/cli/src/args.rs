@@ -22,7 +22,7 @@ use crate::logging::Logs;
 use crate::output;
 use crate::redactor::Redactor;
 
-pub(crate) use agent::{Agent, Init};
+pub(crate) use agent::{Agent, Init, Mcp};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
@@ -100,6 +100,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Serve tools to an MCP client on standard input and output: commands and files inside the fence
+    Mcp(Mcp),
     /// Print a shell completion script
     Completions {
         /// The shell to complete for

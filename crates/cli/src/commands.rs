@@ -15,11 +15,12 @@ mod tx;
 
 use std::process::ExitCode;
 
-pub(crate) use run::print_json;
+pub(crate) use run::{print_json, runtime as open_runtime};
 
 use crate::args::{self, Command};
 use crate::hook;
 use crate::init;
+use crate::mcp;
 use crate::output::say;
 use crate::status;
 
@@ -41,6 +42,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Init(arguments) => init::init(&arguments),
         Command::Uninstall(arguments) => init::uninstall(&arguments),
         Command::Status { json } => status::run(json),
+        Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Completions { shell } => {
             say!("{}", args::completions(shell).trim_end());
             ExitCode::SUCCESS

@@ -11,13 +11,17 @@ mod request;
 mod transcript;
 
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::args::Agent;
 use crate::environment::Environment;
 use crate::output::note;
+pub(crate) use judge::argv as shell;
 pub(crate) use quote::quoted;
 
 use answer::Reply;
@@ -65,6 +69,18 @@ pub(crate) fn run(agent: Agent) -> ExitCode {
             ExitCode::from(BLOCKED)
         }
     }
+}
+
+/// The answer of a tool for `--permission-prompt-tool` of Claude Code to what it was called with.
+pub(crate) fn permission(cwd: &Path, session: &str, call: &Value) -> Result<Value, HookError> {
+    let agent = Agent::ClaudeCode;
+    let sent = serde_json::json!({
+        "session_id": session, "cwd": cwd, "hook_event_name": request::event(agent),
+        "tool_name": call.get("tool_name"), "tool_input": call.get("input"),
+    });
+    let request = Request::read(agent, sent.to_string().as_bytes())?;
+    let answer = judge::judged(&request, &Environment::read())?;
+    Ok(answer::permission(&request, answer))
 }
 
 fn answered(agent: Agent) -> Result<ExitCode, HookError> {

@@ -249,6 +249,10 @@ fn current(path: &Path) -> Result<Option<Vec<u8>>, InitError> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(InitError::NotAFile(shown(path))),
         Ok(_) => fs::read(path).map(Some).map_err(|error| InitError::Read(shown(path), error)),
+        // A link that leads nowhere would be replaced by a file, and could not be put back.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+            Err(InitError::NotAFile(shown(path)))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(InitError::Read(shown(path), error)),
     }

@@ -1,5 +1,7 @@
 use clap::{Args, ValueEnum};
 
+use super::Place;
+
 /// An agent that Ringfence knows how to talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Agent {
@@ -34,4 +36,20 @@ pub(crate) struct Init {
     /// Change it without a question
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Everything of one connection happens in one session: its sandbox stays, its answers hold. What needs a person waits in the
+queue of `ringfence approvals`. There is no parameter of a tool that switches anything off.
+
+Examples:
+  claude mcp add ringfence -- ringfence mcp
+  codex mcp add ringfence -- ringfence mcp --agent codex")]
+pub(crate) struct Mcp {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Let the client put questions to its user, where it can. Whoever controls the client can then answer them
+    #[arg(long)]
+    pub(crate) elicit: bool,
 }

@@ -1,11 +1,11 @@
 //! An answer in the words of each agent.
 
-use ringfence_types::{Bytes, Refusal, RefusalCode};
 use serde_json::{Map, Value, json};
 
 use super::judge::{Answer, Waits};
 use super::request::{Request, event};
 use crate::args::Agent;
+use crate::denial::Denial;
 
 /// What the process says to the agent.
 #[derive(Debug)]
@@ -133,38 +133,19 @@ fn with_command(request: &Request, command: String) -> Map<String, Value> {
     input
 }
 
-/// What a model can use: what was stopped, by what, what it can do instead, and what only the person can do.
 fn denial(answer: &Answer) -> String {
     let Answer::No { what, refusal, workspace } = answer else { return String::new() };
-    let mut lines = vec![
-        "Ringfence stopped this; nothing was done.".to_owned(),
-        format!("what: {what}: {}", refusal.message),
-        format!("rule: {} ({:?} layer)", refusal.rule, refusal.layer).to_lowercase(),
-    ];
-    match &refusal.hint {
-        // These know what the agent can do instead.
-        Some(hint) if refusal.rule.starts_with("hook.") => lines.push(format!("instead: {hint}")),
-        hint => {
-            lines.push(format!("instead: {}", instead(refusal, workspace.as_deref())));
-            lines.extend(hint.as_ref().map(|hint| format!("the user can: {hint}")));
-        }
-    }
-    lines.push("Do not try another way to the same effect; tell the user if it is needed.".to_owned());
-    lines.join("\n")
+    Denial::of(what, refusal, workspace.as_deref()).text()
 }
 
-fn instead(refusal: &Refusal, workspace: Option<&std::path::Path>) -> String {
-    let below = workspace.map(|path| format!(" below `{}`", Bytes::from(path).display())).unwrap_or_default();
-    match refusal.code {
-        RefusalCode::Path => format!("ordinary files{below} can be read and written"),
-        RefusalCode::Network => "work without the network, with what is in the workspace".to_owned(),
-        RefusalCode::Approval => {
-            "do what needs no approval; the user can answer with `ringfence approvals watch` in another terminal"
-                .to_owned()
+/// In the words of a tool for `--permission-prompt-tool`.
+pub(super) fn permission(request: &Request, answer: Answer) -> Value {
+    match answer {
+        Answer::Silence | Answer::Go => json!({ "behavior": "allow", "updatedInput": request.input }),
+        Answer::Run { command, .. } => {
+            json!({ "behavior": "allow", "updatedInput": with_command(request, command) })
         }
-        RefusalCode::Tool => "use the shell or the file tools on the workspace".to_owned(),
-        RefusalCode::Loop => "do something else: repeating it does not change the outcome".to_owned(),
-        RefusalCode::Malformed => "correct the input of the tool".to_owned(),
-        _ => format!("commands that stay inside the fence and files{below}"),
+        Answer::Theirs(reason) => json!({ "behavior": "deny", "message": reason }),
+        no @ Answer::No { .. } => json!({ "behavior": "deny", "message": denial(&no) }),
     }
 }

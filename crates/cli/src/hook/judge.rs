@@ -294,7 +294,8 @@ fn can_prompt(agent: Agent) -> bool {
     matches!(agent, Agent::ClaudeCode | Agent::Cursor)
 }
 
-fn argv(command: &str) -> Vec<Bytes> {
+/// A command as an agent writes it, for a shell.
+pub(crate) fn argv(command: &str) -> Vec<Bytes> {
     const BASH: &str = "/bin/bash";
     let shell = if Path::new(BASH).exists() { BASH } else { "/bin/sh" };
     [shell, "-c", command].map(Bytes::from).into()

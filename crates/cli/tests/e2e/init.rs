@@ -125,6 +125,10 @@ fn what_cannot_be_edited_is_left_alone() {
         assert_eq!(fs::read_to_string(&settings).unwrap(), text);
         assert!(!world.home.join(".codex/hooks.json").exists(), "all or nothing");
     }
+    fs::remove_file(&settings).unwrap();
+    symlink(world.home.join("nowhere"), &settings).unwrap();
+    tool(&world, &["init", "claude-code", "--yes"]).expect(125).says("is not a file");
+    assert!(settings.is_symlink());
     // A link of somebody who keeps settings elsewhere stays a link.
     let elsewhere = world.beside("dotfiles").join("settings.json");
     fs::write(&elsewhere, "{}").unwrap();
@@ -199,6 +203,31 @@ fn status_says_what_is_not_protected() {
     assert!(status["ledger"]["records"].as_u64().unwrap() > 5);
     let doctor = tool(&world, &["doctor", "--json"]).json();
     assert_eq!(doctor["agents"][0]["agent"], "claude-code", "{doctor}");
+}
+
+/// Every line of a quickstart is typed as it stands there.
+#[test]
+fn the_quickstarts_do_what_they_say() {
+    let source = crate::testkit::variable("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    let mut typed = 0;
+    for entry in fs::read_dir(source.join("../../docs/agents")).unwrap().flatten() {
+        let text = fs::read_to_string(entry.path()).unwrap();
+        let world = home();
+        let before = tree(&world.home);
+        let programs = world.beside("programs");
+        symlink(crate::testkit::binary(), programs.join("ringfence")).unwrap();
+        for block in text.split("```sh\n").skip(1) {
+            for line in block.split("```").next().unwrap().lines() {
+                let mut shell = world.host("sh");
+                shell.args(["-ec", line]).env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+                finish(&mut shell, b"").expect(0);
+                typed += 1;
+            }
+        }
+        assert_eq!(tree(&world.home), before, "{}: it ends as it began", entry.path().display());
+    }
+    assert!(typed > 8, "{typed}");
 }
 
 /// The hook as an agent would call it: also without the program that it names, the answer is no.

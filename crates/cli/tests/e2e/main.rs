@@ -1,6 +1,8 @@
 //! Everything through the real binary: what a user types, what the host looks like afterwards.
 
 #[cfg(test)]
+mod agents;
+#[cfg(test)]
 mod approval;
 #[cfg(test)]
 mod approvals;
@@ -56,6 +58,8 @@ mod ledger;
 mod limits;
 #[cfg(test)]
 mod loops;
+#[cfg(test)]
+mod mcp;
 #[cfg(test)]
 mod network;
 #[cfg(test)]

@@ -1,0 +1,326 @@
+//! Each tool, through the pipeline of the session.
+
+use std::path::{Path, PathBuf};
+
+use ringfence_runtime::authz::Judgement;
+use ringfence_runtime::{
+    AgentSession, Ended, Interrupt, Io, Runtime, Settled, Source, Subject, Target, Touched, consider,
+};
+use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, Refusal, RefusalCode};
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::result::{MOST, malformed, settled, structured, text};
+use crate::asked::Governed;
+use crate::denial::Denial;
+use crate::{error, explain, hook};
+
+/// Where the calls of one connection are done.
+pub(super) struct Desk<'a> {
+    pub(super) session: AgentSession<'a>,
+    pub(super) runtime: &'a Runtime,
+    pub(super) governed: &'a Governed,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExecInput {
+    command: String,
+    cwd: Option<PathBuf>,
+    description: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadInput {
+    path: PathBuf,
+    first_line: Option<usize>,
+    lines: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteInput {
+    path: PathBuf,
+    content: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EditInput {
+    path: PathBuf,
+    old_text: String,
+    new_text: String,
+    #[serde(default)]
+    all: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListInput {
+    path: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchInput {
+    pattern: String,
+    path: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum ExplainInput {
+    Command(String),
+    Read(PathBuf),
+    Write(PathBuf),
+    Url(String),
+    Tool(String),
+}
+
+/// What came of one call, with the streams of a command.
+struct Done {
+    settled: Settled,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+type Interrupts<'i> = [Interrupt<'i>];
+
+fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, CallToolResult> {
+    T::deserialize(arguments).map_err(|error| malformed(&format!("the arguments make no sense: {error}")))
+}
+
+impl Desk<'_> {
+    pub(super) fn perform(
+        &mut self,
+        tool: &str,
+        arguments: &Value,
+        interrupts: &Interrupts<'_>,
+    ) -> CallToolResult {
+        if let Some(no) = self.tool_denied(tool) {
+            return no;
+        }
+        let done = match tool {
+            "exec" => read(arguments).map(|input| self.exec(input, interrupts)),
+            "read_file" => read(arguments).map(|input| self.read_file(input, interrupts)),
+            "write_file" => read(arguments).map(|input| self.write_file(input, interrupts)),
+            "edit_file" => read(arguments).map(|input| self.edit_file(input, interrupts)),
+            "list_dir" => read(arguments).map(|input| self.list_dir(input, interrupts)),
+            "search" => read(arguments).map(|input| self.search(input, interrupts)),
+            "explain" => read(arguments).map(|input| self.explain(input)),
+            "permission_prompt" => Ok(self.permission_prompt(arguments)),
+            other => Err(malformed(&format!("there is no tool `{other}`"))),
+        };
+        done.unwrap_or_else(|wrong| wrong)
+    }
+
+    /// Tools that are no call of the pipeline by their own name: it would judge what they consist of, not them.
+    fn tool_denied(&self, tool: &str) -> Option<CallToolResult> {
+        if !["edit_file", "search", "explain"].contains(&tool) {
+            return None;
+        }
+        let subject = Subject::Tool(tool.to_owned());
+        let judgement = consider(self.runtime.setup(), &self.governed.asked(), None, subject);
+        let refusal = match judgement.as_ref().map(|judgement| (judgement.decision(), judgement.decisive())) {
+            Ok((Decision::Allow, _) | (_, None)) => return None,
+            Ok((_, Some(part))) => Refusal {
+                code: RefusalCode::Tool,
+                layer: part.layer,
+                rule: part.rule.clone().into_owned(),
+                message: part.reason.to_string(),
+                hint: part.fix.as_deref().map(str::to_owned),
+            },
+            Err(refusal) => refusal.clone(),
+        };
+        let unrecorded = self.runtime.refuse(&refusal).err().map(|error| error::chain(&error));
+        let ended = Ended::Refused(refusal);
+        self.not_done(tool, &Settled { transaction: None, ended, posture: None, note: None, unrecorded })
+    }
+
+    fn call(&mut self, call: Call, stdin: Source<'_>, interrupts: &Interrupts<'_>) -> Done {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let io = Io {
+            stdin,
+            stdout: Target::Buffer(&mut stdout),
+            stderr: Target::Buffer(&mut stderr),
+            interrupts,
+            timeout: None,
+            output_bytes: 0,
+        };
+        let settled = self.session.call(call, io);
+        Done { settled, stdout, stderr }
+    }
+
+    fn command(&mut self, argv: Vec<Bytes>, cwd: Option<&Path>, interrupts: &Interrupts<'_>) -> Done {
+        let workspace = self.session.workspace().path.clone();
+        let cwd = cwd.map_or_else(|| workspace.clone(), |cwd| workspace.join(cwd));
+        let net = self.governed.effective.policy.net;
+        let exec = Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net };
+        self.call(Call::Exec(exec), Source::Empty, interrupts)
+    }
+
+    fn said(&self, what: &str, settled_call: &Settled) -> Map<String, Value> {
+        let workspace = &self.session.workspace().path;
+        settled(settled_call, |refusal| Denial::of(what, refusal, Some(workspace)))
+    }
+
+    /// A result without anything of its own: the answer was no, or we broke.
+    fn not_done(&self, what: &str, settled: &Settled) -> Option<CallToolResult> {
+        let shown = match &settled.ended {
+            Ended::Refused(refusal) => Denial::of(what, refusal, Some(&self.session.workspace().path)).text(),
+            Ended::Failed { what, .. } => what.clone(),
+            Ended::Executed(_) | Ended::Touched(_) => return None,
+        };
+        Some(structured(self.said(what, settled), &shown))
+    }
+
+    fn exec(&mut self, input: ExecInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+        self.session.set_stated_reason(input.description);
+        let done = self.command(hook::shell(&input.command), input.cwd.as_deref(), interrupts);
+        self.session.set_stated_reason(None);
+        let Ended::Executed(outcome) = &done.settled.ended else {
+            return self.not_done("exec", &done.settled).unwrap_or_else(|| malformed("nothing was run"));
+        };
+        let ((stdout, more_out), (stderr, more_err)) = (text(&done.stdout), text(&done.stderr));
+        let truncated = more_out || more_err || outcome.stdout.dropped + outcome.stderr.dropped > 0;
+        let mut said = self.said("exec", &done.settled);
+        let shown = format!("exit code {}\n{stdout}{stderr}", outcome.exit.code());
+        said.insert("exit_code".to_owned(), json!(outcome.exit.code()));
+        said.insert("duration_ms".to_owned(), json!(outcome.duration_ms));
+        said.insert("truncated".to_owned(), json!(truncated));
+        said.insert("stdout".to_owned(), json!(stdout));
+        said.insert("stderr".to_owned(), json!(stderr));
+        if let Some(limit) = outcome.limit_hit {
+            said.insert("limit_hit".to_owned(), json!(limit.to_string()));
+        }
+        structured(said, &shown)
+    }
+
+    fn read_file(&mut self, input: ReadInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+        let call = FileCall::Read { path: Bytes::from(input.path.as_path()) };
+        let done = self.call(Call::File(call), Source::Empty, interrupts);
+        let Ended::Touched(Touched::Read(bytes)) = &done.settled.ended else {
+            return self
+                .not_done("read_file", &done.settled)
+                .unwrap_or_else(|| malformed("nothing was read"));
+        };
+        let Ok(all) = std::str::from_utf8(bytes) else { return malformed("the file is not text (UTF-8)") };
+        let first = input.first_line.unwrap_or(1).saturating_sub(1);
+        let lines = all.split_inclusive('\n').skip(first).take(input.lines.unwrap_or(usize::MAX));
+        let (content, truncated) = text(lines.collect::<String>().as_bytes());
+        let mut said = self.said("read_file", &done.settled);
+        said.insert("total_lines".to_owned(), json!(all.lines().count()));
+        said.insert("truncated".to_owned(), json!(truncated));
+        said.insert("content".to_owned(), json!(content));
+        structured(said, &content)
+    }
+
+    fn written(&mut self, path: &Path, content: &[u8], interrupts: &Interrupts<'_>) -> Settled {
+        let sha256 = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let call = FileCall::Write { path: Bytes::from(path), sha256, bytes: content.len() as u64 };
+        self.call(Call::File(call), Source::Bytes(content), interrupts).settled
+    }
+
+    fn write_file(&mut self, input: WriteInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+        let settled = self.written(&input.path, input.content.as_bytes(), interrupts);
+        let said = self.said("write_file", &settled);
+        self.not_done("write_file", &settled).unwrap_or_else(|| structured(said, "written"))
+    }
+
+    fn edit_file(&mut self, input: EditInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+        if input.old_text.is_empty() {
+            return malformed("`old_text` is empty");
+        }
+        let call = FileCall::Read { path: Bytes::from(input.path.as_path()) };
+        let done = self.call(Call::File(call), Source::Empty, interrupts);
+        let Ended::Touched(Touched::Read(bytes)) = &done.settled.ended else {
+            return self
+                .not_done("edit_file", &done.settled)
+                .unwrap_or_else(|| malformed("nothing was read"));
+        };
+        let Ok(before) = std::str::from_utf8(bytes) else { return malformed("the file is not text (UTF-8)") };
+        let count = before.matches(&input.old_text).count();
+        match count {
+            0 => return malformed("`old_text` is not in the file"),
+            1 => {}
+            _ if input.all => {}
+            _ => return malformed(&format!("`old_text` is {count} times in the file; say more, or `all`")),
+        }
+        let after = before.replace(&input.old_text, &input.new_text);
+        let settled = self.written(&input.path, after.as_bytes(), interrupts);
+        let mut said = self.said("edit_file", &settled);
+        said.insert("replaced".to_owned(), json!(count));
+        self.not_done("edit_file", &settled).unwrap_or_else(|| structured(said, &format!("replaced {count}")))
+    }
+
+    fn list_dir(&mut self, input: ListInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+        let path = input.path.unwrap_or_else(|| PathBuf::from("."));
+        let call = FileCall::List { path: Bytes::from(path.as_path()) };
+        let done = self.call(Call::File(call), Source::Empty, interrupts);
+        let Ended::Touched(Touched::Listed(entries)) = &done.settled.ended else {
+            return self
+                .not_done("list_dir", &done.settled)
+                .unwrap_or_else(|| malformed("nothing was listed"));
+        };
+        let shown = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
+        let names: Vec<String> = entries.iter().map(|entry| shown(&entry.name)).collect();
+        let list: Vec<Value> = entries
+            .iter()
+            .map(|entry| json!({ "name": shown(&entry.name), "kind": format!("{:?}", entry.kind).to_lowercase() }))
+            .collect();
+        let mut said = self.said("list_dir", &done.settled);
+        said.insert("entries".to_owned(), Value::Array(list));
+        structured(said, &names.join("\n"))
+    }
+
+    /// By a program inside the fence: what is hidden there is hidden from it.
+    fn search(&mut self, input: SearchInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+        const NOTHING_FOUND: u8 = 1;
+        let path = input.path.unwrap_or_else(|| PathBuf::from("."));
+        let mut argv = ["grep", "-rnIE", "-e", &input.pattern, "--"].map(Bytes::from).to_vec();
+        argv.push(Bytes::from(path.as_path()));
+        let done = self.command(argv, None, interrupts);
+        let Ended::Executed(outcome) = &done.settled.ended else {
+            return self
+                .not_done("search", &done.settled)
+                .unwrap_or_else(|| malformed("nothing was searched"));
+        };
+        if outcome.exit.code() > NOTHING_FOUND && done.stdout.is_empty() {
+            return malformed(&text(&done.stderr).0);
+        }
+        let (shown, truncated) = text(&done.stdout);
+        let mut said = self.said("search", &done.settled);
+        said.insert("truncated".to_owned(), json!(truncated || done.stdout.len() > MOST));
+        said.insert("matches".to_owned(), json!(shown.lines().collect::<Vec<_>>()));
+        structured(said, &shown)
+    }
+
+    fn explain(&self, input: ExplainInput) -> CallToolResult {
+        let subject = match input {
+            ExplainInput::Command(command) => Subject::Argv(hook::shell(&command)),
+            ExplainInput::Read(path) => Subject::Read(Bytes::from(path)),
+            ExplainInput::Write(path) => Subject::Write(Bytes::from(path)),
+            ExplainInput::Url(url) => Subject::Url { url: Bytes::from(url.as_str()), method: None },
+            ExplainInput::Tool(name) => Subject::Tool(name),
+        };
+        let judged = consider(self.runtime.setup(), &self.governed.asked(), None, subject);
+        let judged: Result<&Judgement, _> = judged.as_ref();
+        let value = json!(explain::json(judged, &[]));
+        let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
+        result.structured_content = Some(value);
+        result
+    }
+
+    /// One text block with JSON: that is what Claude Code reads.
+    fn permission_prompt(&self, arguments: &Value) -> CallToolResult {
+        let workspace = &self.session.workspace().path;
+        let answer = hook::permission(workspace, self.session.id().as_str(), arguments).unwrap_or_else(|error| {
+            json!({ "behavior": "deny", "message": format!("there is no judgement: {}", error::chain(&error)) })
+        });
+        CallToolResult::success(vec![ContentBlock::text(answer.to_string())])
+    }
+}

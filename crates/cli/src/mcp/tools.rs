@@ -1,0 +1,141 @@
+//! What a client is offered. Names are those of the policy (`docs/tools.md`).
+
+use std::sync::Arc;
+
+use rmcp::model::{Tool, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+/// Of what becomes of a call that is done on the machine.
+fn ended(more: Value) -> Value {
+    let mut properties = json!({
+        "ended": { "enum": ["done", "refused", "failed"] },
+        "denial": { "type": "object", "description": "why nothing was done, and what can be done instead" },
+        "failure": { "type": "string" },
+        "transaction": { "type": "string", "description": "`ringfence ledger show` has all about it" },
+        "note": { "type": "string" },
+    });
+    if let (Some(all), Value::Object(more)) = (properties.as_object_mut(), more) {
+        all.extend(more);
+    }
+    json!({ "type": "object", "properties": properties, "required": ["ended"] })
+}
+
+fn object(value: Value) -> Arc<Map<String, Value>> {
+    Arc::new(match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    })
+}
+
+fn input(properties: Value, required: &[&str]) -> Arc<Map<String, Value>> {
+    object(json!({
+        "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+    }))
+}
+
+fn reads() -> ToolAnnotations {
+    ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false)
+}
+
+fn writes() -> ToolAnnotations {
+    ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false)
+}
+
+/// In a fixed order.
+pub(super) fn all() -> Vec<Tool> {
+    let path = || json!({ "type": "string", "description": "relative to the workspace, or absolute" });
+    let text = || json!({ "type": "string" });
+    let done = |tool: Tool, more: Value, hints: ToolAnnotations| {
+        tool.with_raw_output_schema(object(ended(more))).with_annotations(hints)
+    };
+    let described = json!({ "type": "string", "description": "what it is for, in a few words" });
+    vec![
+        done(
+            Tool::new(
+                "exec",
+                "Run a shell command in the workspace, inside a fence: no network unless allowed, no files outside, \
+                 /tmp and background state last as long as this connection.",
+                input(json!({ "command": text(), "cwd": path(), "description": described }), &["command"]),
+            ),
+            json!({
+                "exit_code": { "type": "integer" }, "stdout": text(), "stderr": text(),
+                "truncated": { "type": "boolean" }, "duration_ms": { "type": "integer" },
+                "limit_hit": { "type": "string" },
+            }),
+            ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true),
+        ),
+        done(
+            Tool::new(
+                "read_file",
+                "Read a text file of the workspace.",
+                input(
+                    json!({
+                        "path": path(), "first_line": { "type": "integer", "minimum": 1 },
+                        "lines": { "type": "integer", "minimum": 1 },
+                    }),
+                    &["path"],
+                ),
+            ),
+            json!({ "content": text(), "total_lines": { "type": "integer" }, "truncated": { "type": "boolean" } }),
+            reads(),
+        ),
+        done(
+            Tool::new(
+                "write_file",
+                "Create a file of the workspace, or replace all of it.",
+                input(json!({ "path": path(), "content": text() }), &["path", "content"]),
+            ),
+            json!({}),
+            writes(),
+        ),
+        done(
+            Tool::new(
+                "edit_file",
+                "Replace text in a file of the workspace. The old text must be there exactly once, unless all are replaced.",
+                input(
+                    json!({
+                        "path": path(), "old_text": text(), "new_text": text(),
+                        "all": { "type": "boolean", "default": false },
+                    }),
+                    &["path", "old_text", "new_text"],
+                ),
+            ),
+            json!({ "replaced": { "type": "integer" } }),
+            writes().idempotent(false),
+        ),
+        done(
+            Tool::new("list_dir", "List a directory of the workspace.", input(json!({ "path": path() }), &[])),
+            json!({ "entries": { "type": "array", "items": {
+                "type": "object", "properties": { "name": text(), "kind": text() },
+            } } }),
+            reads(),
+        ),
+        done(
+            Tool::new(
+                "search",
+                "Find lines that match an extended regular expression in the files of the workspace.",
+                input(json!({ "pattern": text(), "path": path() }), &["pattern"]),
+            ),
+            json!({ "matches": { "type": "array", "items": text() }, "truncated": { "type": "boolean" } }),
+            reads(),
+        ),
+        Tool::new(
+            "explain",
+            "Would this be allowed, asked about or denied, and by which rule? Does nothing. Name exactly one.",
+            input(
+                json!({ "command": text(), "read": path(), "write": path(), "url": text(), "tool": text() }),
+                &[],
+            ),
+        )
+        .with_annotations(reads()),
+        Tool::new(
+            "permission_prompt",
+            "For `--permission-prompt-tool`: decides about a tool call of Claude Code.",
+            input(
+                json!({ "tool_name": text(), "input": { "type": "object" }, "tool_use_id": text() }),
+                &["tool_name", "input"],
+            ),
+        )
+        .with_annotations(reads()),
+    ]
+}

@@ -1,0 +1,181 @@
+//! The thread that owns the session.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::authz::policy::Flags;
+use ringfence_runtime::{AgentSession, Asked, Interrupt, PolicySource, Runtime};
+use ringfence_types::{Layer, Refusal, RefusalCode};
+use rmcp::model::CallToolResult;
+use rmcp::{Peer, RoleServer};
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+
+use super::elicit::Client;
+use super::perform::Desk;
+use crate::approval::{Need, authenticate};
+use crate::args::{Mcp, Place};
+use crate::asked::{self, Governed, Ungoverned};
+use crate::commands::open_runtime;
+use crate::environment::Environment;
+use crate::error;
+
+/// One call of a client.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) name: String,
+    pub(super) arguments: Value,
+    pub(super) cancel: Arc<Cancel>,
+    pub(super) answer: oneshot::Sender<CallToolResult>,
+    pub(super) peer: Peer<RoleServer>,
+}
+
+/// Ends a call: first by the signal that also ends the wait for a person, then by one that nothing survives.
+#[derive(Debug)]
+pub(super) struct Cancel {
+    term: (OwnedFd, OwnedFd),
+    kill: (OwnedFd, OwnedFd),
+}
+
+impl Cancel {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { term: rustix::pipe::pipe()?, kill: rustix::pipe::pipe()? })
+    }
+
+    pub(super) fn cancel(&self) {
+        for (_, end) in [&self.term, &self.kill] {
+            // A call that is over reads nothing.
+            let _over = rustix::io::write(end, b"x");
+        }
+    }
+
+    pub(super) fn interrupts(&self) -> [Interrupt<'_>; 2] {
+        let signal = |signal: rustix::process::Signal| signal.as_raw();
+        [
+            Interrupt { signal: signal(rustix::process::Signal::TERM), fd: self.term.0.as_fd() },
+            Interrupt { signal: signal(rustix::process::Signal::KILL), fd: self.kill.0.as_fd() },
+        ]
+    }
+}
+
+/// A session on a thread of its own.
+#[derive(Debug)]
+pub(super) struct Worker {
+    calls: mpsc::UnboundedSender<Job>,
+    thread: JoinHandle<ExitCode>,
+}
+
+impl Worker {
+    /// Whatever is wrong with policy, ledger or workspace is said before a client is answered.
+    pub(super) fn start(arguments: &Mcp, handle: &Handle) -> Result<Self, ExitCode> {
+        let environment = Environment::read();
+        let runtime = open_runtime(&environment, Attendance::Unattended)?;
+        let asker = Asker { place: arguments.place.clone(), environment, handle: handle.clone() };
+        let elicit = arguments.elicit;
+        let (calls, jobs) = mpsc::unbounded_channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread =
+            thread::Builder::new().name("session".to_owned()).spawn(move || match asker.governed(&runtime) {
+                Ok(governed) => asker.serve(&runtime, &governed, (jobs, elicit, ready)),
+                Err(code) => {
+                    let _unheard = ready.send(Err(code));
+                    code
+                }
+            });
+        let thread = thread.map_err(|error| error::failed(&error, None))?;
+        match is_ready.recv() {
+            Ok(Ok(())) => Ok(Self { calls, thread }),
+            Ok(Err(code)) => Err(code),
+            Err(_) => Err(error::failed_text("the session did not start", None)),
+        }
+    }
+
+    pub(super) fn split(self) -> (mpsc::UnboundedSender<Job>, JoinHandle<ExitCode>) {
+        (self.calls, self.thread)
+    }
+}
+
+type Calls = (mpsc::UnboundedReceiver<Job>, bool, std::sync::mpsc::Sender<Result<(), ExitCode>>);
+
+struct Asker {
+    place: Place,
+    environment: Environment,
+    handle: Handle,
+}
+
+impl Asker {
+    fn governed(&self, runtime: &Runtime) -> Result<Governed, ExitCode> {
+        match asked::governed(&self.place, &self.environment, runtime.setup(), Flags::default()) {
+            Ok(governed) => Ok(governed),
+            Err(Ungoverned::Failed(code)) => Err(code),
+            Err(Ungoverned::Refused(refusal)) => match runtime.refuse(&refusal) {
+                Ok(()) => Err(error::refused(&refusal)),
+                Err(error) => Err(error::failed(&error, None)),
+            },
+        }
+    }
+
+    fn serve(&self, runtime: &Runtime, governed: &Governed, (mut jobs, elicit, ready): Calls) -> ExitCode {
+        let opened = match runtime.session(governed.asked()) {
+            Ok(Ok(session)) => Ok(session),
+            Ok(Err(refusal)) => Err(error::refused(&refusal)),
+            Err(error) => Err(error::failed(&error, error.hint().as_deref())),
+        };
+        let mut session: AgentSession<'_> = match opened {
+            Ok(session) => session,
+            Err(code) => {
+                let _unheard = ready.send(Err(code));
+                return code;
+            }
+        };
+        session.set_policy_source(Again { asker: self, runtime });
+        let peer = Arc::new(Mutex::new(None));
+        // Nobody inside a session answers its questions, through whatever client.
+        if let (true, Ok(operator)) = (elicit, authenticate(&self.environment, Need::Nothing)) {
+            session.set_approver(Client::new(operator, Arc::clone(&peer), self.handle.clone()));
+        }
+        let _waits = ready.send(Ok(()));
+        let mut desk = Desk { session, runtime, governed };
+        while let Some(job) = jobs.blocking_recv() {
+            if let Ok(mut peer) = peer.lock() {
+                *peer = Some(job.peer);
+            }
+            let result = desk.perform(&job.name, &job.arguments, &job.cancel.interrupts());
+            // A client that has gone away in between needs no answer.
+            let _gone = job.answer.send(result);
+        }
+        match desk.session.end() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => error::failed(&error, None),
+        }
+    }
+}
+
+/// Reads the policy again when something that a question depends on has changed.
+struct Again<'a> {
+    asker: &'a Asker,
+    runtime: &'a Runtime,
+}
+
+impl std::fmt::Debug for Again<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Again").finish_non_exhaustive()
+    }
+}
+
+impl PolicySource for Again<'_> {
+    fn read(&self) -> Result<Asked, Refusal> {
+        self.asker.governed(self.runtime).map(|governed| governed.asked()).map_err(|_said| Refusal {
+            code: RefusalCode::Profile,
+            layer: Layer::Operator,
+            rule: "policy.unreadable".to_owned(),
+            message: "the policy changed while a question waited, and cannot be read any more".to_owned(),
+            hint: Some("correct the policy file".to_owned()),
+        })
+    }
+}

@@ -1,0 +1,298 @@
+//! `ringfence mcp` on the wire, in both eras of the protocol.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::approvals::{Watcher, events};
+use crate::hooks::guarded;
+use crate::testkit::{World, eventually, processes_with};
+
+/// A client that writes lines and reads lines.
+struct Client {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+    next: u64,
+    /// Requests and notifications of the server.
+    heard: Vec<Value>,
+    modern: bool,
+}
+
+impl Client {
+    fn start(world: &World, flags: &[&str]) -> Self {
+        let mut command = world.ringfence();
+        command.arg("mcp").args(flags).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (stdin, lines) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, stdin, lines, next: 1, heard: Vec::new(), modern: false }
+    }
+
+    /// With the handshake of 2025-11-25.
+    fn new(world: &World, flags: &[&str]) -> Self {
+        let mut client = Self::start(world, flags);
+        let answer = client.request(
+            "initialize",
+            json!({
+                "protocolVersion": "2025-11-25", "clientInfo": { "name": "test", "version": "1" },
+                "capabilities": { "elicitation": {} },
+            }),
+        );
+        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
+        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        client
+    }
+
+    fn send(&mut self, value: &Value) {
+        let stdin = self.stdin.as_mut().unwrap();
+        stdin.write_all(format!("{value}\n").as_bytes()).unwrap();
+        stdin.flush().unwrap();
+    }
+
+    fn begin(&mut self, method: &str, mut params: Value) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        if self.modern {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+                "io.modelcontextprotocol/clientCapabilities": {},
+            });
+        }
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    fn message(&mut self) -> Value {
+        let mut line = String::new();
+        assert!(self.lines.read_line(&mut line).unwrap() > 0, "the server has ended");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.message();
+            if message["id"] == id && message.get("method").is_none() {
+                return message;
+            }
+            self.heard.push(message);
+        }
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params);
+        self.answer(id)
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let answer = self.request("tools/call", json!({ "name": tool, "arguments": arguments }));
+        answer.get("result").unwrap_or_else(|| panic!("{answer}")).clone()
+    }
+
+    #[track_caller]
+    fn done(&mut self, tool: &str, arguments: Value) -> Value {
+        let result = self.call(tool, arguments);
+        assert_eq!(result["structuredContent"]["ended"], "done", "{result}");
+        result["structuredContent"].clone()
+    }
+
+    /// Closes the connection and waits for the end.
+    fn end(mut self) {
+        self.stdin = None;
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _over = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+#[test]
+fn the_tools_work_on_the_workspace_and_nowhere_else() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    world.write(".env", "KEY=1");
+    let mut client = Client::new(&world, &["--agent", "tester"]);
+
+    let listed = client.request("tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let wanted = [
+        "exec",
+        "read_file",
+        "write_file",
+        "edit_file",
+        "list_dir",
+        "search",
+        "explain",
+        "permission_prompt",
+    ];
+    assert_eq!(names, wanted);
+    for tool in tools {
+        assert_eq!(tool["inputSchema"]["additionalProperties"], false, "no parameter besides: {tool}");
+        assert!(tool["annotations"]["readOnlyHint"].is_boolean(), "{tool}");
+    }
+
+    client.done("exec", json!({ "command": "mkdir src" }));
+    client.done("write_file", json!({ "path": "src/a.txt", "content": "one\ntwo\none\n" }));
+    assert_eq!(world.read("src/a.txt").as_deref(), Some("one\ntwo\none\n"));
+    let read = client.done("read_file", json!({ "path": "src/a.txt", "first_line": 2, "lines": 1 }));
+    assert_eq!((&read["content"], &read["total_lines"]), (&json!("two\n"), &json!(3)));
+    let twice = client.call("edit_file", json!({ "path": "src/a.txt", "old_text": "one", "new_text": "1" }));
+    assert_eq!(twice["isError"], true);
+    let edit = json!({ "path": "src/a.txt", "old_text": "one", "new_text": "1", "all": true });
+    assert_eq!(client.done("edit_file", edit)["replaced"], 2);
+    assert_eq!(world.read("src/a.txt").as_deref(), Some("1\ntwo\n1\n"));
+    let listed = client.done("list_dir", json!({}));
+    assert!(listed["entries"].as_array().unwrap().contains(&json!({ "name": "src", "kind": "directory" })));
+    let found = client.done("search", json!({ "pattern": "^tw|KEY" }));
+    assert_eq!(found["matches"], json!(["./src/a.txt:2:two"]), "what is hidden is not found");
+
+    let run =
+        client.done("exec", json!({ "command": "echo $$ >/tmp/pid; cat src/a.txt; echo e >&2; exit 3" }));
+    assert_eq!(
+        (&run["exit_code"], &run["stdout"], &run["stderr"]),
+        (&json!(3), &json!("1\ntwo\n1\n"), &json!("e\n"))
+    );
+    let warm = client.done("exec", json!({ "command": "cat /tmp/pid", "cwd": "src" }));
+    assert_ne!(warm["stdout"], "", "the same sandbox, with its /tmp");
+    client.done("exec", json!({ "command": format!("echo x >{}/x || true", outside.display()) }));
+    assert!(!outside.join("x").exists());
+
+    let no = client.call("read_file", json!({ "path": ".env" }));
+    let denial = &no["structuredContent"]["denial"];
+    assert_eq!((&no["isError"], &denial["rule"]), (&json!(true), &json!("path.environment")), "{no}");
+    assert!(denial["instead"].is_string() && denial["the_user_can"].is_string(), "{denial}");
+    let no = client.call("write_file", json!({ "path": outside.join("x"), "content": "x" }));
+    assert_eq!(no["structuredContent"]["ended"], "refused", "{no}");
+    let explained = client.call("explain", json!({ "write": ".git/hooks/x" }));
+    assert_eq!(explained["structuredContent"]["decision"], "deny", "{explained}");
+
+    for (tool, arguments) in [
+        ("exec", json!({})),
+        ("exec", json!({ "command": 7 })),
+        ("exec", json!({ "command": "true", "sandbox": false })),
+        ("exec", json!({ "command": "a\0b" })),
+        ("read_file", json!({ "path": "" })),
+        ("edit_file", json!({ "path": "src/a.txt", "old_text": "", "new_text": "x" })),
+        ("explain", json!({})),
+        ("explain", json!({ "command": "a", "read": "b" })),
+    ] {
+        let result = client.call(tool, arguments.clone());
+        assert_eq!(result["isError"], true, "{tool} {arguments}: {result}");
+    }
+    assert!(client.request("tools/call", json!({ "name": "sudo", "arguments": {} })).get("error").is_some());
+    client.end();
+    let all = world.all_records();
+    let started: Vec<&Value> = events(&all, "session-started");
+    assert_eq!((started.len(), &started[0]["agent"]), (1, &json!("tester")), "one session per connection");
+    assert_eq!(events(&all, "session-ended").len(), 1);
+    world.ledger_tool(&["verify"]).expect(0);
+}
+
+#[test]
+fn a_rule_about_a_tool_holds_for_the_tools_of_the_server() {
+    let world = World::new();
+    world.write("a", "x");
+    let directory = world.home.join(".config/ringfence");
+    fs::create_dir_all(&directory).unwrap();
+    let rules = "schema = 1\n[[tool]]\ndeny = [\"search\", \"edit_file\", \"exec\", \"list_dir\"]\n";
+    fs::write(directory.join("config.toml"), rules).unwrap();
+    let mut client = Client::new(&world, &[]);
+    for (tool, arguments) in [
+        ("search", json!({ "pattern": "x" })),
+        ("edit_file", json!({ "path": "a", "old_text": "x", "new_text": "y" })),
+        ("exec", json!({ "command": "true" })),
+        ("list_dir", json!({})),
+    ] {
+        let no = client.call(tool, arguments);
+        let rule = no["structuredContent"]["denial"]["rule"].as_str().unwrap_or_default().to_owned();
+        assert!(rule.starts_with(&format!("tools.{tool}")), "{no}");
+    }
+    assert_eq!(client.done("read_file", json!({ "path": "a" }))["content"], "x");
+    client.end();
+    assert_eq!(events(&world.records(), "refused").len(), 4);
+}
+
+#[test]
+fn the_stateless_era_needs_no_handshake() {
+    let world = World::new();
+    let mut client = Client::start(&world, &[]);
+    client.modern = true;
+    let discovered = client.request("server/discover", json!({}));
+    assert!(discovered["result"]["supportedVersions"].to_string().contains("2026-07-28"), "{discovered}");
+    let result = client.call("exec", json!({ "command": "echo hello" }));
+    assert_eq!(result["resultType"], "complete", "{result}");
+    assert_eq!(result["structuredContent"]["stdout"], "hello\n");
+    client.end();
+}
+
+#[test]
+fn a_call_that_is_cancelled_is_killed_and_the_next_one_works() {
+    let world = World::new();
+    let mut client = Client::new(&world, &[]);
+    let marker = crate::testkit::marker(&world);
+    let command = format!("trap '' TERM; while :; do sleep 1; : {marker}; done");
+    let arguments = json!({ "name": "exec", "arguments": { "command": command } });
+    let id = client.begin("tools/call", arguments);
+    eventually("it runs", || !processes_with(&marker).is_empty());
+    client.send(&json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id, "reason": "enough" },
+    }));
+    eventually("it is gone", || processes_with(&marker).is_empty());
+    assert_eq!(client.done("exec", json!({ "command": "echo next" }))["stdout"], "next\n");
+    client.end();
+    assert_eq!(events(&world.records(), "settled").len(), 2);
+}
+
+#[test]
+fn what_needs_a_person_is_asked_in_the_queue_or_at_the_client() {
+    let world = World::new();
+    guarded(&world);
+    let make = json!({ "command": "mkdir made", "description": "I need it" });
+
+    // A client that could ask is not trusted to, unless the operator says so.
+    let mut client = Client::new(&world, &[]);
+    let no = client.call("exec", make.clone());
+    assert_eq!(no["structuredContent"]["ended"], "refused", "{no}");
+    assert!(client.heard.is_empty(), "{:?}", client.heard);
+    client.end();
+
+    let watcher = Watcher::new(&world);
+    let mut client = Client::new(&world, &[]);
+    let id = client.begin("tools/call", json!({ "name": "exec", "arguments": make }));
+    watcher.terminal.wait_for("[d]eny > ");
+    assert!(watcher.terminal.seen().contains("I need it"));
+    watcher.terminal.type_in(b"o");
+    let done = client.answer(id);
+    assert_eq!(done["result"]["structuredContent"]["exit_code"], 0, "{done}");
+    client.end();
+    drop(watcher);
+    fs::remove_dir(world.workspace.join("made")).unwrap();
+
+    for (content, made) in [
+        (json!({ "action": "decline" }), false),
+        (json!({ "action": "accept", "content": { "answer": "deny" } }), false),
+        (json!({ "action": "accept", "content": {} }), false),
+        (json!({ "action": "accept", "content": { "answer": "allow once" } }), true),
+    ] {
+        let mut client = Client::new(&world, &["--elicit"]);
+        let id = client.begin("tools/call", json!({ "name": "exec", "arguments": make }));
+        let question = loop {
+            let message = client.message();
+            if message["method"] == "elicitation/create" {
+                break message;
+            }
+        };
+        assert!(question["params"]["message"].as_str().unwrap().contains("mkdir"), "{question}");
+        client.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": content }));
+        let done = client.answer(id);
+        assert_eq!(world.workspace.join("made").exists(), made, "{done}");
+        client.end();
+    }
+}
