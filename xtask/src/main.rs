@@ -1,5 +1,6 @@
 //! The project's own tools. `cargo xtask` without a word prints what there is.
 
+mod agents;
 mod bench;
 mod command;
 mod layers;
@@ -24,6 +25,7 @@ const USAGE: &str = "\
 cargo xtask test [--package NAME]…       every check and every test, as root and as an ordinary user
 cargo xtask layers                       crate layers, unsafe, file sizes, forbidden words
 cargo xtask requirements                 docs/requirements.md names every id and only tests that exist
+cargo xtask agents                       the real agents for the tests, in the target directory
 cargo xtask bench [--quick] [--only GROUP]…   start-up, library, inside; see bench/README.md";
 
 fn main() -> ExitCode {
@@ -44,6 +46,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "test" => testing::run(&root, rest),
         "layers" => layers::run(&root),
         "requirements" => requirements::run(&root),
+        "agents" => agents::ensure(&root).map(|bin| println!("{}", bin.display())),
         "bench" => bench::run(&root, rest),
         other => Err(format!("unknown task `{other}`\n{USAGE}").into()),
     }

@@ -20,6 +20,7 @@ const PACKAGES: &[Package] = &[
     Package { apt: "git", program: "git" },
     Package { apt: "python3", program: "python3" },
     Package { apt: "nodejs", program: "node" },
+    Package { apt: "npm", program: "npm" },
     Package { apt: "strace", program: "strace" },
     Package { apt: "make", program: "make" },
     Package { apt: "gcc", program: "gcc" },

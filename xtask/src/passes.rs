@@ -144,6 +144,9 @@ fn run_one(places: &Places, stage: &Stage, program: &Path, test: &TestExecutable
     if let Some(binary) = &stage.binary {
         command.env("RINGFENCE_TEST_BIN", binary).env("CARGO_BIN_EXE_ringfence", binary);
     }
+    if let Some(agents) = &stage.agents {
+        command.env("RINGFENCE_TEST_AGENTS", agents);
+    }
     let ended = wait(command.spawn()?, TIME_LIMIT)?;
     let mut bytes = Vec::new();
     File::open(&places.log)?.read_to_end(&mut bytes)?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::testing::TestExecutable;
-use crate::{Result, command, tree};
+use crate::{Result, agents, command, tree};
 
 /// Removed when dropped.
 pub(crate) struct Stage {
@@ -20,6 +20,8 @@ pub(crate) struct Stage {
     pub(crate) binary: Option<PathBuf>,
     /// A Rust toolchain that the ordinary user can run.
     pub(crate) toolchain: PathBuf,
+    /// The programs of agents.
+    pub(crate) agents: Option<PathBuf>,
 }
 
 impl Stage {
@@ -37,7 +39,14 @@ impl Stage {
             .collect::<Result<_>>()?;
         let binary = binary.map(|path| copy_program(path, &at.join("bin/ringfence"))).transpose()?;
         let toolchain = stage_toolchain(root, &at.join("toolchain"))?;
-        Ok(Self { directory, programs, binary, toolchain })
+        Ok(Self { directory, programs, binary, toolchain, agents: None })
+    }
+
+    pub(crate) fn add_agents(&mut self, from: &Path) -> Result<()> {
+        let to = self.path().join("agents");
+        agents::stage(from, &to)?;
+        self.agents = Some(to);
+        Ok(())
     }
 
     pub(crate) fn path(&self) -> &Path {

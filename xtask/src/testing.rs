@@ -11,11 +11,12 @@ use serde_json::Value;
 use crate::passes::{self, As, Tally};
 use crate::stage::Stage;
 use crate::steps::{self, Ran, Step, Strictness};
-use crate::{Result, command, layers, packages, requirements};
+use crate::{Result, agents, command, layers, packages, requirements};
 
 const STEPS: &[Step<World>] = &[
     Step { name: "packages", run: |_| packages::ensure() },
     Step { name: "toolchain", run: toolchain },
+    Step { name: "agents", run: install_agents },
     Step { name: "fmt", run: fmt },
     Step { name: "clippy", run: clippy },
     Step { name: "layers", run: |world| layers::run(&world.root).map(|()| Ran::Done(String::new())) },
@@ -39,6 +40,8 @@ pub(crate) struct World {
     /// The program under test, once it is built.
     binary: Option<PathBuf>,
     stage: Option<Stage>,
+    /// Where the programs of agents are, once they are installed.
+    agents: Option<PathBuf>,
     tally: Tally,
 }
 
@@ -58,6 +61,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         executables: Vec::new(),
         binary: None,
         stage: None,
+        agents: None,
         tally: Tally::default(),
     };
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
@@ -112,6 +116,11 @@ fn toolchain(world: &mut World) -> Result<Ran> {
     }
     let version = command::output_of(Command::new("rustc").arg("--version").current_dir(&world.root))?;
     Ok(Ran::Done(version.trim().into()))
+}
+
+fn install_agents(world: &mut World) -> Result<Ran> {
+    world.agents = Some(agents::ensure(&world.root)?);
+    Ok(Ran::Done(String::new()))
 }
 
 fn fmt(world: &mut World) -> Result<Ran> {
@@ -194,7 +203,11 @@ fn pass(world: &mut World, who: As) -> Result<Ran> {
         return Err("there are no test executables".into());
     }
     if world.stage.is_none() {
-        world.stage = Some(Stage::new(&world.root, &world.executables, world.binary.as_deref())?);
+        let mut stage = Stage::new(&world.root, &world.executables, world.binary.as_deref())?;
+        if let Some(agents) = &world.agents {
+            stage.add_agents(agents)?;
+        }
+        world.stage = Some(stage);
     }
     let stage = world.stage.as_ref().ok_or("no stage")?;
     let tally = passes::run(stage, &world.executables, who)?;
@@ -218,6 +231,7 @@ mod tests {
             executables: Vec::new(),
             binary: None,
             stage: None,
+            agents: None,
             tally: Tally::default(),
         }
     }

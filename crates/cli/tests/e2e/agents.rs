@@ -1,0 +1,236 @@
+//! The real agents, against a model that says what a script tells it to, in a network that has only loopback.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::approvals::events;
+use crate::testkit::{Done, World, binary, finish, script, variable};
+
+/// The program of an agent, as `cargo xtask agents` has put it there.
+#[track_caller]
+fn agent(name: &str) -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/agents/bin");
+    let path = variable("RINGFENCE_TEST_AGENTS").map_or_else(default, PathBuf::from).join(name);
+    assert!(path.exists(), "{} is not there: run `cargo xtask agents`", path.display());
+    path
+}
+
+/// What an agent did with what it was told.
+struct Ran {
+    done: Done,
+    outputs: Vec<String>,
+}
+
+impl Ran {
+    /// What the model was told about its calls, in order.
+    #[track_caller]
+    fn output(&self, number: usize) -> &str {
+        self.outputs.get(number).unwrap_or_else(|| panic!("{:?}: {:?}", self.outputs, self.done))
+    }
+}
+
+fn played(world: &World, steps: &Value, command: &mut Command) -> Ran {
+    let [steps_file, log] = ["steps.json", "log.jsonl"].map(|name| world.home.join(name));
+    fs::write(&steps_file, steps.to_string()).unwrap();
+    let model =
+        Path::new(&variable("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()))
+            .join("tests/e2e/fake_model.py");
+    let mut outer = world.host("unshare");
+    outer.args(["-rn", "python3"]).arg(model).arg(&steps_file).arg(&log);
+    outer.arg(command.get_program()).args(command.get_args());
+    outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let done = finish(&mut outer, b"");
+    let log = fs::read_to_string(&log).unwrap_or_default();
+    let line = |line: &str| {
+        let value: Value = serde_json::from_str(line).unwrap();
+        value["output"].as_str().map_or_else(|| value["output"].to_string(), str::to_owned)
+    };
+    Ran { done, outputs: log.lines().map(line).collect() }
+}
+
+fn claude(world: &World, more: &[&str], steps: &Value) -> Ran {
+    let mut command = Command::new(agent("claude"));
+    command.args(["-p", "go"]).args(more);
+    command
+        .env("ANTHROPIC_BASE_URL", "http://127.0.0.1:{port}")
+        .env("ANTHROPIC_API_KEY", "fake")
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .env("DISABLE_AUTOUPDATER", "1")
+        .env("DISABLE_TELEMETRY", "1");
+    played(world, steps, &mut command)
+}
+
+fn codex(world: &World, steps: &Value) -> Ran {
+    let directory = world.home.join(".codex");
+    fs::create_dir_all(&directory).unwrap();
+    let mut command = Command::new(agent("codex"));
+    command.args(["exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"]);
+    for setting in [
+        "sandbox_mode=\"danger-full-access\"",
+        "model=\"fake\"",
+        "model_provider=\"fake\"",
+        "model_providers.fake={name=\"fake\",base_url=\"http://127.0.0.1:{port}/v1\",wire_api=\"responses\",env_key=\"FAKE\"}",
+    ] {
+        command.args(["-c", setting]);
+    }
+    command.arg("go").env("FAKE", "fake");
+    played(world, steps, &mut command)
+}
+
+fn init(world: &World, name: &str) {
+    finish(world.ringfence().args(["init", name, "--yes"]), b"").expect(0);
+}
+
+fn bash(command: &str) -> Value {
+    json!({ "name": "Bash", "input": { "command": command, "description": "a step" } })
+}
+
+/// Everything that a person with an agent fears, and a normal step of work.
+#[test]
+fn claude_code_works_inside_the_fence_and_is_stopped_at_it() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    fs::create_dir(world.home.join(".ssh")).unwrap();
+    fs::write(world.home.join(".ssh/id_ed25519"), "the key").unwrap();
+    let settings = world.home.join(".claude/settings.json");
+    let shell = format!(
+        "echo in >in; echo out >{0}/out; cat {1}/.ssh/id_ed25519; echo end",
+        outside.display(),
+        world.home.display()
+    );
+    let steps = json!([
+        bash(&shell),
+        { "name": "Write", "input": { "file_path": outside.join("written"), "content": "x" } },
+        { "name": "Read", "input": { "file_path": world.home.join(".ssh/id_ed25519") } },
+        { "name": "Write", "input": { "file_path": world.workspace.join("a.txt"), "content": "x" } },
+        { "name": "Write", "input": { "file_path": world.workspace.join(".claude/settings.json"), "content": "{}" } },
+        bash("curl -s -m 2 http://127.0.0.1:9/ && echo reached"),
+        bash(&format!("echo '{{}}' >{}", settings.display())),
+        "finished",
+    ]);
+
+    // The control is a hook that says yes to everything: what is stopped below is stopped by ours alone.
+    let yes =
+        json!({ "hookSpecificOutput": { "hookEventName": "PreToolUse", "permissionDecision": "allow" } });
+    let hook = json!({ "type": "command", "command": format!("echo '{yes}'") });
+    let saying_yes = json!({ "hooks": { "PreToolUse": [{ "matcher": "*", "hooks": [hook] }] } });
+    fs::create_dir(world.home.join(".claude")).unwrap();
+    fs::write(&settings, saying_yes.to_string()).unwrap();
+    let control = claude(&world, &[], &steps);
+    assert!(control.output(0).contains("the key"), "{}", control.output(0));
+    assert!(outside.join("out").exists() && outside.join("written").exists(), "without the fence it works");
+    assert!(control.output(2).contains("the key"));
+    // It keeps its model from its own settings by itself; nothing else on the machine does.
+    let line = format!("echo '{{}}' >{}", settings.display());
+    finish(world.host("sh").args(["-c", &line]), b"").expect(0);
+    assert_eq!(fs::read_to_string(&settings).unwrap(), "{}\n");
+    for file in ["out", "written"] {
+        fs::remove_file(outside.join(file)).unwrap();
+    }
+    for file in ["in", "a.txt"] {
+        fs::remove_file(world.workspace.join(file)).unwrap();
+    }
+    let _kept = fs::remove_file(world.workspace.join(".claude/settings.json"));
+    fs::remove_file(&settings).unwrap();
+
+    init(&world, "claude-code");
+    let before = fs::read(&settings).unwrap();
+    let ran = claude(&world, &[], &steps);
+    assert_eq!(ran.done.text().trim(), "finished", "{}", ran.done.err);
+    assert!(!ran.output(0).contains("the key") && ran.output(0).contains("end"), "{}", ran.output(0));
+    assert!(world.read("in").is_some() && !outside.join("out").exists());
+    assert!(
+        ran.output(1).contains("path.boundary") && !outside.join("written").exists(),
+        "{}",
+        ran.output(1)
+    );
+    assert!(ran.output(2).contains("Ringfence stopped this"), "{}", ran.output(2));
+    assert_eq!(world.read("a.txt").as_deref(), Some("x"), "ordinary work needs nobody: {}", ran.output(3));
+    assert!(ran.output(4).contains("path.protected") && world.read(".claude/settings.json").is_none());
+    assert!(!ran.output(5).contains("reached"));
+    assert_eq!(fs::read(&settings).unwrap(), before, "its own hooks are as they were");
+
+    let records = world.records();
+    assert_eq!(events(&records, "refused").len(), 3);
+    assert_eq!(events(&records, "intent").len(), 4, "three commands and a file");
+    world.ledger_tool(&["verify"]).expect(0);
+}
+
+#[test]
+fn a_hook_that_dies_stops_the_agent() {
+    let world = World::new();
+    let moved = world.beside("moved").join("ringfence");
+    fs::copy(binary(), &moved).unwrap();
+    for name in ["claude-code", "codex"] {
+        finish(world.host(moved.to_str().unwrap()).args(["init", name, "--yes"]), b"").expect(0);
+    }
+    script(&moved, "#!/bin/sh\nkill -SEGV $$\n");
+    let ran = claude(&world, &["--allowedTools", "Bash"], &json!([bash("touch made"), "finished"]));
+    assert!(ran.output(0).contains("Ringfence gave no answer"), "{}", ran.output(0));
+    let step = json!({ "name": "exec_command", "input": { "cmd": "touch made" } });
+    let ran = codex(&world, &json!([step, "finished"]));
+    assert!(ran.output(0).contains("Ringfence gave no answer"), "{}", ran.output(0));
+    assert!(world.read("made").is_none());
+    // The control: without the hook both would have done it.
+    fs::remove_file(world.home.join(".codex/hooks.json")).unwrap();
+    codex(&world, &json!([step, "finished"]));
+    assert!(world.read("made").is_some());
+}
+
+#[test]
+fn codex_runs_its_commands_inside_the_fence() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    let command = format!("echo in >in; echo out >{}/out; echo end", outside.display());
+    let steps = json!([{ "name": "exec_command", "input": { "cmd": command } }, "finished"]);
+    let control = codex(&world, &steps);
+    assert!(outside.join("out").exists(), "without the fence it works: {:?}", control.done);
+    fs::remove_file(outside.join("out")).unwrap();
+    fs::remove_file(world.workspace.join("in")).unwrap();
+
+    init(&world, "codex");
+    let ran = codex(&world, &steps);
+    assert!(ran.output(0).contains("end"), "{}", ran.output(0));
+    assert!(world.read("in").is_some() && !outside.join("out").exists());
+    let records = world.records();
+    assert_eq!(events(&records, "settled")[0]["left_to"], Value::Null, "it ran here");
+
+    let config = world.home.join(".config/ringfence");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(config.join("config.toml"), "schema = 1\nprofile = \"guarded\"\n").unwrap();
+    let ran =
+        codex(&world, &json!([{ "name": "exec_command", "input": { "cmd": "rm -rf in" } }, "finished"]));
+    assert!(ran.output(0).contains("Ringfence stopped this"), "{}", ran.output(0));
+    assert!(world.read("in").is_some());
+}
+
+#[test]
+fn claude_code_uses_the_tools_of_ringfence_and_its_judgement() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    let servers =
+        json!({ "mcpServers": { "ringfence": { "command": binary(), "args": ["mcp"] } } }).to_string();
+    let steps = json!([
+        { "name": "mcp__ringfence__exec", "input": { "command": format!("echo in >in; echo out >{}/out", outside.display()) } },
+        { "name": "mcp__ringfence__write_file", "input": { "path": ".env", "content": "x" } },
+        { "name": "Write", "input": { "file_path": outside.join("x"), "content": "x" } },
+        bash("touch touched"),
+        "finished",
+    ]);
+    let tools = [
+        "--mcp-config",
+        &servers,
+        "--allowedTools",
+        "mcp__ringfence__exec,mcp__ringfence__write_file",
+        "--permission-prompt-tool",
+        "mcp__ringfence__permission_prompt",
+    ];
+    let ran = claude(&world, &tools, &steps);
+    assert!(world.read("in").is_some() && !outside.join("out").exists(), "{:?}", ran.outputs);
+    assert!(ran.output(1).contains("path."), "{}", ran.output(1));
+    assert!(ran.output(2).contains("path.boundary") && !outside.join("x").exists(), "{}", ran.output(2));
+    assert!(world.read("touched").is_some(), "{}", ran.output(3));
+}

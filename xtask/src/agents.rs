@@ -1,0 +1,73 @@
+//! The real agents for the tests: packages of exact versions, kept in the target directory.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Result, command};
+
+struct Agent {
+    package: &'static str,
+    version: &'static str,
+    /// In the directory of the package for this machine.
+    program: &'static str,
+    name: &'static str,
+}
+
+const AGENTS: &[Agent] = &[
+    Agent {
+        package: "@anthropic-ai/claude-code",
+        version: "2.1.325",
+        program: "@anthropic-ai/claude-code-linux-x64/claude",
+        name: "claude",
+    },
+    Agent {
+        package: "@openai/codex",
+        version: "0.166.0",
+        program: "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex",
+        name: "codex",
+    },
+];
+
+/// Installs what is missing. The directory has a program per agent.
+pub(crate) fn ensure(root: &Path) -> Result<PathBuf> {
+    let directory = command::target_directory(root)?.join("agents");
+    let bin = directory.join("bin");
+    fs::create_dir_all(&bin)?;
+    let wanted: Vec<String> =
+        AGENTS.iter().map(|agent| format!("{}@{}", agent.package, agent.version)).collect();
+    let marker = directory.join("installed");
+    let is_there = AGENTS.iter().all(|agent| bin.join(agent.name).exists());
+    if is_there && fs::read_to_string(&marker).is_ok_and(|text| text == wanted.join("\n")) {
+        return Ok(bin);
+    }
+    let packages = directory.join("packages");
+    fs::create_dir_all(&packages)?;
+    fs::write(packages.join("package.json"), "{}")?;
+    let quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"];
+    command::must_succeed(
+        Command::new("npm").arg("install").args(quiet).args(&wanted).current_dir(&packages),
+    )?;
+    for agent in AGENTS {
+        let program = bin.join(agent.name);
+        fs::rename(packages.join("node_modules").join(agent.program), &program)?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    }
+    fs::remove_dir_all(&packages)?;
+    fs::write(&marker, wanted.join("\n"))?;
+    Ok(bin)
+}
+
+/// Where everybody can run them: links where that is possible, copies elsewhere.
+pub(crate) fn stage(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
+    for agent in AGENTS {
+        let (program, staged) = (from.join(agent.name), to.join(agent.name));
+        if fs::hard_link(&program, &staged).is_err() {
+            fs::copy(&program, &staged)?;
+        }
+    }
+    Ok(())
+}
