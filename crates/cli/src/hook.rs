@@ -109,7 +109,11 @@ fn input() -> Result<Vec<u8>, HookError> {
 
 /// Whatever goes wrong, and however long it takes: the answer is no.
 fn guard() {
-    std::panic::set_hook(Box::new(|panic| blocked(&format!("it broke: {panic}"))));
+    // Where, and no more: nobody can say what is in the message.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(|at| format!(" at {}:{}", at.file(), at.line()));
+        blocked(&format!("it broke{}", place.unwrap_or_default()));
+    }));
     let watch = thread::Builder::new().spawn(|| {
         thread::sleep(PATIENCE);
         blocked("it took too long");

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::ValueEnum as _;
 use ringfence_types::Bytes;
 
-use crate::approval;
+use crate::approval::{self, Need};
 use crate::args::{Agent, Init};
 use crate::environment::Environment;
 use crate::error;
@@ -108,7 +108,7 @@ type Planned = Result<Vec<Change>, InitError>;
 
 fn performed(arguments: &Init, way: Way) -> ExitCode {
     let environment = Environment::read();
-    if let Err(code) = approval::outside(&environment) {
+    if let Err(code) = approval::require(&environment, Need::Nothing, "change the settings of agents") {
         return code;
     }
     let done = host::state_dir(&environment).map_err(|_none| InitError::NoHome).and_then(|state_dir| {

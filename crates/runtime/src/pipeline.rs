@@ -32,7 +32,7 @@ mod received;
 mod running;
 mod settled;
 
-use ringfence_sandbox::{Interrupt, Io};
+use ringfence_sandbox::Io;
 use ringfence_types::{Layer, Refusal, RefusalCode, TransactionId};
 
 use crate::session::AgentSession;
@@ -71,10 +71,13 @@ pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) ->
 pub(crate) fn leave(
     call: Received,
     session: &mut AgentSession<'_>,
-    interrupts: &[Interrupt<'_>],
+    io: &Io<'_>,
     to: &str,
 ) -> Result<TransactionId, Settled> {
-    let decided = call.authenticate().and_then(|authenticated| authenticated.decide(session, interrupts));
+    let decided = call
+        .authenticate()
+        .and_then(|authenticated| authenticated.hold_secrets(session, io))
+        .and_then(|authenticated| authenticated.decide(session, io.interrupts));
     let admitted = decided.and_then(|decided| decided.admit(session));
     match admitted {
         Ok(admitted) => admitted.leave(session, to).map_err(|error| unrecorded(&chain(&error))),
@@ -94,7 +97,9 @@ fn unrecorded(why: &str) -> Settled {
         transaction: None,
         ended: Ended::Refused(refusal),
         posture: None,
+        network: None,
         note: None,
+        leaks: Vec::new(),
         unrecorded: Some(why.to_owned()),
     }
 }

@@ -12,7 +12,7 @@ use ringfence_authz::{Policy, env::Attendance};
 use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
-use ringfence_sandbox::{Interrupt, Io, Session as Sandbox, SkeletonFile};
+use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, TransactionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
@@ -355,15 +355,10 @@ impl<'r> AgentSession<'r> {
         settled
     }
 
-    /// Judges a call that the agent does itself, asks where policy says so, and writes down that it was left `to` it. What was
-    /// refused comes back as for every other call.
-    pub fn leave(
-        &mut self,
-        call: Call,
-        interrupts: &[Interrupt<'_>],
-        to: &str,
-    ) -> Result<TransactionId, Settled> {
-        pipeline::leave(Received::new(call), self, interrupts, to)
+    /// Judges a call that the agent does itself, with what it would write as input, asks where policy says so, and writes down
+    /// that it was left `to` it. What was refused comes back as for every other call.
+    pub fn leave(&mut self, call: Call, io: &Io<'_>, to: &str) -> Result<TransactionId, Settled> {
+        pipeline::leave(Received::new(call), self, io, to)
     }
 
     /// Whether anybody could answer a question of this session: somebody here, somebody who watches, or a channel.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::authz::{Aspect, Judgement, Part};
-use ringfence_runtime::{AgentSession, Ended, Runtime, Settled, Subject, consider};
+use ringfence_runtime::{AgentSession, Ended, Io, Runtime, Settled, Source, Subject, Target, consider};
 use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, Layer, Refusal, RefusalCode};
 use sha2::{Digest as _, Sha256};
 
@@ -196,8 +196,17 @@ impl Desk<'_> {
             Bytes::from(self.request.tool.as_str()).display(),
             self.request.agent
         );
+        let content = content(self.request);
         for call in calls {
-            if let Err(settled) = session.leave(call, &[], &to) {
+            let io = Io {
+                stdin: Source::Bytes(&content),
+                stdout: Target::Discard,
+                stderr: Target::Discard,
+                interrupts: &[],
+                timeout: None,
+                output_bytes: 0,
+            };
+            if let Err(settled) = session.leave(call, &io, &to) {
                 return self.settled(settled);
             }
         }

@@ -138,7 +138,16 @@ impl Desk<'_> {
         };
         let unrecorded = self.runtime.refuse(&refusal).err().map(|error| error::chain(&error));
         let ended = Ended::Refused(refusal);
-        self.not_done(tool, &Settled { transaction: None, ended, posture: None, note: None, unrecorded })
+        let refused = Settled {
+            transaction: None,
+            ended,
+            posture: None,
+            network: None,
+            note: None,
+            leaks: Vec::new(),
+            unrecorded,
+        };
+        self.not_done(tool, &refused)
     }
 
     fn call(&mut self, call: Call, stdin: Source<'_>, interrupts: &Interrupts<'_>) -> Done {

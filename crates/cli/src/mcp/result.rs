@@ -5,6 +5,7 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
 use crate::denial::Denial;
+use crate::leaks;
 
 /// The most of one stream or file that is shown; more would only fill the context of a model.
 pub(super) const MOST: usize = 256 * 1024;
@@ -38,6 +39,12 @@ pub(super) fn settled(
     }
     if let Some(note) = &settled.note {
         say("note", json!(note));
+    }
+    if !settled.leaks.is_empty() {
+        say("leaks", json!(leaks::reports(&settled.leaks)));
+    }
+    if let Some(network) = &settled.network {
+        say("network", json!(network));
     }
     if let Some(why) = &settled.unrecorded {
         say("note", json!(format!("the outcome could not be written to the ledger: {why}")));

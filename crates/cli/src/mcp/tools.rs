@@ -13,6 +13,8 @@ fn ended(more: Value) -> Value {
         "failure": { "type": "string" },
         "transaction": { "type": "string", "description": "`ringfence ledger show` has all about it" },
         "note": { "type": "string" },
+        "leaks": { "type": "array", "description": "secrets that were on their way out, and what became of them" },
+        "network": { "type": "object", "description": "what went through the filtered network, and what did not" },
     });
     if let (Some(all), Value::Object(more)) = (properties.as_object_mut(), more) {
         all.extend(more);

@@ -47,11 +47,11 @@ mod hooks;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod init;
+#[cfg(test)]
 mod internet;
 #[cfg(test)]
 mod leaks;
-#[cfg(test)]
-mod init;
 #[cfg(test)]
 mod ledger;
 #[cfg(test)]
