@@ -80,7 +80,9 @@ fn a_backend_without_a_network_of_its_own_refuses() {
     let done = internet.run(&flags, &["touch", "made"]);
     assert_ne!(done.code, Some(0));
     assert!(!internet.world.workspace.join("made").exists());
-    internet
-        .run(&[WEB, &["--backend", "bubblewrap"]].concat(), &["curl", "-sS", "https://web.test/"])
-        .expect(0);
+    if internet.knows_root() {
+        internet
+            .run(&[WEB, &["--backend", "bubblewrap"]].concat(), &["curl", "-sS", "https://web.test/"])
+            .expect(0);
+    }
 }

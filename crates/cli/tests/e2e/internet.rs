@@ -39,6 +39,12 @@ impl Internet {
         Self { world, place, holder }
     }
 
+    /// Whoever is not root has this internet in a user namespace in which the files of root are nobody's, and ringfence takes
+    /// neither a policy below a directory of nobody's nor a program of nobody's. What needs one of them is tested as root.
+    pub(crate) fn knows_root(&self) -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
     /// A program of the host of this internet: a control, or ringfence itself.
     pub(crate) fn host(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
