@@ -22,7 +22,7 @@ use crate::logging::Logs;
 use crate::output;
 use crate::redactor::Redactor;
 
-pub(crate) use agent::{Agent, Init, Mcp};
+pub(crate) use agent::{Agent, Init, Mcp, Status};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
@@ -95,11 +95,7 @@ pub(crate) enum Command {
     /// Take Ringfence out of the settings of agents again
     Uninstall(Init),
     /// What is protected, what was decided today, where the ledger stands
-    Status {
-        /// One JSON object on stdout
-        #[arg(long)]
-        json: bool,
-    },
+    Status(Status),
     /// Serve tools to an MCP client on standard input and output: commands and files inside the fence
     Mcp(Mcp),
     /// Print a shell completion script

@@ -41,7 +41,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Hook { agent } => hook::run(agent),
         Command::Init(arguments) => init::init(&arguments),
         Command::Uninstall(arguments) => init::uninstall(&arguments),
-        Command::Status { json } => status::run(json),
+        Command::Status(arguments) => status::run(&arguments),
         Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Completions { shell } => {
             say!("{}", args::completions(shell).trim_end());

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use ringfence_runtime::ledger::{Location, OpenError, ReadError, Settings};
 use serde::Serialize;
 
+use crate::args::Status;
 use crate::commands::print_json;
 use crate::environment::Environment;
 use crate::error;
@@ -46,13 +47,13 @@ enum StatusError {
     Read(#[from] ReadError),
 }
 
-pub(crate) fn run(json: bool) -> ExitCode {
+pub(crate) fn run(arguments: &Status) -> ExitCode {
     let environment = Environment::read();
     let report = match report(&environment) {
         Ok(report) => report,
         Err(error) => return error::failed(&error, None),
     };
-    if json {
+    if arguments.json {
         print_json(&report);
     } else {
         print(&report);

@@ -53,3 +53,10 @@ pub(crate) struct Mcp {
     #[arg(long)]
     pub(crate) elicit: bool,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}

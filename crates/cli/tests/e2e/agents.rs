@@ -39,7 +39,9 @@ fn played(world: &World, steps: &Value, command: &mut Command) -> Ran {
         Path::new(&variable("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()))
             .join("tests/e2e/fake_model.py");
     let mut outer = world.host("unshare");
-    outer.args(["-rn", "python3"]).arg(model).arg(&steps_file).arg(&log);
+    // The same user as outside, with the right to bring loopback up, which ends before the agent begins.
+    outer.args(["-Unc", "--keep-caps", "python3"]).arg(model).arg(&steps_file).arg(&log);
+    outer.args(["setpriv", "--inh-caps", "-all", "--ambient-caps", "-all", "--"]);
     outer.arg(command.get_program()).args(command.get_args());
     outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let done = finish(&mut outer, b"");
@@ -57,6 +59,8 @@ fn claude(world: &World, more: &[&str], steps: &Value) -> Ran {
     command
         .env("ANTHROPIC_BASE_URL", "http://127.0.0.1:{port}")
         .env("ANTHROPIC_API_KEY", "fake")
+        // Its default is named after the user id, which is 0 for everybody in a namespace of their own.
+        .env("CLAUDE_CODE_TMPDIR", world.beside("scratch"))
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
         .env("DISABLE_AUTOUPDATER", "1")
         .env("DISABLE_TELEMETRY", "1");
@@ -194,7 +198,7 @@ fn codex_runs_its_commands_inside_the_fence() {
     init(&world, "codex");
     let ran = codex(&world, &steps);
     assert!(ran.output(0).contains("end"), "{}", ran.output(0));
-    assert!(world.read("in").is_some() && !outside.join("out").exists());
+    assert!(world.read("in").is_some() && !outside.join("out").exists(), "{:?}", ran.outputs);
     let records = world.records();
     assert_eq!(events(&records, "settled")[0]["left_to"], Value::Null, "it ran here");
 
