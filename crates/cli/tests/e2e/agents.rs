@@ -68,10 +68,14 @@ fn claude(world: &World, more: &[&str], steps: &Value) -> Ran {
 }
 
 fn codex(world: &World, steps: &Value) -> Ran {
+    codex_in(world, &world.workspace, steps)
+}
+
+fn codex_in(world: &World, place: &Path, steps: &Value) -> Ran {
     let directory = world.home.join(".codex");
     fs::create_dir_all(&directory).unwrap();
     let mut command = Command::new(agent("codex"));
-    command.args(["exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"]);
+    command.args(["exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", "--cd"]).arg(place);
     for setting in [
         "sandbox_mode=\"danger-full-access\"",
         "model=\"fake\"",
@@ -202,13 +206,10 @@ fn codex_runs_its_commands_inside_the_fence() {
     let records = world.records();
     assert_eq!(events(&records, "settled")[0]["left_to"], Value::Null, "it ran here");
 
-    let config = world.home.join(".config/ringfence");
-    fs::create_dir_all(&config).unwrap();
-    fs::write(config.join("config.toml"), "schema = 1\nprofile = \"guarded\"\n").unwrap();
-    let ran =
-        codex(&world, &json!([{ "name": "exec_command", "input": { "cmd": "rm -rf in" } }, "finished"]));
-    assert!(ran.output(0).contains("Ringfence stopped this"), "{}", ran.output(0));
-    assert!(world.read("in").is_some());
+    let step = json!({ "name": "exec_command", "input": { "cmd": "touch made" } });
+    let ran = codex_in(&world, &world.home, &json!([step, "finished"]));
+    assert!(ran.output(0).contains("Ringfence stopped this"), "a home is no workspace: {}", ran.output(0));
+    assert!(!world.home.join("made").exists());
 }
 
 #[test]
