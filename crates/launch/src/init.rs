@@ -15,13 +15,13 @@ use ringfence_launch::wire::Message;
 
 use crate::leader::{self, Request};
 use crate::sys::{self, ALL_SIGNALS, Errno, Forked, MAX_FDS, signal_bit};
-use crate::{CONTROL, Failure, Prepared, descendants, receive, seal, steps};
+use crate::{CONTROL, Failure, Prepared, descendants, is_init, receive, seal, steps};
 
 /// Calls that can be under way at once, background jobs included.
 const MAX_CALLS: usize = 128;
 
 pub(crate) fn run(prepared: &Prepared) -> Result<(), Failure> {
-    let own_namespace = prepared.namespaces & libc::CLONE_NEWPID as u64 != 0;
+    let own_namespace = is_init();
     let plan = receive_plan()?;
     harden().map_err(Failure::at(Step::Init))?;
     if own_namespace {

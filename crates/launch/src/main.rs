@@ -24,7 +24,7 @@ mod steps;
 mod sys;
 
 use ringfence_launch::step::Step;
-use ringfence_launch::wire::{MESSAGE_SIZE, Message};
+use ringfence_launch::wire::{self, MESSAGE_SIZE, Message};
 use sys::{Errno, Forked};
 
 /// The control socket: the spawning process passes it as standard input.
@@ -68,12 +68,14 @@ fn report(failure: Failure) {
 /// What PID 1 knows when it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
-    pub(crate) namespaces: u64,
     pub(crate) cgroups: u64,
 }
 
 // PRIVILEGE: the rights of the caller. Up to and including the namespaces nothing of the host is hidden yet.
 fn prepare() -> Result<Prepared, Failure> {
+    if is_init() {
+        sys::connect(wire::CONTROL_INSIDE, CONTROL).map_err(Failure::at(Step::Receive))?;
+    }
     let mut fds = [-1; sys::MAX_FDS];
     let (message, count) = receive(&mut fds)?;
     let (namespaces, uid, gid, cgroups) = match message {
@@ -90,15 +92,20 @@ fn prepare() -> Result<Prepared, Failure> {
     steps::enter_cgroups(groups)?;
     steps::enter_namespaces(namespaces, uid, gid)?;
     if namespaces & libc::CLONE_NEWPID as u64 == 0 {
-        stand_in_for_init()?;
+        go_on()?;
     } else {
         become_init()?;
     }
-    Ok(Prepared { namespaces, cgroups })
+    Ok(Prepared { cgroups })
 }
 
-/// Without a PID namespace of our own this process itself goes on.
-fn stand_in_for_init() -> Result<(), Failure> {
+/// PID 1 of a namespace that ends with it: one of our own, or a container's.
+pub(crate) fn is_init() -> bool {
+    sys::own_pid() == 1
+}
+
+/// Without a PID namespace of our own making this process itself goes on: as PID 1 of a container, or as a stand-in.
+fn go_on() -> Result<(), Failure> {
     let failed = Failure::at(Step::Init);
     let pid = sys::own_pid();
     let pidfd = sys::open_pidfd(pid).map_err(&failed)?;

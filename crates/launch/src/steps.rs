@@ -6,7 +6,7 @@ use ringfence_launch::plan::{Access, HIDDEN_DIRECTORY, HIDDEN_FILE, Identity, Op
 use ringfence_launch::step::Step;
 
 use crate::sys::{self, Errno, NO_DEVICES, NO_EXECUTE, NO_SETUID, READ_ONLY, Reach};
-use crate::{Failure, network};
+use crate::{Failure, is_init, network};
 
 /// Closes everything but the control socket, which is standard input, and the control groups.
 pub(crate) fn close_inherited(keep: &[i32]) -> Result<(), Failure> {
@@ -39,31 +39,35 @@ pub(crate) fn enter_cgroups(groups: &[i32]) -> Result<(), Failure> {
 }
 
 pub(crate) fn enter_namespaces(namespaces: u64, uid: u64, gid: u64) -> Result<(), Failure> {
-    // A session of its own: a signal to the caller's process group does not reach the sandbox by itself.
-    sys::set_session().map_err(Failure::at(Step::Namespaces))?;
+    // A session of its own: a signal to the caller's process group does not reach the sandbox by itself. PID 1 of a
+    // container leads one already.
+    if !is_init() {
+        sys::set_session().map_err(Failure::at(Step::Namespaces))?;
+    }
+    let outside = sys::own_ids();
     if namespaces == 0 {
         return Ok(());
     }
     sys::unshare(namespaces).map_err(Failure::at(Step::Namespaces))?;
     if namespaces & libc::CLONE_NEWUSER as u64 != 0 {
-        map_ids(uid, gid).map_err(Failure::at(Step::IdMaps))?;
+        map_ids((uid, gid), outside).map_err(Failure::at(Step::IdMaps))?;
         forbid_nested().map_err(Failure::at(Step::NoNestedNamespaces))?;
     }
     Ok(())
 }
 
-/// One user and one group, each mapped to itself: files keep their owner, every other id is nobody.
-fn map_ids(uid: u64, gid: u64) -> Result<(), Errno> {
+/// One user and one group, those of this process: what is written inside is theirs outside, every other id is nobody.
+fn map_ids(inside: (u64, u64), outside: (u64, u64)) -> Result<(), Errno> {
     write_file(c"/proc/self/setgroups", b"deny")?;
-    write_file(c"/proc/self/uid_map", mapping(uid).as_c_str()?.to_bytes())?;
-    write_file(c"/proc/self/gid_map", mapping(gid).as_c_str()?.to_bytes())
+    write_file(c"/proc/self/uid_map", mapping(inside.0, outside.0).as_c_str()?.to_bytes())?;
+    write_file(c"/proc/self/gid_map", mapping(inside.1, outside.1).as_c_str()?.to_bytes())
 }
 
-fn mapping(id: u64) -> Text {
+fn mapping(inside: u64, outside: u64) -> Text {
     let mut line = Text::default();
-    line.decimal(id);
+    line.decimal(inside);
     line.text(b" ");
-    line.decimal(id);
+    line.decimal(outside);
     line.text(b" 1");
     line
 }

@@ -735,6 +735,13 @@ pub(crate) fn own_pid() -> i32 {
     unsafe { raw(libc::SYS_getpid, [0; 6]) }.map_or(0, |pid| pid as i32)
 }
 
+/// The effective user and group of this process.
+pub(crate) fn own_ids() -> (u64, u64) {
+    // SAFETY: no pointers; geteuid and getegid cannot fail.
+    let [uid, gid] = [libc::SYS_geteuid, libc::SYS_getegid].map(|call| unsafe { raw(call, [0; 6]) });
+    (uid.map_or(0, |id| id as u64), gid.map_or(0, |id| id as u64))
+}
+
 pub(crate) fn parent_pid() -> i32 {
     // SAFETY: no pointers; getppid cannot fail.
     unsafe { raw(libc::SYS_getppid, [0; 6]) }.map_or(0, |pid| pid as i32)
@@ -857,6 +864,29 @@ fn header(buffer: &mut libc::iovec, control: &mut Ancillary, length: usize) -> l
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = length;
     header
+}
+
+/// Makes `target` a connection to the packet socket at `path`.
+pub(crate) fn connect(path: &CStr, target: i32) -> Result<()> {
+    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
+    if path.count_bytes() >= address.sun_path.len() {
+        return Err(Errno(libc::ENAMETOOLONG));
+    }
+    for (slot, byte) in address.sun_path.iter_mut().zip(path.to_bytes()) {
+        *slot = *byte as c_char;
+    }
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let socket =
+        unsafe { raw(libc::SYS_socket, [libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0]) }? as i32;
+    let size = size_of::<libc::sockaddr_un>();
+    // SAFETY: `address` outlives the call and `size` is its size.
+    unsafe { raw(libc::SYS_connect, [descriptor(socket), &raw const address as usize, size, 0, 0, 0]) }?;
+    let answer = if socket == target { Ok(()) } else { dup3(socket, target) };
+    if socket != target {
+        close(socket);
+    }
+    answer
 }
 
 /// Sends one packet, with at most one descriptor.

@@ -22,6 +22,9 @@
 
 pub const MESSAGE_SIZE: usize = 64;
 
+/// Where PID 1 of a container finds the control socket: an engine passes no descriptors on.
+pub const CONTROL_INSIDE: &core::ffi::CStr = c"/.ringfence/control";
+
 /// Everything PID 1 reads back from the kernel about itself before it says `Ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Achieved {
@@ -39,7 +42,7 @@ pub struct Achieved {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// `namespaces` are `CLONE_NEW*` flags; `uid` and `gid` are mapped to themselves.
+    /// `namespaces` are `CLONE_NEW*` flags; `uid` and `gid` are who the launcher's own user and group are inside.
     Start {
         namespaces: u64,
         uid: u64,
