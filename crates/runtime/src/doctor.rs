@@ -10,6 +10,7 @@ use ringfence_types::{Backend, Bytes, Call, Control, Exec, Level, NetMode, Postu
 use serde::Serialize;
 
 use crate::attack::{Answer, BatteryReport, Fence, Output, Request, Verdict};
+use crate::images::InImage;
 use crate::pipeline::{Ended, Settled};
 use crate::session::{Asked, Runtime, Setup};
 
@@ -42,10 +43,16 @@ pub struct Examined {
 pub const TRIED: [Backend; 3] = [Backend::Native, Backend::Bubblewrap, Backend::Landlock];
 
 /// Starts each backend once, in an empty workspace below `base`.
-pub fn examine(runtime: &Runtime, base: &Path, wanted: &[Backend]) -> io::Result<Examination> {
+pub fn examine(
+    runtime: &Runtime,
+    base: &Path,
+    wanted: &[Backend],
+    image: Option<&InImage>,
+) -> io::Result<Examination> {
     let swept =
         placeholders::sweep(&runtime.setup.state_dir.join("placeholders")).map_err(io::Error::other)?;
-    let backends: Vec<Examined> = wanted.iter().map(|backend| try_backend(runtime, base, *backend)).collect();
+    let backends: Vec<Examined> =
+        wanted.iter().map(|backend| try_backend(runtime, base, (*backend, image))).collect();
     let whole = |examined: &&Examined| {
         let floor = Control::ALL;
         examined.posture.as_ref().is_some_and(|posture| posture.below(floor).next().is_none())
@@ -62,8 +69,8 @@ pub fn examine(runtime: &Runtime, base: &Path, wanted: &[Backend]) -> io::Result
     })
 }
 
-fn try_backend(runtime: &Runtime, base: &Path, backend: Backend) -> Examined {
-    let settled = run_true(runtime, base, (backend, NetMode::None));
+fn try_backend(runtime: &Runtime, base: &Path, (backend, image): (Backend, Option<&InImage>)) -> Examined {
+    let settled = run_true(runtime, base, (backend, NetMode::None, image));
     let (posture, failure, hint) = match settled {
         Err(error) => (None, Some(error.to_string()), None),
         Ok(Settled { ended: Ended::Executed(outcome), posture, .. }) if outcome.exit.code() == 0 => {
@@ -74,13 +81,13 @@ fn try_backend(runtime: &Runtime, base: &Path, backend: Backend) -> Examined {
             (None, Some(failure), hint)
         }
     };
-    let filtered = posture.as_ref().map(|_| try_filtered(runtime, base, backend));
+    let filtered = posture.as_ref().map(|_| try_filtered(runtime, base, (backend, image)));
     Examined { backend, posture, filtered, failure, hint }
 }
 
-fn try_filtered(runtime: &Runtime, base: &Path, backend: Backend) -> Level {
+fn try_filtered(runtime: &Runtime, base: &Path, (backend, image): (Backend, Option<&InImage>)) -> Level {
     let absent = |reason: String, fix: Option<String>| Level::Absent { reason, fix: fix.unwrap_or_default() };
-    match run_true(runtime, base, (backend, NetMode::Filtered)) {
+    match run_true(runtime, base, (backend, NetMode::Filtered, image)) {
         Err(error) => absent(error.to_string(), None),
         Ok(Settled { ended: Ended::Executed(_), posture: Some(mut posture), .. }) => {
             posture.controls.remove(&Control::Net).unwrap_or_else(|| absent("not reported".to_owned(), None))
@@ -101,7 +108,11 @@ fn describe(ended: Ended) -> (String, Option<String>) {
     }
 }
 
-fn run_true(runtime: &Runtime, base: &Path, (backend, net): (Backend, NetMode)) -> io::Result<Settled> {
+fn run_true(
+    runtime: &Runtime,
+    base: &Path,
+    (backend, net, image): (Backend, NetMode, Option<&InImage>),
+) -> io::Result<Settled> {
     let mut policy = Policy::new(Profile::Workspace);
     policy.net = net;
     policy.backend = Some(backend);
@@ -109,7 +120,8 @@ fn run_true(runtime: &Runtime, base: &Path, (backend, net): (Backend, NetMode)) 
     policy.floor.clear();
     policy.danger = flags_for(backend);
     let workspace = tempfile::Builder::new().prefix("doctor-").tempdir_in(base)?;
-    let asked = Asked::new(workspace.path().to_owned(), policy);
+    let mut asked = Asked::new(workspace.path().to_owned(), policy);
+    asked.image = image.filter(|_| backend == Backend::Container).cloned();
     let session = match runtime.session(asked).map_err(io::Error::other)? {
         Ok(session) => session,
         Err(refusal) => return Err(io::Error::other(refusal)),
@@ -145,6 +157,8 @@ pub struct Product {
     /// Keeps its own ledger, so that attempts do not fill the operator's.
     pub state_dir: PathBuf,
     pub backend: Backend,
+    /// For the backend `container`; on the list in `Product::config_dir`.
+    pub image: Option<InImage>,
     /// The real home, which must stay out of sight.
     pub home: Option<PathBuf>,
 }
@@ -152,7 +166,7 @@ pub struct Product {
 impl Fence for Product {
     fn networks(&self) -> &'static [NetMode] {
         match self.backend {
-            Backend::Native | Backend::Bubblewrap => &[NetMode::None, NetMode::Filtered],
+            Backend::Native | Backend::Bubblewrap | Backend::Container => &[NetMode::None, NetMode::Filtered],
             Backend::Landlock | Backend::External | Backend::None => &[NetMode::None],
         }
     }
@@ -166,7 +180,8 @@ impl Fence for Product {
         policy.home = self.home.as_deref().map(Bytes::from);
         policy.floor.clear();
         policy.danger = flags_for(self.backend);
-        let asked = Asked::new(request.workspace.to_owned(), policy);
+        let mut asked = Asked::new(request.workspace.to_owned(), policy);
+        asked.image.clone_from(&self.image);
         let session = match runtime.session(asked).map_err(io::Error::other)? {
             Ok(session) => session,
             Err(refusal) => return Ok(Answer::Refused(refusal.message)),
@@ -184,11 +199,16 @@ impl Fence for Product {
 }
 
 impl Product {
+    /// Its own as well: what the operator has configured is about the operator's ledger.
+    pub fn config_dir(&self) -> PathBuf {
+        self.state_dir.join("config")
+    }
+
     fn setup(&self, request: &Request<'_>) -> Setup {
         let pairs = request.caller_env.iter();
         Setup {
             state_dir: self.state_dir.clone(),
-            config_dir: self.state_dir.join("config"),
+            config_dir: self.config_dir(),
             home: self.home.clone(),
             host_env: pairs
                 .map(|(name, value)| (Bytes::from(name.as_os_str()), Bytes::from(value.as_os_str())))

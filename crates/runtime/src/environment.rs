@@ -14,6 +14,8 @@ use crate::workspace::Workspace;
 pub(crate) enum Ground {
     /// With a home and a /tmp of its own, at fixed places.
     Constructed,
+    /// The same, but with the programs of an image.
+    Image,
     /// The host's: the home of the workspace is where the host has it.
     Host,
 }
@@ -22,6 +24,7 @@ impl Ground {
     pub(crate) fn of(backend: Backend, view: View) -> Self {
         match (backend, view) {
             (Backend::Native | Backend::Bubblewrap, View::Constructed) => Self::Constructed,
+            (Backend::Container, View::Constructed) => Self::Image,
             _ => Self::Host,
         }
     }
@@ -36,19 +39,21 @@ pub(crate) fn of_command(
 ) -> Vec<(Bytes, Bytes)> {
     let mut variables = env::base(&setup.host_env, setup.attendance, &policy.rules.env);
     let (home, temporary) = match ground {
-        Ground::Constructed => (Path::new(HOME_INSIDE), Path::new("/tmp")),
+        Ground::Constructed | Ground::Image => (Path::new(HOME_INSIDE), Path::new("/tmp")),
         Ground::Host => (workspace.home.as_path(), workspace.home.as_path()),
     };
     variables.push((Bytes::from("HOME"), Bytes::from(home)));
     variables.push((Bytes::from("TMPDIR"), Bytes::from(temporary)));
-    if ground == Ground::Constructed {
+    if ground != Ground::Host {
         // A git that was not built for /usr looks elsewhere for the file we lay into /etc.
         variables.push((Bytes::from("GIT_CONFIG_SYSTEM"), Bytes::from("/etc/gitconfig")));
     }
-    for toolchain in &setup.toolchains {
-        variables = env::merge(variables, &toolchain.env);
+    if ground != Ground::Image {
+        for toolchain in &setup.toolchains {
+            variables = env::merge(variables, &toolchain.env);
+        }
+        prepend_path(&mut variables, setup);
     }
-    prepend_path(&mut variables, setup);
     env::merge(variables, &env::injected(session, &workspace.id, &workspace.path))
 }
 

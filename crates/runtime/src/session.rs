@@ -12,10 +12,12 @@ use ringfence_authz::{Policy, env::Attendance};
 use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
+use ringfence_sandbox::container::ContainerSpec;
 use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, TransactionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
+use crate::images::{self, InImage};
 use crate::leaks::{LeakError, LeakScanner, Tally};
 use crate::network::{Attention, Network, Seen};
 use crate::pipeline::{self, Ended, Received, Settled};
@@ -107,6 +109,8 @@ pub struct Asked {
     pub name: Option<String>,
     pub agent: Option<String>,
     pub started_by: Principal,
+    /// For the backend `container`.
+    pub image: Option<InImage>,
 }
 
 impl Asked {
@@ -122,6 +126,7 @@ impl Asked {
             name: None,
             agent: None,
             started_by: approval::local_operator(),
+            image: None,
         }
     }
 }
@@ -196,10 +201,10 @@ impl Runtime {
             if !asked.policy.danger.allow_sensitive_roots {
                 asked.roots.iter().try_for_each(|root| judge_extra_root(&self.setup, root.path.as_path()))?;
             }
-            Ok(workspace)
+            Ok((workspace, images::judge(&self.setup, &asked)?))
         });
-        let workspace = match judged {
-            Ok(workspace) => workspace,
+        let (workspace, container) = match judged {
+            Ok(judged) => judged,
             Err(refusal) => {
                 self.refuse(&refusal)?;
                 return Ok(Err(refusal));
@@ -224,7 +229,7 @@ impl Runtime {
             started_by: asked.started_by,
             workspace,
             policy: asked.policy,
-            policy_digest: asked.policy_digest,
+            policy_digest: images::bound(asked.policy_digest, container.as_ref()),
             policy_files: asked.policy_files,
             settings: asked.settings,
             roots: asked.roots,
@@ -237,6 +242,7 @@ impl Runtime {
             over: false,
             attention: Attention::default(),
             network: None,
+            container,
             sandbox: None,
             secrets: SessionSecrets::new(secrets),
             leaks,
@@ -305,6 +311,7 @@ pub struct AgentSession<'r> {
     pub(crate) attention: Attention,
     /// Before the sandbox: its flows end first.
     pub(crate) network: Option<Network>,
+    pub(crate) container: Option<ContainerSpec>,
     pub(crate) sandbox: Option<Sandbox>,
     pub(crate) secrets: SessionSecrets,
     pub(crate) leaks: LeakScanner,
@@ -473,7 +480,7 @@ impl<'r> AgentSession<'r> {
             self.sandbox = None;
         }
         self.policy = asked.policy;
-        self.policy_digest = asked.policy_digest;
+        self.policy_digest = images::bound(asked.policy_digest, self.container.as_ref());
         self.policy_files = asked.policy_files;
         self.settings = asked.settings;
         self.roots = asked.roots;

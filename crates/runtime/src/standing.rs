@@ -80,7 +80,7 @@ pub fn prepare_approval(file: &Path, workspace: &Path, seal: &str) -> Result<Cha
     Ok(Change { file: real, before, after, _lock: lock })
 }
 
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".{}.new", std::process::id()));
     let fresh = PathBuf::from(fresh);

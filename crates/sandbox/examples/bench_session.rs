@@ -140,6 +140,7 @@ impl World {
             files: Vec::new(),
             secrets: Vec::new(),
             registry: path("registry"),
+            container: None,
         };
         Ok(Session::start(&spec, &BenchRules)?)
     }

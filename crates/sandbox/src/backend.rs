@@ -1,6 +1,7 @@
 //! How a sandbox is made: one module per backend, all through the same launcher.
 
 pub(crate) mod bubblewrap;
+pub(crate) mod container;
 pub(crate) mod landlock;
 pub(crate) mod native;
 pub mod seatbelt;

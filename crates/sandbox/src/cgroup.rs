@@ -22,6 +22,13 @@ struct Group {
     path: PathBuf,
     version: Version,
     controllers: Vec<&'static str>,
+    owner: Owner,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Us,
+    Engine,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +64,18 @@ impl Cgroups {
             }
         }
         created
+    }
+
+    /// Those that somebody else has put a process into, as far as they hold it to `limits`. They are not ours to remove.
+    pub(crate) fn of_process(pid: u32, limits: &Limits) -> Self {
+        let membership = read(&format!("/proc/{pid}/cgroup"));
+        let mounts = read("/proc/self/mountinfo");
+        let memberships = membership.lines().filter_map(|line| group_of(line, &mounts));
+        let groups = memberships.map(|(path, version)| {
+            let controllers = WANTED.into_iter().filter(|name| holds(&path, version, name, limits)).collect();
+            Group { path, version, controllers, owner: Owner::Engine }
+        });
+        Self { groups: groups.filter(|group| !group.controllers.is_empty()).collect() }
     }
 
     /// Descriptors that put whoever writes `0` to them into the groups.
@@ -103,7 +122,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        for group in &self.groups {
+        for group in self.groups.iter().filter(|group| group.owner == Owner::Us) {
             // Still busy for a moment after the last exit; what stays is swept by the next start.
             for _ in 0..20 {
                 match fs::remove_dir(&group.path) {
@@ -131,7 +150,7 @@ impl Group {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = place.parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
         fs::create_dir(&path)?;
-        let group = Self { path, version: place.version, controllers: place.controllers };
+        let group = Self { path, version: place.version, controllers: place.controllers, owner: Owner::Us };
         match group.set(limits) {
             Ok(()) => Ok(group),
             Err(error) => {
@@ -205,6 +224,43 @@ fn places(membership: &str, mounts: &str) -> Vec<Place> {
         found.extend(place);
     }
     found
+}
+
+/// The group that a line of `/proc/PID/cgroup` names.
+fn group_of(line: &str, mounts: &str) -> Option<(PathBuf, Version)> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (names, path) = (fields.next()?, fields.next()?);
+    let (kind, controller, version) = match names.split(',').next() {
+        None | Some("") => ("cgroup2", None, Version::Two),
+        first => ("cgroup", first, Version::One),
+    };
+    Some((below(&mount_point(mounts, kind, controller)?, path), version))
+}
+
+/// Whether a controller gives no more than `limits` do.
+fn holds(path: &Path, version: Version, controller: &str, limits: &Limits) -> bool {
+    let number = |file: &str| fs::read_to_string(path.join(file)).ok()?.trim().parse::<u64>().ok();
+    let (limit, most) = match (controller, version) {
+        ("memory", Version::One) => (number("memory.limit_in_bytes"), limits.memory_bytes),
+        ("memory", Version::Two) => (number("memory.max"), limits.memory_bytes),
+        ("pids", _) => (number("pids.max"), limits.processes.saturating_add(OWN_PROCESSES)),
+        ("cpu", version) => {
+            let (quota, period) = match version {
+                Version::One => (number("cpu.cfs_quota_us"), number("cpu.cfs_period_us")),
+                Version::Two => two_numbers(&fs::read_to_string(path.join("cpu.max")).unwrap_or_default()),
+            };
+            let share =
+                quota.zip(period).and_then(|(quota, period)| quota.saturating_mul(1000).checked_div(period));
+            (share, limits.millicpus.unwrap_or(0))
+        }
+        _ => (None, 0),
+    };
+    limit.is_some_and(|limit| limit <= most)
+}
+
+fn two_numbers(text: &str) -> (Option<u64>, Option<u64>) {
+    let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
+    (numbers.next().flatten(), numbers.next().flatten())
 }
 
 fn version_one(names: &str, path: &str, mounts: &str) -> Option<Place> {

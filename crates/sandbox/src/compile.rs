@@ -69,14 +69,7 @@ pub(crate) fn native(
 ) -> Result<Vec<u8>, CompileError> {
     let mut plan = Draft::with_room_for(spec);
     plan.push(&Op::Hostname { name: c"ringfence" });
-    match spec.net {
-        NetMode::None => plan.push(&Op::Loopback),
-        NetMode::Filtered => {
-            plan.push(&Op::Loopback);
-            Setup::new(ground.netfilter).operations().for_each(|op| plan.push(&op));
-        }
-        NetMode::Full => {}
-    }
+    own_network(&mut plan, spec, ground);
     match &spec.view {
         View::Constructed => constructed(&mut plan, spec, surveyed)?,
         View::WholeMachine { hidden, frozen } => whole_machine(&mut plan, spec, (hidden, frozen))?,
@@ -87,6 +80,17 @@ pub(crate) fn native(
     }
     plan.push(&Op::Seccomp { program: seccomp::filter() });
     Ok(plan.encoder.finish())
+}
+
+fn own_network(plan: &mut Draft, spec: &Spec, ground: &Ground<'_>) {
+    match spec.net {
+        NetMode::None => plan.push(&Op::Loopback),
+        NetMode::Filtered => {
+            plan.push(&Op::Loopback);
+            Setup::new(ground.netfilter).operations().for_each(|op| plan.push(&op));
+        }
+        NetMode::Full => {}
+    }
 }
 
 /// The plan of the `landlock` backend: the host's tree as it is, confined by Landlock and seccomp alone.
@@ -151,6 +155,47 @@ pub(crate) fn outfit(netfilter: Netfilter) -> Vec<u8> {
     let mut plan = Draft::default();
     Setup::new(netfilter).operations().for_each(|op| plan.push(&op));
     plan.encoder.finish()
+}
+
+/// What goes into a plan for PID 1 of a container: the image is there and the roots are bound, but nothing in them is
+/// held yet.
+pub(crate) fn container(
+    spec: &Spec,
+    surveyed: &[SurveyedRoot],
+    ground: &Ground<'_>,
+) -> Result<Vec<u8>, CompileError> {
+    let mut plan = Draft::with_room_for(spec);
+    own_network(&mut plan, spec, ground);
+    plan.push(&Op::WholeMachine);
+    if !spec.secrets.is_empty() {
+        let target = c_string(relative(Path::new(SECRETS_INSIDE)))?;
+        plan.push(&Op::Tmpfs { target: &target, bytes: 16 << 20, mode: 0o700 });
+    }
+    for secret in &spec.secrets {
+        let path = c_string(relative(&secret.path()))?;
+        plan.push(&Op::File { path: &path, mode: 0o400, content: &secret.content });
+    }
+    for target in [c"dev", c"proc"] {
+        plan.push(&Op::ReadOnly { target });
+    }
+    plan.root_of(&spec.home, Path::new(HOME_INSIDE), PlanAccess::Write)?;
+    for mount in root_mounts(spec, surveyed) {
+        plan.root_of(&mount.path, &mount.path, mount.access)?;
+    }
+    system_masks(&mut plan, &[("proc", system::PROC_HIDDEN)])?;
+    let mut replacements = 0;
+    for root in surveyed {
+        inside_root(&mut plan, root, &mut replacements)?;
+    }
+    for path in [c"/run", c"/sys"] {
+        plan.push(&Op::Hide { path });
+    }
+    limits(&mut plan, &spec.limits, ground);
+    if let Some(abi) = ground.landlock_abi {
+        landlock_rules(&mut plan, spec, surveyed, landlock::rights(abi))?;
+    }
+    plan.push(&Op::Seccomp { program: seccomp::filter() });
+    Ok(plan.encoder.finish())
 }
 
 /// How a path in a root is held.
@@ -226,10 +271,16 @@ impl Draft {
     }
 
     fn root(&mut self, path: &Path, target: &Path, access: PlanAccess) -> Result<(), CompileError> {
-        let metadata = std::fs::symlink_metadata(path)
-            .map_err(|source| CompileError::Root { path: path.to_owned(), source })?;
-        let identity = Identity { device: metadata.dev(), inode: metadata.ino() };
+        let identity = identity(path)?;
         let (source, target) = (c_string(path)?, c_string(target)?);
+        self.push(&Op::Root { source: &source, target: &target, access, identity });
+        Ok(())
+    }
+
+    /// Binds again what is at `inside` already, if it is what `path` is outside.
+    fn root_of(&mut self, path: &Path, inside: &Path, access: PlanAccess) -> Result<(), CompileError> {
+        let identity = identity(path)?;
+        let (source, target) = (c_string(inside)?, c_string(relative(inside))?);
         self.push(&Op::Root { source: &source, target: &target, access, identity });
         Ok(())
     }
@@ -251,6 +302,12 @@ impl Draft {
     }
 }
 
+fn identity(path: &Path) -> Result<Identity, CompileError> {
+    let metadata = std::fs::symlink_metadata(path)
+        .map_err(|source| CompileError::Root { path: path.to_owned(), source })?;
+    Ok(Identity { device: metadata.dev(), inode: metadata.ino() })
+}
+
 fn constructed(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
     plan.push(&Op::Stage);
     skeleton(plan, spec, surveyed)?;
@@ -261,7 +318,7 @@ fn constructed(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Resu
     }
     roots(plan, spec, surveyed)?;
     lay_over(plan, spec)?;
-    system_masks(plan)?;
+    system_masks(plan, &[("etc", system::ETC_HIDDEN), ("proc", system::PROC_HIDDEN)])?;
     let mut replacements = 0;
     for root in surveyed {
         inside_root(plan, root, &mut replacements)?;
@@ -502,11 +559,11 @@ pub(crate) fn root_mounts(spec: &Spec, surveyed: &[SurveyedRoot]) -> Vec<RootMou
 }
 
 /// For a caller who is root: key stores below the visible part of /etc, and what of /proc only root may read.
-fn system_masks(plan: &mut Draft) -> Result<(), CompileError> {
+fn system_masks(plan: &mut Draft, places: &[(&str, &[&str])]) -> Result<(), CompileError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    for (place, hidden) in [("etc", system::ETC_HIDDEN), ("proc", system::PROC_HIDDEN)] {
+    for (place, hidden) in places {
         plan.push(&Op::Beneath { target: &c_string(Path::new(place))? });
         for path in hidden.iter().filter(|path| Path::new("/").join(place).join(path).exists()) {
             plan.push(&Op::Mask { path: &c_string(Path::new(path))? });

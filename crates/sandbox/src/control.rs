@@ -33,6 +33,11 @@ impl Control {
         Ok((Self { socket: ours }, theirs))
     }
 
+    /// For a launcher that has connected by itself.
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
     pub(crate) fn send(&self, message: Message, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let bytes = message.encode();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];

@@ -19,6 +19,11 @@ pub(crate) fn image() -> io::Result<&'static OwnedFd> {
     Ok(SEALED.get_or_init(|| fd))
 }
 
+/// The launcher itself, for whoever cannot take a descriptor.
+pub(crate) fn bytes() -> &'static [u8] {
+    IMAGE
+}
+
 /// Starts the launcher with the control socket as its standard input and nothing else to go on.
 ///
 /// It clones PID 1 as a sibling and ends, so the caller waits for it and later for PID 1.

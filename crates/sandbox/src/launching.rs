@@ -10,6 +10,7 @@ use ringfence_types::Backend;
 use rustix::io::Errno;
 
 use crate::backend::bubblewrap;
+use crate::backend::container::Container;
 use crate::cgroup::Cgroups;
 use crate::control::{self, Control, Received};
 use crate::launcher;
@@ -53,7 +54,7 @@ impl Launching {
     /// Starts the launcher; it makes its namespaces while the caller works out the plan.
     pub(crate) fn begin(backend: Backend, namespaces: u64, cgroups: Cgroups) -> Result<Self, StartError> {
         let (control, theirs) = Control::pair().map_err(spawn_error)?;
-        let outer = Outer(launcher::spawn(theirs).map_err(StartError::Spawn)?);
+        let outer = Outer::new(launcher::spawn(theirs).map_err(StartError::Spawn)?);
         Self { control, outer, backend, cgroups }.tell(namespaces)
     }
 
@@ -64,8 +65,23 @@ impl Launching {
         spawn: impl FnOnce(OwnedFd) -> Result<Child, StartError>,
     ) -> Result<Self, StartError> {
         let (control, theirs) = Control::pair().map_err(spawn_error)?;
-        let outer = Outer(spawn(theirs)?);
+        let outer = Outer::new(spawn(theirs)?);
         Self { control, outer, backend, cgroups }.tell(0)
+    }
+
+    /// The same for a launcher that is PID 1 of a container: the engine's control groups are around it already.
+    pub(crate) fn inside(
+        control: Control,
+        container: Container,
+        (cgroups, (uid, gid)): (Cgroups, (u32, u32)),
+    ) -> Result<Self, StartError> {
+        // A network of its own as well: engines let more through in theirs, such as echo requests.
+        let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWNET;
+        let namespaces = u64::from(namespaces.cast_unsigned());
+        let start = Message::Start { namespaces, uid: uid.into(), gid: gid.into(), cgroups: 0 };
+        control.send(start, &[]).map_err(spawn_error)?;
+        let outer = Outer::Container(Box::new(container));
+        Ok(Self { control, outer, backend: Backend::Container, cgroups })
     }
 
     fn tell(self, namespaces: u64) -> Result<Self, StartError> {
@@ -103,7 +119,8 @@ impl Launching {
 fn started(control: &Control, backend: Backend) -> Result<Init, StartError> {
     match expect(control, backend)? {
         (Message::Started { .. }, Some(pidfd)) => {
-            let role = if backend == Backend::Native { Role::PidOne } else { Role::StandIn };
+            let alone = matches!(backend, Backend::Native | Backend::Container);
+            let role = if alone { Role::PidOne } else { Role::StandIn };
             Ok(Init::new(pidfd, role))
         }
         _ => Err(StartError::NoReport { backend }),
@@ -175,11 +192,13 @@ pub(crate) fn expect(control: &Control, backend: Backend) -> Result<(Message, Op
 
 /// Another program's own words are better than our silence about it.
 fn explained(error: StartError, backend: Backend, outer: &mut Outer) -> StartError {
-    match (error, backend) {
-        (StartError::NoReport { .. }, Backend::Bubblewrap) => match bubblewrap::complaint(&mut outer.0) {
-            Some(reason) => StartError::Unavailable { backend, reason },
-            None => StartError::NoReport { backend },
-        },
+    match (error, outer) {
+        (StartError::NoReport { .. }, Outer::Process(child)) if backend == Backend::Bubblewrap => {
+            match bubblewrap::complaint(child) {
+                Some(reason) => StartError::Unavailable { backend, reason },
+                None => StartError::NoReport { backend },
+            }
+        }
         (error, _) => error,
     }
 }
@@ -188,21 +207,28 @@ fn spawn_error(errno: Errno) -> StartError {
     StartError::Spawn(errno.into())
 }
 
-/// The process that was spawned. It ends by itself: after it has cloned PID 1, or because its socket closed.
+/// What was started around PID 1.
 #[derive(Debug)]
-pub(crate) struct Outer(Child);
+pub(crate) enum Outer {
+    /// It ends by itself: after it has cloned PID 1, or because its socket closed.
+    Process(Child),
+    /// Removes itself.
+    Container(#[expect(dead_code, reason = "held for its drop")] Box<Container>),
+}
 
 impl Outer {
     pub(crate) fn new(child: Child) -> Self {
-        Self(child)
+        Self::Process(child)
     }
 }
 
 impl Drop for Outer {
     fn drop(&mut self) {
-        // One that is stuck does not notice that its socket has closed; one that has ended does not notice this.
-        let _gone = self.0.kill();
-        // Its exit code says nothing that the control socket has not said.
-        let _status = self.0.wait();
+        if let Self::Process(child) = self {
+            // One that is stuck does not notice that its socket has closed; one that has ended does not notice this.
+            let _gone = child.kill();
+            // Its exit code says nothing that the control socket has not said.
+            let _status = child.wait();
+        }
     }
 }

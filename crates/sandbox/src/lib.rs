@@ -6,6 +6,7 @@
 pub mod backend;
 mod cgroup;
 mod compile;
+pub mod container;
 mod control;
 mod etc;
 pub mod files;

@@ -37,7 +37,9 @@ fn level(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u32>) -
         return limits(evidence);
     }
     match spec.backend {
-        Backend::Native | Backend::Bubblewrap => namespaced(control, evidence, landlock_abi),
+        Backend::Native | Backend::Bubblewrap | Backend::Container => {
+            namespaced(control, evidence, landlock_abi)
+        }
         Backend::Landlock => landlocked(control, evidence, landlock_abi),
         Backend::External => external(control, evidence),
         Backend::None => bare(control, spec),

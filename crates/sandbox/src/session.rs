@@ -16,6 +16,7 @@ use crate::backend;
 use crate::backend::native::Surroundings;
 use crate::cgroup::Cgroups;
 use crate::compile::CompileError;
+use crate::container::EngineError;
 use crate::control::{self, Control, Received};
 use crate::guard::Guard;
 use crate::launching::{Outer, Sealed};
@@ -51,12 +52,19 @@ pub enum StartError {
     Unavailable { backend: Backend, reason: String },
     #[error("the backend `{backend}` cannot filter the network: it makes no network namespace")]
     Unfiltered { backend: Backend },
+    #[error("the backend `container` is not available")]
+    Engine(#[source] EngineError),
 }
 
 impl StartError {
     /// What would change the answer.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::Step { backend: Backend::Container, step: Step::Namespaces | Step::IdMaps, .. } => Some(
+                "the launcher needs a user namespace inside the container: set kernel.unprivileged_userns_clone=1 \
+                 (Debian) or kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
+                    .to_owned(),
+            ),
             Self::Step { step: Step::Namespaces | Step::IdMaps, .. } => Some(
                 "unprivileged user namespaces are off: set kernel.unprivileged_userns_clone=1 (Debian) or \
                  kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), install bubblewrap, or use --backend landlock"
@@ -68,6 +76,7 @@ impl StartError {
             Self::Unfiltered { .. } => {
                 Some("use --backend native or bubblewrap, or --net none".to_owned())
             }
+            Self::Engine(error) => error.hint(),
             _ => None,
         }
     }
@@ -162,6 +171,7 @@ impl Session {
         let started = match spec.backend {
             Backend::Native => backend::native::start(spec, rules),
             Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),
+            Backend::Container => backend::container::start(spec, rules),
             backend if spec.net == NetMode::Filtered => Err(StartError::Unfiltered { backend }),
             Backend::Landlock => backend::landlock::start(spec),
             Backend::External | Backend::None => backend::uncontained::start(spec),

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, Root};
 use zeroize::Zeroizing;
 
+use crate::container::ContainerSpec;
+
 /// Where the synthetic home is inside a sandbox.
 pub const HOME_INSIDE: &str = "/home/ringfence";
 
@@ -29,6 +31,8 @@ pub struct Spec {
     pub secrets: Vec<SecretFile>,
     /// Where placeholders of protected paths are registered; outside every root.
     pub registry: PathBuf,
+    /// Only for the backend `container`.
+    pub container: Option<ContainerSpec>,
 }
 
 /// What of the machine is visible besides the roots.
@@ -82,8 +86,8 @@ pub struct Command {
 impl Spec {
     /// Secret files that this backend has no place of its own for: on the host's tree others could read them.
     pub(crate) fn homeless_secret(&self) -> Option<&SecretFile> {
-        let constructed =
-            matches!((self.backend, &self.view), (Backend::Native | Backend::Bubblewrap, View::Constructed));
+        let constructed = matches!(self.backend, Backend::Native | Backend::Bubblewrap | Backend::Container)
+            && matches!(self.view, View::Constructed);
         self.secrets.first().filter(|_| !constructed)
     }
 

@@ -227,6 +227,7 @@ impl World {
             files: Vec::new(),
             secrets: Vec::new(),
             registry: self.path("registry"),
+            container: None,
         }
     }
 

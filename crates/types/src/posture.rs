@@ -12,6 +12,7 @@ words! {
         Native = "native",
         Bubblewrap = "bubblewrap",
         Landlock = "landlock",
+        Container = "container",
         External = "external",
         None = "none",
     }

@@ -215,12 +215,18 @@ fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend)
             GrantedView::Constructed => View::Constructed,
             GrantedView::WholeMachine => View::WholeMachine { hidden, frozen },
         },
-        toolchains: setup.toolchains.iter().flat_map(|toolchain| toolchain.roots.clone()).collect(),
+        // An image has its own.
+        toolchains: if backend == Backend::Container {
+            Vec::new()
+        } else {
+            setup.toolchains.iter().flat_map(|toolchain| toolchain.roots.clone()).collect()
+        },
         home: session.workspace.home.clone(),
         net: permissions.net,
         limits: permissions.limits.clone(),
         files: setup.files.clone(),
         secrets: session.secrets.files(),
         registry: setup.state_dir.join("placeholders"),
+        container: session.container.clone(),
     }
 }

@@ -319,6 +319,7 @@ mod tests {
             files: Vec::new(),
             secrets: Vec::new(),
             registry: world.path().join("registry"),
+            container: None,
         };
         let surveyed = SurveyedRoot {
             path: workspace.clone(),

@@ -145,6 +145,7 @@ mod tests {
             files: Vec::new(),
             secrets: Vec::new(),
             registry: world.join("registry"),
+            container: None,
         }
     }
 

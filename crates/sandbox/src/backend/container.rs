@@ -1,0 +1,270 @@
+//! A container of Podman or Docker, with our launcher as its PID 1 ([ADR 26](../../../../docs/adr/0026-launcher-in-containers.md)).
+//!
+//! The engine gives the image's root (read-only), namespaces and limits, and binds the roots. The launcher connects to
+//! the control socket, makes a user and a mount namespace inside, in which the caller is an ordinary user and every
+//! path is held as in `native`, and installs Landlock and the filter. What the engine says it has done is not believed:
+//! who connected, and which namespaces and control groups they are in, is asked of the kernel.
+
+mod request;
+mod scratch;
+mod verify;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use ringfence_types::{Backend, Bytes, NetMode};
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use self::request::{Bound, Dialect, Request, Unspeakable};
+use self::scratch::Scratch;
+use super::native::Surroundings;
+use crate::cgroup::Cgroups;
+use crate::compile::{self, Ground, MountKind};
+use crate::container::{ContainerSpec, Engine, EngineError, Labelled};
+use crate::control::Control;
+use crate::landlock;
+use crate::launching::Launching;
+use crate::network::{self, Netfilter};
+use crate::posture::{Evidence, posture};
+use crate::session::{Session, StartError};
+use crate::spec::{Spec, View};
+use crate::survey::Rules;
+
+/// Who the caller is inside: never root.
+const INSTEAD_OF_ROOT: u32 = 1000;
+
+pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
+    network::with_or_without_netfilter(|netfilter| start_with(spec, rules, netfilter))
+}
+
+fn start_with(spec: &Spec, rules: &dyn Rules, netfilter: Netfilter) -> Result<Session, StartError> {
+    let wanted = possible(spec)?;
+    let engine = Engine::connect(&wanted.engine)?;
+    let surroundings = Surroundings::look(spec, rules)?;
+    let surveyed = &surroundings.survey.roots;
+    let (uid, gid) = ids_inside();
+    let scratch = Scratch::make(spec, surveyed, (uid, gid)).map_err(StartError::Spawn)?;
+    let mut bound = scratch.bound(spec);
+    bound.extend(
+        compile::root_mounts(spec, surveyed)
+            .into_iter()
+            .filter(|mount| mount.kind == MountKind::Root)
+            .map(|mount| Bound { source: mount.path.clone(), target: mount.path, access: mount.access }),
+    );
+    let mut container = Container::start(engine, spec, wanted, (scratch, &bound))?;
+    let socket = container.connected()?;
+    let cgroups = Cgroups::of_process(verify::peer(&socket)?, &spec.limits);
+    let launching = Launching::inside(Control::new(socket), container, (cgroups, (uid, gid)))?;
+    let landlock_abi = landlock::abi();
+    let ground = Ground { netfilter, ..Ground::here(landlock_abi, launching.cgroups()) };
+    let plan = Zeroizing::new(compile::container(spec, surveyed, &ground)?);
+    let sealed = launching.finish(&plan)?;
+    let evidence = Evidence {
+        spec,
+        achieved: sealed.achieved,
+        landlock_abi,
+        cgroups: &sealed.cgroups,
+        doors: sealed.doors.as_ref(),
+    };
+    let posture = posture(&evidence);
+    Session::new(sealed, posture, surroundings)
+}
+
+/// What this backend does not do is refused before anything is made.
+fn possible(spec: &Spec) -> Result<&ContainerSpec, StartError> {
+    let Some(wanted) = &spec.container else {
+        return Err(unavailable("no image was named (--image NAME)"));
+    };
+    if matches!(spec.view, View::WholeMachine { .. }) {
+        return Err(unavailable("it does not do profile `danger`"));
+    }
+    if spec.net == NetMode::Full {
+        return Err(unavailable(
+            "it shares no network with the host: use --net filtered or none, or --backend native",
+        ));
+    }
+    let sources = spec.roots.iter().map(|root| root.path.as_path());
+    if let Some((source, why)) =
+        sources.filter_map(|source| Some((source, forbidden(source, &wanted.engine)?))).next()
+    {
+        let source = Bytes::from(source).display();
+        return Err(unavailable(&format!("the root `{source}` is not shown to a container: {why}")));
+    }
+    Ok(wanted)
+}
+
+fn unavailable(reason: &str) -> StartError {
+    StartError::Unavailable { backend: Backend::Container, reason: reason.to_owned() }
+}
+
+/// An engine mounts whatever it is told to, with its own rights.
+fn forbidden(source: &Path, engine: &Path) -> Option<&'static str> {
+    const SYSTEM: [&str; 8] =
+        ["/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/var/run", "/var/lib/containers"];
+    if engine.starts_with(source) || engine.canonicalize().is_ok_and(|engine| engine.starts_with(source)) {
+        return Some("the engine's own socket is in it");
+    }
+    let system = SYSTEM.map(Path::new);
+    let touches = |path: &&Path| path.starts_with(source) || source.starts_with(path);
+    system.iter().any(touches).then_some("it is, holds or is part of the system")
+}
+
+fn ids_inside() -> (u32, u32) {
+    let not_root = |id: u32| if id == 0 { INSTEAD_OF_ROOT } else { id };
+    (not_root(rustix::process::geteuid().as_raw()), not_root(rustix::process::getegid().as_raw()))
+}
+
+/// A container of ours. Dropping it removes it, also when its session never began.
+#[derive(Debug)]
+pub(crate) struct Container {
+    engine: Engine,
+    name: String,
+    /// What is mounted inside stays until it is gone.
+    scratch: Scratch,
+}
+
+const REGISTRY: &str = "io.ringfence.registry";
+const OWNER: &str = "io.ringfence.owner";
+
+impl Container {
+    fn start(
+        engine: Engine,
+        spec: &Spec,
+        wanted: &ContainerSpec,
+        (scratch, bound): (Scratch, &[Bound]),
+    ) -> Result<Self, StartError> {
+        let registry = fingerprint(&spec.registry);
+        sweep(&engine, &registry)?;
+        let labels = HashMap::from([
+            (REGISTRY.to_owned(), registry),
+            (OWNER.to_owned(), Owner::here().map_err(StartError::Spawn)?.text()),
+        ]);
+        let request = Request { image: &wanted.image, limits: &spec.limits, bound, labels };
+        let body = request.body(Dialect::from(&engine)).map_err(|Unspeakable(path)| {
+            let path = Bytes::from(path).display();
+            unavailable(&format!("no engine can be told of the path `{path}`"))
+        })?;
+        // Missing is said by its name here; at creation it would be one of many reasons.
+        engine.image(wanted.image.as_str())?;
+        let name = scratch.name();
+        engine.create(&name, body)?;
+        let container = Self { engine, name, scratch };
+        container.engine.start(&container.name)?;
+        Ok(container)
+    }
+
+    fn connected(&mut self) -> Result<OwnedFd, StartError> {
+        let (engine, name) = (&self.engine, &self.name);
+        self.scratch.connected(|| engine.is_running(name))
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // PID 1 has ended with its socket, and the engine removes what has ended: it may be gone by now. What an
+        // engine that is gone itself leaves, the next session sweeps.
+        let _gone = self.engine.remove(&self.name);
+    }
+}
+
+/// Which state directory a container belongs to: that of another is none of our business.
+fn fingerprint(registry: &Path) -> String {
+    let digest = Sha256::digest(registry.as_os_str().as_encoded_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The process that a container ends with, so that a number used again is not taken for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owner {
+    namespace: u64,
+    pid: u32,
+    started: u64,
+}
+
+impl Owner {
+    fn here() -> std::io::Result<Self> {
+        let pid = std::process::id();
+        let started =
+            started(pid).ok_or_else(|| std::io::Error::other("/proc does not say when we started"))?;
+        Ok(Self { namespace: pid_namespace()?, pid, started })
+    }
+
+    fn text(&self) -> String {
+        format!("{}-{}-{}", self.namespace, self.pid, self.started)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split('-').map(str::parse::<u64>);
+        let (namespace, pid, started) = (fields.next()?.ok()?, fields.next()?.ok()?, fields.next()?.ok()?);
+        Some(Self { namespace, pid: u32::try_from(pid).ok()?, started })
+    }
+
+    /// Only of a process that could be seen from here is it known that it is gone.
+    fn is_gone(&self) -> bool {
+        pid_namespace().is_ok_and(|here| here == self.namespace) && started(self.pid) != Some(self.started)
+    }
+}
+
+fn pid_namespace() -> std::io::Result<u64> {
+    Ok(std::fs::metadata("/proc/self/ns/pid")?.ino())
+}
+
+/// In clock ticks since boot: the 22nd field of `stat`, counted after the name, which may contain anything.
+fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Removes what sessions that were killed before they started, or with their engine, have left.
+fn sweep(engine: &Engine, registry: &str) -> Result<(), EngineError> {
+    for Labelled { id, labels } in engine.labelled(REGISTRY, registry)? {
+        let owner = labels.get(OWNER).and_then(|owner| Owner::parse(owner));
+        if owner.is_none_or(|owner| owner.is_gone()) {
+            // Another session may be removing it at this moment.
+            let _gone = engine.remove(&id);
+        }
+    }
+    Ok(())
+}
+
+impl From<EngineError> for StartError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_root_shows_the_system_or_an_engine() {
+        let engine = Path::new("/run/user/1000/podman/podman.sock");
+        for source in
+            ["/", "/etc", "/etc/ssl", "/var", "/var/run/docker.sock", "/proc/1", "/dev/shm", "/run/user/1000"]
+        {
+            assert!(forbidden(Path::new(source), engine).is_some(), "{source}");
+        }
+        assert!(forbidden(Path::new("/srv/x"), Path::new("/srv/x/api.sock")).is_some());
+        for source in ["/home/me/project", "/srv/x", "/var/tmp/w", "/etcetera"] {
+            assert_eq!(forbidden(Path::new(source), engine), None, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_not_the_owner() {
+        let here = Owner::here().unwrap();
+        assert_eq!(Owner::parse(&here.text()), Some(here.clone()));
+        assert!(!here.is_gone());
+        assert!(Owner { started: here.started + 1, ..here.clone() }.is_gone());
+        // Of another namespace nothing is known.
+        assert!(!Owner { namespace: 1, started: 0, ..here }.is_gone());
+        for text in ["", "1-2", "a-b-c", "1-99999999999-3"] {
+            assert_eq!(Owner::parse(text), None);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The directory that a container sees as `/.ringfence`: the launcher, the control socket, and what masks are made of.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ringfence_launch::plan::Access;
+use ringfence_types::{Backend, NetMode};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tempfile::TempDir;
+
+use super::request::Bound;
+use crate::launcher;
+use crate::network;
+use crate::relay;
+use crate::session::StartError;
+use crate::spec::{HOME_INSIDE, SkeletonFile, Spec};
+use crate::survey::SurveyedRoot;
+use crate::system;
+
+/// Names of scratch directories begin with this and the process they belong to.
+const PREFIX: &str = "container-";
+
+#[derive(Debug)]
+pub(super) struct Scratch {
+    directory: TempDir,
+    /// Until PID 1 has connected.
+    listener: Option<OwnedFd>,
+    /// Files of `/etc` that are ours.
+    etc: Vec<SkeletonFile>,
+}
+
+impl Scratch {
+    pub(super) fn make(spec: &Spec, surveyed: &[SurveyedRoot], ids: (u32, u32)) -> io::Result<Self> {
+        fs::create_dir_all(&spec.registry)?;
+        sweep(&spec.registry);
+        let directory = tempfile::Builder::new()
+            .prefix(&format!("{PREFIX}{}-", std::process::id()))
+            .tempdir_in(&spec.registry)?;
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("launch"), launcher::bytes())?;
+        fs::set_permissions(at("launch"), fs::Permissions::from_mode(0o555))?;
+        fs::write(at("hidden-file"), "")?;
+        fs::set_permissions(at("hidden-file"), fs::Permissions::from_mode(0o000))?;
+        for name in ["hidden-directory", "secrets"] {
+            fs::create_dir(at(name))?;
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o000))?;
+        }
+        for (number, (_, content)) in surveyed.iter().flat_map(|root| &root.rewritten).enumerate() {
+            fs::write(at(&format!("replacement-{number}")), content)?;
+        }
+        let etc = etc(spec, ids);
+        for (number, file) in etc.iter().enumerate() {
+            fs::write(at(&format!("etc-{number}")), &file.content)?;
+        }
+        let listener = listen(directory.path())?;
+        Ok(Self { directory, listener: Some(listener), etc })
+    }
+
+    /// Random in part: an engine has one name for one container.
+    pub(super) fn name(&self) -> String {
+        let own = self.directory.path().file_name().unwrap_or_default();
+        format!("ringfence-{}", own.to_string_lossy())
+    }
+
+    /// What every container of ours has bound besides the roots.
+    pub(super) fn bound(&self, spec: &Spec) -> Vec<Bound> {
+        let here = self.directory.path();
+        let read = |source: PathBuf, target: &Path| Bound {
+            source,
+            target: target.to_owned(),
+            access: Access::Read,
+        };
+        let mut bound = vec![
+            read(here.to_owned(), Path::new("/.ringfence")),
+            Bound { source: spec.home.clone(), target: HOME_INSIDE.into(), access: Access::Write },
+        ];
+        let etc = self.etc.iter().enumerate();
+        bound.extend(etc.map(|(number, file)| read(here.join(format!("etc-{number}")), &file.path)));
+        bound
+    }
+
+    /// Waits for PID 1 of the container, and for nobody else: after it the socket is gone. `runs` says whether it may
+    /// still come.
+    pub(super) fn connected(&mut self, runs: impl Fn() -> bool) -> Result<OwnedFd, StartError> {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        const LOOK: Duration = Duration::from_millis(500);
+        let nobody = StartError::NoReport { backend: Backend::Container };
+        let failed = |errno: Errno| StartError::Spawn(errno.into());
+        let Some(listener) = self.listener.take() else { return Err(nobody) };
+        let deadline = Instant::now() + PATIENCE;
+        while !relay::readable_within(listener.as_fd(), LOOK).map_err(failed)? {
+            if !runs() || Instant::now() > deadline {
+                return Err(nobody);
+            }
+        }
+        let socket = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).map_err(failed)?;
+        fs::remove_file(self.directory.path().join("control")).map_err(StartError::Spawn)?;
+        Ok(socket)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Removing the rest would look into them first, which only root may.
+        for name in ["hidden-directory", "secrets"] {
+            let _gone = fs::remove_dir(self.directory.path().join(name));
+        }
+    }
+}
+
+/// The socket by a short name: a state directory may be deeper than an address is long.
+fn listen(directory: &Path) -> io::Result<OwnedFd> {
+    let place = fs::File::open(directory)?;
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/control", place.as_raw_fd()))?;
+    let flags = SocketFlags::CLOEXEC;
+    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(&listener, &address)?;
+    rustix::net::listen(&listener, 1)?;
+    Ok(listener)
+}
+
+/// Who is there, and what the caller lays in. Everything else of /etc is the image's.
+fn etc(spec: &Spec, (uid, gid): (u32, u32)) -> Vec<SkeletonFile> {
+    let (passwd, group) = system::accounts(uid, gid, HOME_INSIDE);
+    let own = |path: &str, content: String| SkeletonFile { path: path.into(), content: content.into_bytes() };
+    let mut files = vec![own("/etc/passwd", passwd), own("/etc/group", group)];
+    if spec.net == NetMode::Filtered {
+        files.push(SkeletonFile { path: "/etc/resolv.conf".into(), content: network::RESOLV_CONF.to_vec() });
+    }
+    files.extend(spec.files.iter().cloned());
+    files
+}
+
+/// Removes the scratch directories of processes that are gone.
+fn sweep(registry: &Path) {
+    let Ok(entries) = fs::read_dir(registry) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner =
+            name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            for closed in ["hidden-directory", "secrets"] {
+                let _opened =
+                    fs::set_permissions(entry.path().join(closed), fs::Permissions::from_mode(0o700));
+            }
+            // What cannot be removed stays for the next time.
+            let _removed = fs::remove_dir_all(entry.path());
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Podman and Docker over their API: the one place that talks to an engine ([ADR 27](../../../docs/adr/0027-engine-client.md)).
+//!
+//! Both speak Docker's protocol on a Unix socket. Nothing here pulls: an image that the engine does not have is missing.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::future::Future;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::errors::Error as ApiError;
+use bollard::models::ContainerCreateBody;
+use bollard::query_parameters::{CreateContainerOptions, CreateImageOptions, RemoveContainerOptions};
+use futures_util::TryStreamExt as _;
+use serde::{Deserialize, Serialize};
+
+/// Which engine and which image a session runs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerSpec {
+    /// The engine's API socket.
+    pub engine: PathBuf,
+    pub image: ImageId,
+}
+
+/// The digest of an image's configuration, which names its layers by digest: the same id is the same content.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ImageId(String);
+
+/// Not the digest of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an image id is `sha256:` and 64 hexadecimal digits in lower case")]
+pub struct NotAnImageId;
+
+impl ImageId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ImageId {
+    type Err = NotAnImageId;
+
+    fn from_str(text: &str) -> Result<Self, NotAnImageId> {
+        // Podman leaves the algorithm out where Docker writes it.
+        let digest = text.strip_prefix("sha256:").unwrap_or(text);
+        let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if digest.len() == 64 && digest.bytes().all(hexadecimal) {
+            Ok(Self(format!("sha256:{digest}")))
+        } else {
+            Err(NotAnImageId)
+        }
+    }
+}
+
+impl TryFrom<String> for ImageId {
+    type Error = NotAnImageId;
+
+    fn try_from(text: String) -> Result<Self, NotAnImageId> {
+        text.parse()
+    }
+}
+
+impl From<ImageId> for String {
+    fn from(id: ImageId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for ImageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineKind {
+    Podman,
+    Docker,
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Podman => "Podman",
+            Self::Docker => "Docker",
+        })
+    }
+}
+
+/// Whose rights the engine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Privilege {
+    Rootful,
+    Rootless,
+}
+
+impl fmt::Display for Privilege {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rootful => "rootful",
+            Self::Rootless => "rootless",
+        })
+    }
+}
+
+/// Why an engine did not do what was asked of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    #[error("there is no engine at `{}`", .0.display())]
+    NoSocket(PathBuf),
+    #[error("the engine's socket `{}` belongs to another user", .0.display())]
+    Foreign(PathBuf),
+    #[error("the engine at `{}` does not answer", path.display())]
+    Silent { path: PathBuf, source: io::Error },
+    #[error("the engine does not have the image `{0}`")]
+    NoImage(String),
+    #[error("the engine refused: {0}")]
+    Refused(String),
+    #[error("cannot talk to the engine")]
+    Api(#[source] Box<ApiError>),
+    #[error("cannot read the root file system")]
+    Input(#[source] io::Error),
+    #[error("the engine gave an image a name that is no digest")]
+    Id(#[from] NotAnImageId),
+    #[error("cannot start the client of the engine")]
+    Client(#[source] io::Error),
+}
+
+impl EngineError {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoSocket(_) | Self::Silent { .. } => Some(
+                "start the engine's API: `systemctl --user start podman.socket`, or `podman system service --time 0 \
+                 unix://SOCKET` and name it with --engine SOCKET"
+                    .to_owned(),
+            ),
+            Self::NoImage(_) => Some(
+                "images are never pulled: bring it to the engine yourself, then `ringfence image add`".to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// An image as the engine has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    pub id: ImageId,
+    pub bytes: u64,
+}
+
+/// A container and what we have written on it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Labelled {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) labels: HashMap<String, String>,
+}
+
+/// A connection to one engine.
+pub struct Engine {
+    docker: Docker,
+    executor: tokio::runtime::Runtime,
+    socket: PathBuf,
+    pub kind: EngineKind,
+    pub version: String,
+    pub privilege: Privilege,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("kind", &self.kind)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Far longer than an engine takes for anything that is asked of it here.
+const PATIENCE_SECONDS: u64 = 60;
+
+impl Engine {
+    /// Connects to the engine and asks it who it is.
+    pub fn connect(socket: &Path) -> Result<Self, EngineError> {
+        let privilege = trusted(socket)?;
+        let executor = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(EngineError::Client)?;
+        let (kind, version) =
+            introduction(socket).map_err(|source| EngineError::Silent { path: socket.to_owned(), source })?;
+        let text = socket.to_str().ok_or_else(|| EngineError::NoSocket(socket.to_owned()))?;
+        let entered = executor.enter();
+        let docker = Docker::connect_with_unix(text, PATIENCE_SECONDS, bollard::API_DEFAULT_VERSION)
+            .map_err(|error| EngineError::Api(Box::new(error)))?;
+        drop(entered);
+        Ok(Self { docker, executor, socket: socket.to_owned(), kind, version, privilege })
+    }
+
+    /// Looks an image up by name or digest.
+    pub fn image(&self, reference: &str) -> Result<Image, EngineError> {
+        let found = self.wait(self.docker.inspect_image(reference)).map_err(|error| match error {
+            EngineError::Refused(_) => EngineError::NoImage(reference.to_owned()),
+            other => other,
+        })?;
+        let id = found.id.as_deref().unwrap_or_default().parse()?;
+        Ok(Image { id, bytes: found.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0) })
+    }
+
+    /// Makes an image of one layer from a tar archive of a root file system.
+    pub fn import(&self, archive: &Path, name: &str) -> Result<Image, EngineError> {
+        let content = fs::read(archive).map_err(EngineError::Input)?;
+        let options = CreateImageOptions {
+            from_src: Some("-".to_owned()),
+            repo: Some(name.to_owned()),
+            tag: Some("latest".to_owned()),
+            ..CreateImageOptions::default()
+        };
+        let answers: Vec<_> = self.wait(
+            self.docker
+                .create_image(Some(options), Some(bollard::body_full(content.into())), None)
+                .try_collect(),
+        )?;
+        let last = answers.iter().rev().find_map(|answer| answer.status.clone()).unwrap_or_default();
+        // Docker and Podman both end with the id of what they have made.
+        self.image(&last.trim().parse::<ImageId>()?.to_string())
+    }
+
+    pub(crate) fn create(&self, name: &str, body: ContainerCreateBody) -> Result<(), EngineError> {
+        let options =
+            CreateContainerOptions { name: Some(name.to_owned()), ..CreateContainerOptions::default() };
+        self.wait(self.docker.create_container(Some(options), body)).map(drop)
+    }
+
+    pub(crate) fn start(&self, name: &str) -> Result<(), EngineError> {
+        self.wait(self.docker.start_container(name, None))
+    }
+
+    pub(crate) fn is_running(&self, name: &str) -> bool {
+        let found = self.wait(self.docker.inspect_container(name, None));
+        found.is_ok_and(|found| found.state.and_then(|state| state.running).unwrap_or(false))
+    }
+
+    /// Ends a container and removes it with its volumes.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), EngineError> {
+        let options = RemoveContainerOptions { force: true, v: true, link: false };
+        self.wait(self.docker.remove_container(name, Some(options)))
+    }
+
+    /// The containers that carry this label, whatever their state.
+    ///
+    /// WHY NOT the client: it knows the states that Docker documents, and answers with an error where Podman has another.
+    pub(crate) fn labelled(&self, name: &str, value: &str) -> Result<Vec<Labelled>, EngineError> {
+        debug_assert!(
+            name.bytes().chain(value.bytes()).all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+        );
+        let path =
+            format!("/containers/json?all=true&filters=%7B%22label%22%3A%5B%22{name}%3D{value}%22%5D%7D");
+        let silent = |source| EngineError::Silent { path: self.socket.clone(), source };
+        let answer = get(&self.socket, &path).map_err(silent)?;
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        serde_json::from_str(body).map_err(|error| silent(error.into()))
+    }
+
+    fn wait<T>(&self, answer: impl Future<Output = Result<T, ApiError>>) -> Result<T, EngineError> {
+        self.executor.block_on(answer).map_err(|error| match error {
+            ApiError::DockerResponseServerError { message, .. }
+            | ApiError::DockerStreamError { error: message } => {
+                EngineError::Refused(message.trim().to_owned())
+            }
+            other => EngineError::Api(Box::new(other)),
+        })
+    }
+}
+
+/// What the engine says of itself in the header of an answer.
+///
+/// WHY NOT `/version`: Podman asks the package manager about its programs before it answers, which takes a second.
+fn introduction(socket: &Path) -> io::Result<(EngineKind, String)> {
+    const ENOUGH: u64 = 4096;
+    let mut stream = UnixStream::connect(socket)?;
+    let patience = Some(Duration::from_secs(PATIENCE_SECONDS));
+    stream.set_read_timeout(patience)?;
+    stream.set_write_timeout(patience)?;
+    stream.write_all(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(ENOUGH).read_to_end(&mut answer)?;
+    introduced(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "it does not say that it is Podman or Docker")
+    })
+}
+
+/// The whole answer to one request, header included. In HTTP/1.0 it ends with the connection.
+fn get(socket: &Path, path: &str) -> io::Result<String> {
+    const ENOUGH: u64 = 16 << 20;
+    let mut stream = UnixStream::connect(socket)?;
+    let patience = Some(Duration::from_secs(PATIENCE_SECONDS));
+    stream.set_read_timeout(patience)?;
+    stream.set_write_timeout(patience)?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: engine\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ENOUGH).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// `Server: Libpod/4.3.1 (linux)` or `Server: Docker/27.0.1 (linux)`.
+fn introduced(answer: &str) -> Option<(EngineKind, String)> {
+    let mut lines = answer.lines().take_while(|line| !line.is_empty());
+    let server = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("server").then_some(value.trim())
+    })?;
+    let (product, rest) = server.split_once('/')?;
+    let kind = match product {
+        "Libpod" => EngineKind::Podman,
+        "Docker" => EngineKind::Docker,
+        _ => return None,
+    };
+    Some((kind, rest.split(' ').next().unwrap_or_default().to_owned()))
+}
+
+/// Whoever owns the socket decides what is run: only root and the caller may.
+fn trusted(socket: &Path) -> Result<Privilege, EngineError> {
+    let missing = |_error: io::Error| EngineError::NoSocket(socket.to_owned());
+    let found = fs::metadata(socket).map_err(missing)?;
+    if !found.file_type().is_socket() {
+        return Err(EngineError::NoSocket(socket.to_owned()));
+    }
+    match (found.uid(), rustix::process::geteuid().as_raw()) {
+        (0, _) => Ok(Privilege::Rootful),
+        (owner, caller) if owner == caller => Ok(Privilege::Rootless),
+        _ => Err(EngineError::Foreign(socket.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_named_by_a_whole_digest() {
+        let digest = "a1".repeat(32);
+        assert_eq!(digest.parse::<ImageId>(), Ok(ImageId(format!("sha256:{digest}"))));
+        assert_eq!(
+            format!("sha256:{digest}").parse::<ImageId>().unwrap().as_str(),
+            format!("sha256:{digest}")
+        );
+        for wrong in
+            ["", "sha256:", "latest", "sha256:00", &digest.to_uppercase(), &format!("sha512:{digest}")]
+        {
+            assert_eq!(wrong.parse::<ImageId>(), Err(NotAnImageId), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_socket_is_no_engine() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        for path in [file, directory.path().join("missing")] {
+            assert!(matches!(Engine::connect(&path), Err(EngineError::NoSocket(_))));
+        }
+    }
+
+    #[test]
+    fn an_engine_introduces_itself() {
+        let podman = "HTTP/1.0 200 OK\r\nApi-Version: 1.41\r\nserver: Libpod/4.3.1 (linux)\r\n\r\nOK";
+        assert_eq!(introduced(podman), Some((EngineKind::Podman, "4.3.1".to_owned())));
+        let docker = "HTTP/1.0 200 OK\r\nServer: Docker/27.0.1 (linux)\r\n\r\nOK";
+        assert_eq!(introduced(docker), Some((EngineKind::Docker, "27.0.1".to_owned())));
+        for other in
+            ["", "HTTP/1.0 200 OK\r\n\r\nServer: Docker/1 (x)", "HTTP/1.0 200 OK\r\nServer: nginx/1\r\n\r\n"]
+        {
+            assert_eq!(introduced(other), None);
+        }
+    }
+
+    #[test]
+    fn a_socket_that_nobody_listens_on_is_silent() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let error = Engine::connect(&path).unwrap_err();
+        assert!(matches!(error, EngineError::Silent { .. }), "{error:?}");
+        assert!(error.hint().unwrap().contains("podman"));
+    }
+}
