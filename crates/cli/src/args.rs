@@ -2,6 +2,7 @@
 
 mod agent;
 mod approvals;
+mod image;
 mod ledger;
 mod scan;
 mod secret;
@@ -24,6 +25,7 @@ use crate::redactor::Redactor;
 
 pub(crate) use agent::{Agent, Init, Mcp, Status};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
+pub(crate) use image::{EngineArgs, ImageCommand, InContainer};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
 pub(crate) use secret::{Kind, ScopeArgs, SecretCommand};
@@ -98,6 +100,9 @@ pub(crate) enum Command {
     Status(Status),
     /// Serve tools to an MCP client on standard input and output: commands and files inside the fence
     Mcp(Mcp),
+    /// The images that commands may run in, each pinned by its digest
+    #[command(subcommand)]
+    Image(ImageCommand),
     /// Print a shell completion script
     Completions {
         /// The shell to complete for
@@ -116,6 +121,7 @@ Examples:
   ringfence run -- git status
   ringfence run --timeout 2m --memory 1g -- make test
   ringfence run --net full -- npm install
+  ringfence run --backend container --image dev -- make test
   ringfence run --profile review -- cat README.md     (refused: `review` runs nothing)
   ringfence run --json -- sh -c 'exit 3'")]
 pub(crate) struct Run {
@@ -126,6 +132,8 @@ pub(crate) struct Run {
     /// How the sandbox is made; without it the strongest that this machine has
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<Backend>,
+    #[command(flatten)]
+    pub(crate) container: InContainer,
     /// Wall-clock limit: 30s, 5m, 1h, 500ms
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
@@ -156,8 +164,7 @@ pub(crate) struct Run {
     /// Variable for the command (names that steer loaders, shells, git … are refused)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::try_from))]
     pub(crate) env: Vec<Variable>,
-    /// Secret of `ringfence secret` that the command gets; a variable says where it is. Its value is taken out of what the
-    /// command prints, unless `[leaks]` of the policy says otherwise
+    /// Secret of `ringfence secret` that the command gets; a variable says where it is
     #[arg(long = "secret", value_name = "NAME")]
     pub(crate) secrets: Vec<String>,
     /// Directory that is readable besides the workspace
@@ -369,6 +376,8 @@ pub(crate) struct Doctor {
     /// Only this backend
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<Backend>,
+    #[command(flatten)]
+    pub(crate) container: InContainer,
     /// Only attempts whose id begins with this
     #[arg(long, value_name = "PREFIX", requires = "attack")]
     pub(crate) only: Option<String>,

@@ -5,6 +5,7 @@ mod check;
 mod doctor;
 mod fetch;
 mod file;
+mod image;
 mod ledger;
 mod policy;
 pub(crate) mod run;
@@ -43,6 +44,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Uninstall(arguments) => init::uninstall(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Mcp(arguments) => mcp::run(&arguments),
+        Command::Image(image) => image::run(image),
         Command::Completions { shell } => {
             say!("{}", args::completions(shell).trim_end());
             ExitCode::SUCCESS

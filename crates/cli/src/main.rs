@@ -6,6 +6,7 @@ mod asked;
 mod broken;
 mod commands;
 mod denial;
+mod engine;
 mod environment;
 mod error;
 mod explain;

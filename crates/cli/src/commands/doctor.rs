@@ -7,12 +7,15 @@ use std::process::ExitCode;
 use ringfence_runtime::Runtime;
 use ringfence_runtime::attack::{self, AttemptResult, BatteryReport, Verdict};
 use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::container::{Engine, EngineKind, Privilege};
 use ringfence_runtime::doctor::{self, Examination, Examined, Product, TRIED};
+use ringfence_runtime::images::{Images, ImagesError};
 use ringfence_types::{Backend, Bytes, Level};
 use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::commands::run::{self, print_json};
+use crate::engine;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
@@ -46,26 +49,90 @@ struct Examined1<'a> {
     #[serde(flatten)]
     examination: &'a Examination,
     agents: &'a [Guarded],
+    engines: &'a [FoundEngine],
+}
+
+/// A socket at one of the usual places, or the one that was named.
+#[derive(Serialize)]
+struct FoundEngine {
+    socket: Bytes,
+    kind: Option<EngineKind>,
+    version: Option<String>,
+    privilege: Option<Privilege>,
+    /// Why it cannot be used.
+    failure: Option<String>,
+}
+
+fn engines(doctor: &Doctor, environment: &Environment) -> Vec<FoundEngine> {
+    let named = doctor.container.engine.engine.is_some();
+    let sockets = if named {
+        vec![engine::socket(&doctor.container.engine, environment)]
+    } else {
+        engine::places(environment).into_iter().filter(|place| place.exists()).collect()
+    };
+    sockets.iter().map(|socket| found(socket)).collect()
+}
+
+fn found(socket: &Path) -> FoundEngine {
+    let shown = Bytes::from(socket);
+    match Engine::connect(socket) {
+        Ok(engine) => FoundEngine {
+            socket: shown,
+            kind: Some(engine.kind),
+            version: Some(engine.version.clone()),
+            privilege: Some(engine.privilege),
+            failure: None,
+        },
+        Err(error) => FoundEngine {
+            socket: shown,
+            kind: None,
+            version: None,
+            privilege: None,
+            failure: Some(error::chain(&error)),
+        },
+    }
+}
+
+fn print_engines(engines: &[FoundEngine]) {
+    say!("\nengines for `container`");
+    for engine in engines {
+        let socket = engine.socket.display();
+        match (&engine.kind, &engine.version, &engine.privilege, &engine.failure) {
+            (Some(kind), Some(version), Some(privilege), _) => {
+                say!("  {kind} {}, {privilege}, at {socket}", shown(version))
+            }
+            (_, _, _, failure) => say!("  {socket}: {}", shown(failure.as_deref().unwrap_or("unknown"))),
+        }
+    }
+    if engines.is_empty() {
+        say!(
+            "  none; `podman system service` gives one, `ringfence doctor --backend container --image NAME` tries it"
+        );
+    }
 }
 
 fn examine(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &Path) -> ExitCode {
-    let wanted = doctor.backend.map_or_else(|| TRIED.to_vec(), |backend| vec![backend]);
-    let examination = match doctor::examine(runtime, base, &wanted) {
+    let image = engine::in_image(&doctor.container, environment);
+    let with_image = image.is_some().then_some(Backend::Container);
+    let all = || TRIED.into_iter().chain(with_image).collect();
+    let wanted: Vec<Backend> = doctor.backend.map_or_else(all, |backend| vec![backend]);
+    let engines = engines(doctor, environment);
+    let examination = match doctor::examine(runtime, base, &wanted, image.as_ref()) {
         Ok(examination) => examination,
         Err(error) => return error::failed(&error, None),
     };
     let agents = status::guarded(environment);
     if doctor.json {
-        print_json(&Examined1 { schema: 1, examination: &examination, agents: &agents });
+        print_json(&Examined1 { schema: 1, examination: &examination, agents: &agents, engines: &engines });
     } else {
-        print_examination(&examination);
+        print_examination(&examination, &engines);
         say!("\nagents");
         status::lines(&agents).iter().for_each(|line| say!("  {line}"));
     }
     if examination.chosen.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
 }
 
-fn print_examination(examination: &Examination) {
+fn print_examination(examination: &Examination, engines: &[FoundEngine]) {
     let landlock = examination.landlock_abi.map_or_else(|| "none".to_owned(), |abi| format!("ABI {abi}"));
     let who = if examination.uid == 0 { "root".to_owned() } else { format!("uid {}", examination.uid) };
     say!("Linux {}, Landlock {landlock}, as {who}", examination.kernel);
@@ -75,6 +142,7 @@ fn print_examination(examination: &Examination) {
     for backend in &examination.backends {
         print_backend(backend);
     }
+    print_engines(engines);
     match examination.chosen {
         Some(backend) => say!("\n`ringfence run` uses `{backend}` here: every control is enforced."),
         None => {
@@ -119,7 +187,11 @@ fn shown(text: &str) -> String {
 fn attack(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &Path) -> ExitCode {
     let backend = doctor.backend.unwrap_or(Backend::Native);
     let state_dir = base.join("state");
-    let product = Product { state_dir, backend, home: environment.home.clone() };
+    let image = engine::in_image(&doctor.container, environment);
+    let product = Product { state_dir, backend, image, home: environment.home.clone() };
+    if let Err(code) = list_image(&product, runtime) {
+        return code;
+    }
     let exe = match std::env::current_exe() {
         Ok(exe) => exe,
         Err(error) => return error::failed_text(&format!("cannot find this program: {error}"), None),
@@ -143,6 +215,15 @@ fn attack(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &
     }
     show(doctor, &report, backend);
     if report.is_perfect() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
+}
+
+/// The battery's own configuration knows the image that was named, as the operator's does.
+fn list_image(product: &Product, runtime: &Runtime) -> Result<(), ExitCode> {
+    let failed = |error: ImagesError| error::failed(&error, error.hint().as_deref());
+    let Some(image) = &product.image else { return Ok(()) };
+    let images = Images::load(&runtime.setup().config_dir).map_err(failed)?;
+    let listed = images.find(&image.name).ok_or_else(|| failed(ImagesError::Unknown(image.name.clone())))?;
+    Images::add(&product.config_dir(), listed.clone()).map(drop).map_err(failed)
 }
 
 /// One line that is overwritten, on a terminal only; whatever did not hold stays.

@@ -29,7 +29,7 @@ pub(crate) fn run(command: PolicyCommand) -> ExitCode {
 
 /// Who reads the answer.
 #[derive(Clone, Copy)]
-pub(super) enum Form {
+pub(crate) enum Form {
     People,
     Json,
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use ringfence_runtime::authz::policy::{Flags, LimitFlags};
 use ringfence_runtime::authz::{DangerFlags, env::Attendance};
+use ringfence_runtime::images::InImage;
 use ringfence_runtime::network::Seen;
 use ringfence_runtime::{Asked, Ended, Io, PolicySource, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
@@ -19,6 +20,7 @@ use crate::approval::Terminal;
 use crate::args::{FAILED, Place, Run};
 use crate::asked::{self, Governed, Ungoverned};
 use crate::commands::tx;
+use crate::engine;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
@@ -68,11 +70,16 @@ struct Said {
     session: Option<String>,
     /// What is passed on belongs to whoever reads it, whole.
     whole_output: bool,
+    image: Option<InImage>,
 }
 
 impl Said {
-    fn of(run: &Run) -> Self {
-        Self { session: run.session.clone(), whole_output: run.output.is_none() && !run.json }
+    fn of(run: &Run, environment: &Environment) -> Self {
+        Self {
+            session: run.session.clone(),
+            whole_output: run.output.is_none() && !run.json,
+            image: engine::in_image(&run.container, environment),
+        }
     }
 }
 
@@ -123,7 +130,7 @@ fn call(
     environment: &Environment,
     governed: &Governed,
 ) -> Result<ExitCode, ExitCode> {
-    let asked = asked(&Said::of(run), governed);
+    let asked = asked(&Said::of(run, environment), governed);
     let net = asked.policy.net;
     let opened = runtime.session(asked).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let mut session = match opened {
@@ -137,7 +144,7 @@ fn call(
     }
     let again = Again {
         place: run.place.clone(),
-        said: Said::of(run),
+        said: Said::of(run, environment),
         environment: environment.clone(),
         setup: runtime.setup().clone(),
         flags: governed.flags.clone(),
@@ -202,6 +209,7 @@ fn target(fd: BorrowedFd<'_>) -> Target<'_> {
 fn asked(said: &Said, governed: &Governed) -> Asked {
     let mut asked = governed.asked();
     asked.name.clone_from(&said.session);
+    asked.image.clone_from(&said.image);
     // What is captured is held in memory.
     let unsaid = asked.policy.limits.output_bytes == Limits::default().output_bytes;
     if unsaid && said.whole_output {
@@ -318,7 +326,8 @@ fn explain(run: &Run, outcome: &Outcome) {
     if let Exit::NotExecuted { errno } = outcome.exit {
         let why = std::io::Error::from_raw_os_error(errno);
         note!("ringfence: cannot execute `{program}` inside the fence: {why}");
-        if let Some(found) = run.argv.first().and_then(|name| host::on_path(Path::new(name))) {
+        let on_host = || run.argv.first().and_then(|name| host::on_path(Path::new(name)));
+        if let (None, Some(found)) = (&run.container.image, on_host()) {
             let directory = found.parent().map(|parent| Bytes::from(parent).display()).unwrap_or_default();
             note!("  hint: the host has it in `{directory}`; `--read DIR` shows a directory inside");
         }

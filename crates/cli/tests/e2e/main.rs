@@ -15,6 +15,8 @@ mod consent;
 #[cfg(test)]
 mod consent_git;
 #[cfg(test)]
+mod container;
+#[cfg(test)]
 mod environment;
 #[cfg(test)]
 mod exits;
@@ -64,6 +66,8 @@ mod mcp;
 mod network;
 #[cfg(test)]
 mod parity;
+#[cfg(test)]
+mod podman;
 #[cfg(test)]
 mod policy;
 #[cfg(test)]

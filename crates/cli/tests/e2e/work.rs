@@ -4,33 +4,35 @@ use std::path::PathBuf;
 
 use crate::testkit::{World, variable};
 
+/// What it is, a script, and what that prints.
+pub(crate) const CASES: [(&str, &str, &str); 12] = [
+    ("pipes", "seq 1 100 | grep 7 | sort -rn | head -2 | tr '\\n' ' '", "97 87 "),
+    ("here-document", "cat <<END\na $((1+1))\nEND", "a 2\n"),
+    ("fifo", "mkfifo f && (echo through >f &) && cat f && rm f", "through\n"),
+    ("fifo in /tmp", "mkfifo /tmp/f && (echo through >/tmp/f &) && cat /tmp/f", "through\n"),
+    ("lock", "exec 9>lock; flock -n 9 && (flock -n lock true; echo $?)", "1\n"),
+    ("jobs", "(sleep 0.1; echo a) & p=$!; wait $p; echo b; true & wait", "a\nb\n"),
+    ("process substitution", "bash -c 'diff <(echo 1) <(echo 1) && echo same'", "same\n"),
+    (
+        "links and times",
+        "echo x >a; ln a b; ln -s a c; touch -d 2001-01-01 a; cat b c; stat -c %Y a",
+        "x\nx\n978307200\n",
+    ),
+    ("archives", "mkdir d; echo x >d/f; tar czf d.tgz d; rm -r d; tar xzf d.tgz; cat d/f", "x\n"),
+    ("who am I", "test \"$(id -un)\" != '' && test -w . && test -w ~ && test -w /tmp && echo ok", "ok\n"),
+    (
+        "devices",
+        "head -c 4 /dev/urandom | wc -c; echo x >/dev/null; echo y >/dev/stdout; head -c 1 /dev/zero | wc -c",
+        "4\ny\n1\n",
+    ),
+    ("timeouts inside", "timeout 0.2 sleep 10; echo $?", "124\n"),
+];
+
 /// S004-18
 #[test]
 fn legitimate_work_passes_inside() {
     let world = World::new();
-    let cases: [(&str, &str, &str); 12] = [
-        ("pipes", "seq 1 100 | grep 7 | sort -rn | head -2 | tr '\\n' ' '", "97 87 "),
-        ("here-document", "cat <<END\na $((1+1))\nEND", "a 2\n"),
-        ("fifo", "mkfifo f && (echo through >f &) && cat f && rm f", "through\n"),
-        ("fifo in /tmp", "mkfifo /tmp/f && (echo through >/tmp/f &) && cat /tmp/f", "through\n"),
-        ("lock", "exec 9>lock; flock -n 9 && (flock -n lock true; echo $?)", "1\n"),
-        ("jobs", "(sleep 0.1; echo a) & p=$!; wait $p; echo b; true & wait", "a\nb\n"),
-        ("process substitution", "bash -c 'diff <(echo 1) <(echo 1) && echo same'", "same\n"),
-        (
-            "links and times",
-            "echo x >a; ln a b; ln -s a c; touch -d 2001-01-01 a; cat b c; stat -c %Y a",
-            "x\nx\n978307200\n",
-        ),
-        ("archives", "mkdir d; echo x >d/f; tar czf d.tgz d; rm -r d; tar xzf d.tgz; cat d/f", "x\n"),
-        ("who am I", "test \"$(id -un)\" != '' && test -w . && test -w ~ && test -w /tmp && echo ok", "ok\n"),
-        (
-            "devices",
-            "head -c 4 /dev/urandom | wc -c; echo x >/dev/null; echo y >/dev/stdout; head -c 1 /dev/zero | wc -c",
-            "4\ny\n1\n",
-        ),
-        ("timeouts inside", "timeout 0.2 sleep 10; echo $?", "124\n"),
-    ];
-    for (what, script, expected) in cases {
+    for (what, script, expected) in CASES {
         let done = world.sh(script);
         assert_eq!((done.code, done.text().as_str()), (Some(0), expected), "{what}: {}", done.err);
     }

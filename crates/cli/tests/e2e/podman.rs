@@ -1,0 +1,201 @@
+//! A Podman of one test: its storage, its sockets and its processes are in a directory of their own and end with it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tempfile::TempDir;
+
+use crate::testkit::{Done, World, binary, eventually, finish};
+
+pub(crate) struct Podman {
+    place: TempDir,
+    service: Child,
+}
+
+/// What the image has, besides what our own binary needs.
+const PROGRAMS: &[&str] = &[
+    "awk", "bash", "cat", "chmod", "cp", "curl", "cut", "dd", "diff", "env", "find", "flock", "git", "grep",
+    "gzip", "head", "id", "ln", "ls", "mkdir", "mkfifo", "mv", "readlink", "rm", "sed", "seq", "sh", "sleep",
+    "sort", "stat", "stty", "tail", "tar", "timeout", "touch", "tr", "true", "wc",
+];
+
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+impl Podman {
+    pub(crate) fn start() -> Self {
+        // A short name: the path of a socket holds 108 bytes.
+        let place = tempfile::Builder::new().prefix("rfp.").tempdir_in(std::env::temp_dir()).unwrap();
+        for directory in ["home", "xdg", "tmp"] {
+            fs::create_dir(place.path().join(directory)).unwrap();
+        }
+        let service = serve(place.path());
+        let podman = Self { place, service };
+        podman.wait();
+        podman
+    }
+
+    fn wait(&self) {
+        let socket = self.socket();
+        eventually("the engine listens", || UnixStream::connect(&socket).is_ok());
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.place.path().join("api.sock")
+    }
+
+    /// Podman's own command, in the same storage.
+    pub(crate) fn podman(&self, arguments: &[&str]) -> Done {
+        finish(podman(self.place.path()).args(arguments), b"")
+    }
+
+    /// Ids of all containers, whatever their state.
+    pub(crate) fn containers(&self) -> Vec<String> {
+        let listed = self.podman(&["ps", "--all", "--quiet", "--no-trunc"]).expect(0);
+        listed.text().lines().map(str::to_owned).collect()
+    }
+
+    /// Kills the engine: without root it is two processes.
+    pub(crate) fn stop(&mut self) {
+        kill_process_group(Pid::from_child(&self.service), Signal::KILL).unwrap();
+        self.service.wait().unwrap();
+        fs::remove_file(self.socket()).unwrap();
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        self.service = serve(self.place.path());
+        self.wait();
+    }
+
+    /// A world whose commands run in containers of this engine, in an image with a shell and everyday tools.
+    pub(crate) fn world(&self) -> (World, Flags) {
+        let world = World::new();
+        let flags = self.equip(&world);
+        (world, flags)
+    }
+
+    pub(crate) fn equip(&self, world: &World) -> Flags {
+        let archive = self.place.path().join("rootfs.tar");
+        if !archive.exists() {
+            pack(&archive);
+        }
+        let archive = archive.to_str().unwrap();
+        self.images(world, &["build", "dev", archive]).expect(0);
+        let socket = self.socket();
+        Flags(
+            ["--backend", "container", "--image", "dev", "--engine", socket.to_str().unwrap()]
+                .map(str::to_owned),
+        )
+    }
+
+    pub(crate) fn images(&self, world: &World, arguments: &[&str]) -> Done {
+        finish(world.ringfence().arg("image").args(arguments).arg("--engine").arg(self.socket()), b"")
+    }
+
+    /// The digest of the image of `world`.
+    pub(crate) fn id(&self, world: &World) -> String {
+        let listed = self.images(world, &["list", "--json"]).expect(0).json();
+        listed["images"][0]["id"].as_str().unwrap().to_owned()
+    }
+}
+
+/// What to say to `ringfence run`.
+pub(crate) struct Flags([String; 6]);
+
+impl Flags {
+    pub(crate) fn with<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        self.0.iter().map(String::as_str).chain(more.iter().copied()).collect()
+    }
+}
+
+impl Drop for Podman {
+    fn drop(&mut self) {
+        let left = podman(self.place.path()).args(["rm", "--all", "--force", "--time", "0"]).output();
+        let _stopped = kill_process_group(Pid::from_child(&self.service), Signal::KILL);
+        let _status = self.service.wait();
+        // Without root Podman leaves a process behind that holds its namespaces.
+        for pidfile in ["xdg/libpod/tmp/pause.pid", "tmp/pause.pid"] {
+            let pid = fs::read_to_string(self.place.path().join(pidfile)).ok();
+            let pid = pid.and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw);
+            if let Some(pid) = pid {
+                let _gone = kill_process(pid, Signal::KILL);
+            }
+        }
+        // Only where they are empty.
+        for controller in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
+            let _busy = fs::remove_dir(controller.path().join("libpod_parent"));
+        }
+        assert!(left.is_ok() || std::thread::panicking());
+    }
+}
+
+fn podman(place: &Path) -> Command {
+    let mut command = Command::new("/usr/bin/podman");
+    let at = |name: &str| place.join(name);
+    command
+        .arg("--root")
+        .arg(at("root"))
+        .arg("--runroot")
+        .arg(at("run"))
+        .arg("--tmpdir")
+        .arg(at("tmp"))
+        .args(["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--storage-driver", "overlay"])
+        .args(["--events-backend", "none", "--log-level", "error"])
+        .env_clear()
+        .env("PATH", PATH)
+        .env("HOME", at("home"))
+        .env("XDG_RUNTIME_DIR", at("xdg"))
+        .env("TMPDIR", at("tmp"))
+        .current_dir(place);
+    command
+}
+
+fn serve(place: &Path) -> Child {
+    let socket = format!("unix://{}/api.sock", place.display());
+    let log = fs::File::options().create(true).append(true).open(place.join("log")).unwrap();
+    podman(place)
+        .args(["system", "service", "--time", "0", &socket])
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .expect("these tests need the packages `podman`, `runc` and `uidmap`")
+}
+
+/// Programs of this machine with the libraries they need, as a tar archive.
+fn pack(archive: &Path) {
+    let mut files = BTreeSet::new();
+    let programs = PROGRAMS.iter().map(|name| {
+        let candidates = ["/usr/bin", "/bin", "/usr/sbin"].map(|directory| Path::new(directory).join(name));
+        candidates.into_iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{name} is not installed"))
+    });
+    for program in programs.chain([binary()]) {
+        let needed = Command::new("ldd").arg(&program).output().unwrap();
+        let needed = String::from_utf8(needed.stdout).unwrap();
+        let libraries = needed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
+        let own = Some(program).filter(|program| program.starts_with("/usr") || program.starts_with("/bin"));
+        for file in libraries.chain(own) {
+            let directory = fs::canonicalize(file.parent().unwrap()).unwrap();
+            files.insert(directory.join(file.file_name().unwrap()));
+        }
+    }
+    let tar = |mode: &str, files: &[&str]| {
+        let mut command = Command::new("tar");
+        command.arg(mode).arg(archive).args(["--owner=0", "--group=0", "-C", "/"]).args(files);
+        finish(&mut command, b"").expect(0);
+    };
+    let links: Vec<&str> = ["bin", "lib", "lib64", "sbin"]
+        .into_iter()
+        .filter(|name| Path::new("/").join(name).exists())
+        .collect();
+    tar("-cf", &links);
+    let files: Vec<&str> =
+        files.iter().map(|file| file.strip_prefix("/").unwrap().to_str().unwrap()).collect();
+    tar("-rhf", &files);
+    tar("-rf", &["usr/share/git-core/templates"]);
+}
