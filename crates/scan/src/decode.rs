@@ -12,7 +12,6 @@ mod utf16;
 
 use std::ops::Range;
 
-pub(crate) use escape::readings;
 use runs::Runs;
 
 use crate::finding::Encoding;
