@@ -164,7 +164,8 @@ pub(crate) struct Run {
     /// Variable for the command (names that steer loaders, shells, git … are refused)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::try_from))]
     pub(crate) env: Vec<Variable>,
-    /// Secret of `ringfence secret` that the command gets; a variable says where it is
+    /// Secret of `ringfence secret` that the command gets; a variable says where it is. Its value is taken out of what the
+    /// command prints, unless `[leaks]` of the policy says otherwise
     #[arg(long = "secret", value_name = "NAME")]
     pub(crate) secrets: Vec<String>,
     /// Directory that is readable besides the workspace

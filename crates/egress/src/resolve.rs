@@ -1,38 +1,72 @@
 //! Names become addresses once, and every address is checked before any is used.
 
+use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use hickory_resolver::TokioResolver;
+use hickory_proto::op::Query;
+use hickory_proto::rr::{Name, RecordType};
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::system_conf::read_system_conf;
+use hickory_resolver::system_conf::parse_resolv_conf;
+use hickory_resolver::{Hosts, TokioResolver};
 use ringfence_types::{Host, Layer, Refusal, RefusalCode, Special, special_address, special_name};
 
 use crate::gate::{Reach, Target};
 use crate::settings::{NameServers, Settings};
 use crate::shared::{FailureKind, Stopped};
 
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+const HOSTS: &str = "/etc/hosts";
 /// An honest answer has a few; one with more is cut here after all of them were checked.
 const MOST_ADDRESSES: usize = 8;
 
 pub(crate) struct Resolver {
-    inner: Option<TokioResolver>,
+    source: Source,
+    known: Mutex<Known>,
     patience: Duration,
 }
 
-impl Resolver {
+enum Source {
+    Files { resolv_conf: PathBuf, hosts: PathBuf },
+    Servers,
+}
+
+/// What was read last, and from which state of the files.
+#[derive(Clone)]
+struct Known {
+    stamp: Stamp,
+    hosts: Arc<Hosts>,
     /// A machine without name servers still has literal addresses, and names that nobody finds.
+    servers: Option<TokioResolver>,
+}
+
+type Stamp = [Option<SystemTime>; 2];
+
+impl Resolver {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let (config, options) = match &settings.names {
-            NameServers::System => system(),
-            NameServers::Only(servers) => only(servers),
+        let (source, known) = match &settings.names {
+            NameServers::System => Source::files(RESOLV_CONF.into(), HOSTS.into()),
+            NameServers::Files { resolv_conf, hosts } => Source::files(resolv_conf.clone(), hosts.clone()),
+            NameServers::Only(servers) => (Source::Servers, Known::of(servers)),
         };
-        let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        Self { inner: builder.with_options(options).build().ok(), patience: settings.times.resolve }
+        Self { source, known: Mutex::new(known), patience: settings.times.resolve }
+    }
+
+    /// A laptop changes its network while a session runs.
+    fn known(&self) -> Known {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Source::Files { resolv_conf, hosts } = &self.source
+            && known.stamp != stamp(resolv_conf, hosts)
+        {
+            *known = Known::read(resolv_conf, hosts);
+        }
+        known.clone()
     }
 
     /// The addresses of a target, all of which it may be.
@@ -55,9 +89,14 @@ impl Resolver {
     }
 
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Stopped> {
+        let known = self.known();
+        let listed = known.listed(name);
+        if !listed.is_empty() {
+            return Ok(listed);
+        }
         let unknown =
             |why: &str| Stopped::failed(FailureKind::Name, format!("`{name}` has no address: {why}"));
-        let resolver = self.inner.as_ref().ok_or_else(|| unknown("no name server is known"))?;
+        let resolver = known.servers.as_ref().ok_or_else(|| unknown("no name server is known"))?;
         // A name with a dot is whole; the search list is for names without, as everywhere.
         let asked = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
         let late = || Stopped::failed(FailureKind::Late, format!("nobody answered in time who `{name}` is"));
@@ -71,17 +110,56 @@ impl Resolver {
     }
 }
 
+impl Source {
+    fn files(resolv_conf: PathBuf, hosts: PathBuf) -> (Self, Known) {
+        let known = Known::read(&resolv_conf, &hosts);
+        (Self::Files { resolv_conf, hosts }, known)
+    }
+}
+
+impl Known {
+    fn of(servers: &[SocketAddr]) -> Self {
+        Self { stamp: Stamp::default(), hosts: Arc::default(), servers: ask(only(servers)) }
+    }
+
+    /// The time is taken before the contents: what changes in between is read again.
+    fn read(resolv_conf: &Path, hosts: &Path) -> Self {
+        let stamp = stamp(resolv_conf, hosts);
+        let mut listed = Hosts::default();
+        // A file that is not there lists nobody; one that breaks off lists whom it has named.
+        let _unread = File::open(hosts).and_then(|file| listed.read_hosts_conf(file));
+        let config = fs::read(resolv_conf).ok().and_then(|bytes| parse_resolv_conf(bytes).ok());
+        let servers = ask(config.unwrap_or_else(|| only(&[])));
+        Self { stamp, hosts: Arc::new(listed), servers }
+    }
+
+    /// Who is listed is not asked about: not for the family that the list leaves out either.
+    fn listed(&self, name: &str) -> Vec<IpAddr> {
+        let Ok(name) = Name::from_ascii(name) else { return Vec::new() };
+        let lookup = |kind| self.hosts.lookup_static_host(&Query::query(name.clone(), kind));
+        let found = [RecordType::AAAA, RecordType::A].into_iter().filter_map(lookup);
+        let records = found.flat_map(|found| found.answers().to_vec());
+        records.filter_map(|record| record.data.ip_addr()).map(|address| address.to_canonical()).collect()
+    }
+}
+
+fn stamp(resolv_conf: &Path, hosts: &Path) -> Stamp {
+    [resolv_conf, hosts].map(|path| fs::metadata(path).and_then(|about| about.modified()).ok())
+}
+
+fn ask((config, mut options): (ResolverConfig, ResolverOpts)) -> Option<TokioResolver> {
+    options.use_hosts_file = ResolveHosts::Never;
+    options.cache_size = 1024;
+    options.positive_max_ttl = Some(Duration::from_secs(300));
+    options.negative_max_ttl = Some(Duration::from_secs(5));
+    let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    builder.with_options(options).build().ok()
+}
+
 impl std::fmt::Debug for Resolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Resolver").field("patience", &self.patience).finish_non_exhaustive()
     }
-}
-
-fn system() -> (ResolverConfig, ResolverOpts) {
-    let (config, mut options) = read_system_conf().unwrap_or_else(|_error| only(&[]));
-    options.use_hosts_file = ResolveHosts::Always;
-    bounded(&mut options);
-    (config, options)
 }
 
 fn only(servers: &[SocketAddr]) -> (ResolverConfig, ResolverOpts) {
@@ -93,16 +171,7 @@ fn only(servers: &[SocketAddr]) -> (ResolverConfig, ResolverOpts) {
         let connections = vec![at_port(ConnectionConfig::udp()), at_port(ConnectionConfig::tcp())];
         NameServerConfig::new(server.ip(), true, connections)
     });
-    let mut options = ResolverOpts::default();
-    options.use_hosts_file = ResolveHosts::Never;
-    bounded(&mut options);
-    (ResolverConfig::from_parts(None, Vec::new(), servers.collect()), options)
-}
-
-fn bounded(options: &mut ResolverOpts) {
-    options.cache_size = 1024;
-    options.positive_max_ttl = Some(Duration::from_secs(300));
-    options.negative_max_ttl = Some(Duration::from_secs(5));
+    (ResolverConfig::from_parts(None, Vec::new(), servers.collect()), ResolverOpts::default())
 }
 
 fn check_name(name: &str, reach: Reach) -> Result<(), Refusal> {

@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::inspection::HttpSettings;
@@ -15,9 +16,11 @@ pub struct Settings {
 /// Whom to ask for addresses.
 #[derive(Clone, Debug, Default)]
 pub enum NameServers {
-    /// What `/etc/resolv.conf` and `/etc/hosts` say.
+    /// What `/etc/resolv.conf` and `/etc/hosts` say, as they change.
     #[default]
     System,
+    /// What these files say, as they change.
+    Files { resolv_conf: PathBuf, hosts: PathBuf },
     /// These alone, without `/etc/hosts`.
     Only(Vec<SocketAddr>),
 }

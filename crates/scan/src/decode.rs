@@ -12,6 +12,7 @@ mod utf16;
 
 use std::ops::Range;
 
+pub(crate) use escape::readings;
 use runs::Runs;
 
 use crate::finding::Encoding;

@@ -38,9 +38,26 @@ pub(crate) fn is_encoded(bytes: &[u8]) -> bool {
     letters.take_while(|byte| crate::decode::is_encoded_letter(**byte)).count() == ENCODED
 }
 
-/// The longest beginning of a form of a registered secret that `bytes` end with.
+/// The longest beginning of a form of a registered secret that `bytes` end with, also where escapes or terminal codes stand
+/// between its letters.
 fn started_form(engine: &Engine, bytes: &[u8], pause: Pause) -> usize {
-    engine.forms.iter().map(|form| form.started(bytes, pause)).max().unwrap_or_default()
+    if engine.forms.is_empty() {
+        return 0;
+    }
+    let longest =
+        |text: &[u8]| engine.forms.iter().map(|form| form.started(text, pause)).max().unwrap_or_default();
+    let tail = bytes.get(bytes.len().saturating_sub(LONGEST_WORD)..).unwrap_or_default();
+    // The last letter of UTF-16 is half there.
+    let is_half = memchr::memchr(0, tail).is_some() && tail.last() != Some(&0);
+    let whole = |text: &[u8]| {
+        let ends = engine.forms.iter().filter(|form| is_half && text.ends_with(&form.bytes));
+        ends.map(|form| form.bytes.len()).max().unwrap_or_default()
+    };
+    let behind_escapes = crate::decode::readings(tail).into_iter().map(|(text, places)| {
+        let first = text.len() - longest(&text).max(whole(&text));
+        places.get(first).map_or(0, |place| tail.len() - place)
+    });
+    behind_escapes.chain([longest(bytes)]).max().unwrap_or_default()
 }
 
 /// From the first dash of a private key that has not ended.
@@ -53,4 +70,23 @@ fn started_key(bytes: &[u8]) -> usize {
         rest.get(end + 9..).is_some_and(|line| memchr::memmem::find(line, b"-----").is_some())
     });
     if is_private && !has_ended && rest.len() < LONGEST_WORD * 16 { rest.len() } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scanner;
+
+    #[test]
+    fn the_beginning_of_a_secret_is_known_between_zeros() {
+        let scanner = Scanner::builder().secret("KEY", b"Zq8-hunter2/stapleX91").unwrap().build();
+        for (text, held) in [
+            (&b"so: Z\0q\08\0-\0h"[..], 9),
+            (b"so: Z\0q\08\0-\0h\0", 10),
+            (b"so: Zq\x1b[1m8-h\x1b[0", 12),
+            (b"so: %5a%71%38%2d%6", 14),
+        ] {
+            assert_eq!(undecided(&scanner.0, text, Pause::Long), held, "{}", String::from_utf8_lossy(text));
+        }
+    }
 }

@@ -190,3 +190,28 @@ fn the_next_address_is_tried_when_one_fails() {
         world.clerk.after(1).opened.iter().map(|(_, address)| address.to_string()).collect();
     assert_eq!(opened, ["::1", "127.0.0.1"]);
 }
+
+/// As the system does: who is in the file of hosts is not asked about, and files may change.
+#[test]
+fn listed_hosts_come_first_and_lists_change() {
+    let server = echo();
+    let directory = tempfile::tempdir().unwrap();
+    let hosts = directory.path().join("hosts");
+    let write = |text: &str, age: u64| {
+        std::fs::write(&hosts, text).unwrap();
+        let written = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(age);
+        std::fs::File::options().append(true).open(&hosts).unwrap().set_modified(written).unwrap();
+    };
+    write("# nobody\n", 1_000);
+    let world = World::with(Clerk::allowing(&["allowed.test"]), |settings| {
+        // There is no such file, and so no name server: whom nobody lists nobody finds.
+        let resolv_conf = directory.path().join("resolv.conf");
+        settings.names = NameServers::Files { resolv_conf, hosts: hosts.clone() };
+        settings.times.resolve = Duration::from_secs(2);
+    });
+    assert!(connect(&world, server.port()).starts_with("HTTP/1.1 50"));
+    write("127.0.0.1 other.test Allowed.test # here\n", 2_000);
+    drop(world.tunnel(&format!("allowed.test:{}", server.port())));
+    write("169.254.169.254 allowed.test\n", 3_000);
+    assert!(connect(&world, server.port()).starts_with("HTTP/1.1 403"));
+}

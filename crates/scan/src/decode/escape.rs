@@ -57,6 +57,29 @@ fn translated(text: &[u8], base: usize, read: Reader) -> (Vec<u8>, Vec<(u32, u32
     (bytes, places)
 }
 
+/// Text that ends in the middle of something, once without each kind of escape that is in it, an unfinished one at its end left
+/// out; with where each byte came from.
+pub(crate) fn readings(text: &[u8]) -> Vec<(Vec<u8>, Vec<usize>)> {
+    let readers: [(u8, Reader); 3] = [(b'%', percent), (b'\\', backslash), (ESCAPE, terminal)];
+    let present = readers.iter().filter(|(mark, _)| memchr::memchr(*mark, text).is_some());
+    let mut readings: Vec<(Vec<u8>, Vec<usize>)> = present
+        .map(|(mark, read)| {
+            let last = memchr::memrchr(*mark, text).unwrap_or(text.len());
+            let is_cut = read(text.get(last..).unwrap_or_default()).is_none();
+            let whole = if is_cut { text.get(..last).unwrap_or_default() } else { text };
+            let (bytes, places) = translated(whole, 0, *read);
+            (bytes, places.into_iter().map(|(from, _)| from as usize).collect())
+        })
+        .collect();
+    if memchr::memchr(0, text).is_some() {
+        // UTF-16.
+        readings.push(
+            text.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, byte)| (*byte, at)).unzip(),
+        );
+    }
+    readings
+}
+
 fn percent(text: &[u8]) -> Option<(Option<u8>, usize)> {
     let byte = hex::byte(text.strip_prefix(b"%")?.get(..2)?)?;
     Some((Some(byte), 3))

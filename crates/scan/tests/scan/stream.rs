@@ -234,3 +234,36 @@ fn an_invalid_checksum_is_still_found_and_a_valid_one_is_certain() {
     let glued = [b"prefix".as_slice(), &token(2)].concat();
     assert_eq!(Scanner::built_in().scan(&glued).len(), 1, "a right checksum needs no edge");
 }
+
+/// However long the pauses are: more than three letters of a registered secret are not seen.
+#[test]
+fn a_registered_secret_is_held_across_any_pause_in_any_spelling() {
+    let value = "Zq8-hunter2/stapleX91";
+    let scanner = Scanner::builder().secret("KEY", value.as_bytes()).unwrap().build();
+    let spelled = |spell: fn(u8) -> String| value.bytes().map(spell).collect::<String>().into_bytes();
+    let spellings: Vec<Vec<u8>> = vec![
+        value.into(),
+        value.bytes().rev().collect(),
+        STANDARD.encode(value).into_bytes(),
+        spelled(|byte| format!("{byte:02X}")),
+        spelled(|byte| format!("%{byte:02x}")),
+        spelled(|byte| format!("\\u{byte:04x}")),
+        spelled(|byte| format!("{}\x1b[3{}m", byte as char, byte % 8)),
+        value.bytes().flat_map(|byte| [byte, 0]).collect(),
+    ];
+    for spelling in spellings {
+        for size in [1, 2, 3, 5, 7] {
+            let mut stream = scanner.stream();
+            let mut output = Output::default();
+            for chunk in [b"so: ".as_slice(), &spelling, b" and on\n"].concat().chunks(size) {
+                stream.push(chunk, &mut output);
+                stream.settle(Pause::Short, &mut output);
+                stream.settle(Pause::Long, &mut output);
+            }
+            stream.finish(&mut output);
+            let text = String::from_utf8_lossy(&output.clean).into_owned();
+            assert!(text.contains("[redacted:secret/KEY]") && text.ends_with(" and on\n"), "{text:?}");
+            assert!(text.len() < 4 + 32 + 21 + 8, "{size}: {text:?}");
+        }
+    }
+}
