@@ -99,11 +99,13 @@ pub struct Secrets {
 
 /// The secrets as one destination may see them.
 pub(crate) struct Sight {
-    /// Those that may go there.
+    /// Those that may go there. None of them signs.
     pub(crate) own: Vec<Arc<Credential>>,
+    /// Those that must not come back: what the proxy puts in, and what it signs with.
+    stood_for: Vec<Arc<Credential>>,
     /// Finds those that may not, their placeholders, and what looks like a secret.
     pub(crate) foreign: Scanner,
-    /// Finds those that the proxy puts in, so that they do not come back.
+    /// Finds those that the proxy puts in or signs with, so that they do not come back.
     pub(crate) echo: Option<Scanner>,
     /// Of what may go there: a shape that is found and is one of these is no news.
     expected: Vec<Fingerprint>,
@@ -158,34 +160,42 @@ impl Secrets {
     fn make_sight(&self, own: &[usize]) -> Result<Sight, CredentialError> {
         let own: Vec<Arc<Credential>> =
             own.iter().filter_map(|at| self.credentials.get(*at)).cloned().collect();
+        let (keys, own): (Vec<_>, Vec<_>) = own.into_iter().partition(|known| self.signs(known));
         let is_own = |value: &[u8]| own.iter().any(|known| known.value.as_slice() == value);
         let mut foreign = self.salted(Scanner::builder());
         for credential in &self.credentials {
-            if is_own(&credential.value) {
+            if !is_own(&credential.value) {
+                foreign = foreign.secret(&credential.name, &credential.value)?;
+            } else if !self.signs(credential) {
                 continue;
             }
-            foreign = foreign.secret(&credential.name, &credential.value)?;
             if let Some(placeholder) = &credential.placeholder {
                 foreign = foreign.secret(&placeholder_name(credential), placeholder.as_bytes())?;
             }
         }
-        let injected: Vec<&Arc<Credential>> =
-            own.iter().filter(|known| known.placeholder.is_some()).collect();
+        let stood_for: Vec<Arc<Credential>> =
+            own.iter().chain(&keys).filter(|known| known.placeholder.is_some()).cloned().collect();
         let mut echo = self.salted(Scanner::builder().rules(Vec::new()));
-        for credential in &injected {
+        for credential in &stood_for {
             echo = echo.secret(&credential.name, &credential.value)?;
         }
         let signings = self.signings.iter().filter_map(|signing| {
-            let credential = own.iter().find(|known| known.name == signing.credential)?;
+            let credential = keys.iter().find(|known| known.name == signing.credential)?;
             Some((signing.clone(), credential.clone()))
         });
         Ok(Sight {
             expected: self.fingerprints(&own)?,
             signings: signings.collect(),
             foreign: foreign.build(),
-            echo: (!injected.is_empty()).then(|| echo.build()),
+            echo: (!stood_for.is_empty()).then(|| echo.build()),
+            stood_for,
             own,
         })
+    }
+
+    /// A key that signs is never sent, so that what stands for it has no place in a request either.
+    fn signs(&self, credential: &Credential) -> bool {
+        self.signings.iter().any(|signing| signing.credential == credential.name)
     }
 
     fn salted(&self, builder: Builder) -> Builder {
@@ -236,7 +246,8 @@ impl Sight {
     /// What a finding of [`Sight::echo`] is called inside.
     pub(crate) fn placeholder_of(&self, rule: &str) -> Option<&str> {
         let name = rule.strip_prefix("secret/")?;
-        self.injected().find(|(credential, _)| credential.name == name).map(|(_, placeholder)| placeholder)
+        let known = self.stood_for.iter().find(|known| known.name == name)?;
+        known.placeholder.as_ref().map(|placeholder| placeholder.as_str())
     }
 }
 

@@ -1,9 +1,11 @@
 //! Requests to AWS: signed inside with a placeholder, signed again with the key. The server here checks them with an
 //! implementation of its own.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::Request;
-use ringfence_egress::Signing;
+use ringfence_egress::{LeakAction, Signing};
 use sha2::{Digest as _, Sha256};
 
 use crate::world::{Body, Key, Root, Seen, Server, World, full, signing};
@@ -119,4 +121,35 @@ async fn a_request_of_another_key_passes_as_it_is() {
     other.headers_mut().insert("authorization", text.parse().unwrap());
     assert_eq!(scene.world.send(&scene.target, other).await.0, 200);
     assert_eq!(scene.server.seen()[0].header("authorization"), text);
+}
+
+/// The key itself is never sent, so that its placeholder has no place in a request: wherever it stands, nothing leaves.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_signs_is_never_put_in() {
+    let scene = scene().await;
+    let placeholder = scene.key.placeholder.clone();
+    let basic = |text: &str| format!("Basic {}", STANDARD.encode(format!("me:{text}")));
+    let attempts = [
+        Request::get("/").header("x-any", &placeholder).body(full("")),
+        Request::get("/").header("x-api-key", &placeholder).body(full("")),
+        Request::get("/").header("authorization", format!("Bearer {placeholder}")).body(full("")),
+        Request::get("/").header("authorization", basic(&placeholder)).body(full("")),
+        Request::get(format!("/?key={placeholder}")).body(full("")),
+        Request::get(format!("/{placeholder}")).body(full("")),
+        Request::post("/").body(full(placeholder.clone())),
+        Request::post("/").body(full(scene.key.value.clone())),
+    ];
+    for attempt in attempts {
+        let (status, _, body) = scene.world.send(&scene.target, attempt.unwrap()).await;
+        assert_eq!(status, 403, "{body}");
+        assert!(body.contains("secret/secret-key"), "{body}");
+    }
+    // Neither in a request that is signed well otherwise.
+    let mut signed = request(&scene, &placeholder, b"the body");
+    signed.headers_mut().insert("x-any", placeholder.parse().unwrap());
+    assert_eq!(scene.world.send(&scene.target, signed).await.0, 403);
+    assert_eq!(scene.server.seen().len(), 0, "{}", scene.server.all());
+    let notes = scene.world.notes().await;
+    assert_eq!(notes.leaks.len(), 9, "{:?}", notes.leaks);
+    assert!(notes.leaks.iter().all(|(_, leak)| leak.action == LeakAction::Blocked));
 }
