@@ -88,6 +88,8 @@ struct Change {
     path: PathBuf,
     before: Option<Vec<u8>>,
     after: Option<Vec<u8>>,
+    /// What of it is not ours, and is to be there when we are gone.
+    foreign: Option<Vec<u8>>,
 }
 
 pub(crate) fn init(arguments: &Init) -> ExitCode {
@@ -115,7 +117,7 @@ fn performed(arguments: &Init, way: Way) -> ExitCode {
         let mut installed = Installed::load(&state_dir)?;
         let agents = arguments.agent.map_or_else(|| Agent::value_variants().to_vec(), |agent| vec![agent]);
         let changes = match way {
-            Way::In => planned_init(&agents, &environment)?,
+            Way::In => planned_init(&agents, &environment, &installed)?,
             Way::Out => planned_uninstall(&agents, &environment, &installed)?,
         };
         let wanted = agreed(arguments, &changes)?;
@@ -137,7 +139,7 @@ fn performed(arguments: &Init, way: Way) -> ExitCode {
     }
 }
 
-fn planned_init(agents: &[Agent], environment: &Environment) -> Planned {
+fn planned_init(agents: &[Agent], environment: &Environment, installed: &Installed) -> Planned {
     let mut changes = Vec::new();
     for agent in agents {
         // Somebody who names an agent wants it prepared; without a name only what is there is touched.
@@ -152,7 +154,8 @@ fn planned_init(agents: &[Agent], environment: &Environment) -> Planned {
                 say!("{agent}: `{}` has the hook already", shown(&file.path));
                 continue;
             }
-            changes.push(Change { agent: *agent, path: file.path, before, after: Some(after) });
+            let foreign = foreign(&file, before.as_deref(), installed)?;
+            changes.push(Change { agent: *agent, path: file.path, before, after: Some(after), foreign });
         }
     }
     if changes.is_empty() {
@@ -166,15 +169,15 @@ fn planned_uninstall(agents: &[Agent], environment: &Environment, installed: &In
     for agent in agents {
         for file in entry::files(*agent, environment)? {
             let before = current(&file.path)?;
-            let after = match installed.restored(&file.path, before.as_deref())? {
-                Restored::AsItWas(bytes) => bytes,
-                Restored::Edited => match before.as_deref() {
-                    Some(bytes) => file.without_ours(bytes)?,
-                    None => None,
-                },
-            };
+            let after = foreign(&file, before.as_deref(), installed)?;
             if before != after {
-                changes.push(Change { agent: *agent, path: file.path, before, after });
+                changes.push(Change {
+                    agent: *agent,
+                    path: file.path,
+                    before,
+                    after: after.clone(),
+                    foreign: after,
+                });
             }
         }
     }
@@ -184,6 +187,19 @@ fn planned_uninstall(agents: &[Agent], environment: &Environment, installed: &In
         say!("nothing to do");
     }
     Ok(changes)
+}
+
+/// What a file is without us: as it was, or as somebody has edited it since.
+fn foreign(
+    file: &entry::File,
+    before: Option<&[u8]>,
+    installed: &Installed,
+) -> Result<Option<Vec<u8>>, InitError> {
+    let Some(bytes) = before else { return Ok(None) };
+    match installed.restored(&file.path, bytes)? {
+        Restored::AsItWas(bytes) => Ok(bytes),
+        Restored::Edited => file.without_ours(bytes),
+    }
 }
 
 /// Shows what would change, and asks. Without a terminal nobody can be asked, and nothing is assumed.

@@ -63,9 +63,9 @@ impl Installed {
         self.kept.files.iter().find(|file| file.path.as_path() == path)
     }
 
-    pub(super) fn restored(&self, path: &Path, now: Option<&[u8]>) -> Result<Restored, InitError> {
+    pub(super) fn restored(&self, path: &Path, now: &[u8]) -> Result<Restored, InitError> {
         let Some(file) = self.of(path) else { return Ok(Restored::Edited) };
-        if now.map(digest).as_deref() != Some(file.after.as_str()) {
+        if digest(now) != file.after {
             return Ok(Restored::Edited);
         }
         let copy = file.before.as_ref().map(|name| self.directory.join(name));
@@ -76,17 +76,16 @@ impl Installed {
     /// Before a file is written: what it was. Something of ours that is replaced was not there before us.
     pub(super) fn note(&mut self, change: &Change, made: &[PathBuf]) -> Result<(), InitError> {
         let Some(after) = &change.after else { return Ok(()) };
-        let known = self.of(&change.path).cloned();
-        let untouched =
-            known.filter(|file| change.before.as_deref().map(digest).as_deref() == Some(file.after.as_str()));
-        let file = match untouched {
-            Some(file) => KeptFile { after: digest(after), ..file },
-            None => KeptFile {
-                path: Bytes::from(change.path.as_path()),
-                before: change.before.as_deref().map(|bytes| self.copy(bytes)).transpose()?,
-                after: digest(after),
-                made: made.iter().map(|path| Bytes::from(path.as_path())).collect(),
-            },
+        let earlier = self.of(&change.path).map(|file| file.made.clone()).unwrap_or_default();
+        let made = made.iter().map(|path| Bytes::from(path.as_path()));
+        let file = KeptFile {
+            path: Bytes::from(change.path.as_path()),
+            before: change.foreign.as_deref().map(|bytes| self.copy(bytes)).transpose()?,
+            after: digest(after),
+            made: made
+                .clone()
+                .chain(earlier.into_iter().filter(|path| !made.clone().any(|one| one == *path)))
+                .collect(),
         };
         self.kept.files.retain(|known| known.path != file.path);
         self.kept.files.push(file);

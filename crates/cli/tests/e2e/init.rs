@@ -115,6 +115,24 @@ fn settings_that_were_edited_meanwhile_keep_the_edit() {
     assert_eq!(fs::read_to_string(&settings).unwrap(), SETTINGS);
 }
 
+/// Whoever edits between two runs of `init` gets out all the same.
+#[test]
+fn an_edit_between_two_runs_of_init_leaves_nothing_behind() {
+    let world = home();
+    let settings = world.home.join(".claude/settings.json");
+    tool(&world, &["init", "--yes"]).expect(0);
+    let edited = fs::read_to_string(&settings).unwrap().replace("opus", "sonnet");
+    fs::write(&settings, edited.replace("onFailure", "onOther")).unwrap();
+    let made = world.home.join(".agents/plugins/ringfence/hooks/hooks.json");
+    fs::write(&made, fs::read_to_string(&made).unwrap().replace("PreToolUse", "Stop")).unwrap();
+    tool(&world, &["init", "--yes"]).expect(0);
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    let after = fs::read_to_string(&settings).unwrap();
+    let expected: Value = serde_json::from_str(&SETTINGS.replace("opus", "sonnet")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&after).unwrap(), expected, "{after}");
+    assert!(!world.home.join(".agents").exists(), "what was made for the plugin is gone");
+}
+
 #[test]
 fn what_cannot_be_edited_is_left_alone() {
     let world = home();
