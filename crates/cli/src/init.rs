@@ -40,8 +40,7 @@ pub(crate) fn standing(agent: Agent, environment: &Environment) -> Result<Standi
         let now = current(&file.path)?;
         let wanted = file.with_ours(now.as_deref())?;
         on &= now.as_deref() == Some(wanted.as_slice());
-        let mark = entry::MARK.as_bytes();
-        some |= now.is_some_and(|bytes| memchr::memmem::find(&bytes, mark).is_some());
+        some |= now.is_some_and(|bytes| entry::has_mark(&bytes));
     }
     Ok(match (on, some) {
         (true, _) => Standing::On,
@@ -198,7 +197,9 @@ fn foreign(
     let Some(bytes) = before else { return Ok(None) };
     match installed.restored(&file.path, bytes)? {
         Restored::AsItWas(bytes) => Ok(bytes),
-        Restored::Edited => file.without_ours(bytes),
+        // All of it was ours, whatever has become of it.
+        Restored::Edited if file.is_own() => installed.before(&file.path),
+        Restored::Edited | Restored::Unknown => file.without_ours(bytes),
     }
 }
 

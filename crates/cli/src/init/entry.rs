@@ -13,6 +13,10 @@ use crate::hook::{TIMEOUT, quoted};
 /// By this a hook of ours is known again, whoever has edited what is around it.
 pub(crate) const MARK: &str = "Ringfence gave no answer, so nothing may be done";
 
+pub(super) fn has_mark(bytes: &[u8]) -> bool {
+    memchr::memmem::find(bytes, MARK.as_bytes()).is_some()
+}
+
 /// A file that is made or changed.
 #[derive(Debug)]
 pub(super) struct File {
@@ -39,8 +43,16 @@ impl File {
         }
     }
 
-    /// What is left when our part is gone; `None`: no file.
+    /// Whether nobody else has a part in it.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self.content, Content::Own(_))
+    }
+
+    /// What is left when our part is gone; `None`: no file. A file in which nothing is ours stays, whatever is in it.
     pub(super) fn without_ours(&self, before: &[u8]) -> Result<Option<Vec<u8>>, InitError> {
+        if !has_mark(before) {
+            return Ok(Some(before.to_vec()));
+        }
         match &self.content {
             Content::Own(_) => Ok(None),
             Content::Hook { spot, .. } => {

@@ -38,8 +38,10 @@ struct KeptFile {
 #[derive(Debug)]
 pub(super) enum Restored {
     AsItWas(Option<Vec<u8>>),
-    /// It is not what was written: somebody has edited it, or nothing is known of it.
+    /// It is not what was written.
     Edited,
+    /// It was never written.
+    Unknown,
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -64,13 +66,18 @@ impl Installed {
     }
 
     pub(super) fn restored(&self, path: &Path, now: &[u8]) -> Result<Restored, InitError> {
-        let Some(file) = self.of(path) else { return Ok(Restored::Edited) };
+        let Some(file) = self.of(path) else { return Ok(Restored::Unknown) };
         if digest(now) != file.after {
             return Ok(Restored::Edited);
         }
-        let copy = file.before.as_ref().map(|name| self.directory.join(name));
-        let read = |path: PathBuf| fs::read(&path).map_err(|error| InitError::Read(shown(&path), error));
-        copy.map(read).transpose().map(Restored::AsItWas)
+        self.before(path).map(Restored::AsItWas)
+    }
+
+    /// What was there before us.
+    pub(super) fn before(&self, path: &Path) -> Result<Option<Vec<u8>>, InitError> {
+        let name = self.of(path).and_then(|file| file.before.as_ref());
+        let copy = name.map(|name| self.directory.join(name));
+        copy.map(|path| fs::read(&path).map_err(|error| InitError::Read(shown(&path), error))).transpose()
     }
 
     /// Before a file is written: what it was. Something of ours that is replaced was not there before us.

@@ -133,6 +133,31 @@ fn an_edit_between_two_runs_of_init_leaves_nothing_behind() {
     assert!(!world.home.join(".agents").exists(), "what was made for the plugin is gone");
 }
 
+/// A file that only has the name of one of ours.
+#[test]
+fn what_ringfence_never_wrote_it_does_not_remove() {
+    let world = home();
+    let names = [".config/opencode/plugin/ringfence.js", ".agents/plugins/ringfence/plugin.json"];
+    for name in names {
+        let path = world.home.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "mine").unwrap();
+    }
+    let before = tree(&world.home);
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    assert_eq!(tree(&world.home), before);
+    // Also what was replaced, and then edited, comes back.
+    tool(&world, &["init", "--yes"]).expect(0);
+    for name in names {
+        let path = world.home.join(name);
+        assert_ne!(fs::read(&path).unwrap(), b"mine");
+        fs::write(&path, "edited").unwrap();
+    }
+    tool(&world, &["init", "--yes"]).expect(0);
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    assert_eq!(tree(&world.home), before);
+}
+
 #[test]
 fn what_cannot_be_edited_is_left_alone() {
     let world = home();
