@@ -1,7 +1,7 @@
 //! One hook in a file of settings that belongs to somebody else: everything around it stays as it is, comments included.
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
 use serde_json::Value;
 
 /// `hooks.EVENT`, an array.
@@ -24,7 +24,7 @@ pub(super) fn with(
     };
     if let Ok(root) = parsed(text)
         && let [only] = ours(&root, spot, mark).as_slice()
-        && value(&only.to_string()).as_ref() == Ok(entry)
+        && value(&only.to_string()).map(|group| part_of_ours(group, mark)).as_ref() == Ok(entry)
     {
         return Ok(text.as_bytes().to_vec());
     }
@@ -64,10 +64,35 @@ fn hooks(root: &CstRootNode) -> Option<CstObject> {
     root.object_value()?.object_value("hooks")
 }
 
+/// The entries in which there is something of ours.
 fn ours(root: &CstRootNode, spot: &Spot, mark: &str) -> Vec<CstNode> {
     let event = hooks(root).and_then(|hooks| hooks.array_value(spot.event));
     let entries = event.map(|event| event.elements()).unwrap_or_default();
     entries.into_iter().filter(|entry| entry.to_string().contains(mark)).collect()
+}
+
+/// Hooks that are grouped may be of several owners.
+fn group(entry: &CstNode) -> Option<CstArray> {
+    entry.as_object()?.array_value("hooks")
+}
+
+/// A group without the hooks of others in it.
+fn part_of_ours(mut entry: Value, mark: &str) -> Value {
+    if let Some(hooks) = entry.get_mut("hooks").and_then(Value::as_array_mut) {
+        hooks.retain(|hook| hook.to_string().contains(mark));
+    }
+    entry
+}
+
+fn remove_from(entry: CstNode, mark: &str) {
+    if let Some(group) = group(&entry) {
+        let found = group.elements().into_iter().filter(|hook| hook.to_string().contains(mark));
+        found.for_each(CstNode::remove);
+        if !group.elements().is_empty() {
+            return;
+        }
+    }
+    entry.remove();
 }
 
 fn remove(root: &CstRootNode, spot: &Spot, mark: &str) {
@@ -75,7 +100,7 @@ fn remove(root: &CstRootNode, spot: &Spot, mark: &str) {
     if found.is_empty() {
         return;
     }
-    found.into_iter().for_each(CstNode::remove);
+    found.into_iter().for_each(|entry| remove_from(entry, mark));
     let Some(hooks) = hooks(root) else { return };
     if let Some(event) = hooks.get(spot.event)
         && event.array_value().is_some_and(|event| event.elements().is_empty())
@@ -156,6 +181,27 @@ mod tests {
             assert_eq!(added(&after), after, "twice is once");
             let back = String::from_utf8(without(after.as_bytes(), &SPOT, MARK).unwrap()).unwrap();
             assert_eq!(value(&back), value(before), "{back}");
+        }
+    }
+
+    /// Only our own hook is ours, in whatever group it is.
+    #[test]
+    fn a_hook_of_somebody_else_in_our_group_stays() {
+        let theirs = json!({ "type": "command", "command": "theirs" });
+        for place in [0, 1] {
+            let mut grouped = value(&added("{}")).unwrap();
+            let list = grouped["hooks"]["PreToolUse"][0]["hooks"].as_array_mut().unwrap();
+            list.insert(place, theirs.clone());
+            let text = format!("{grouped:#}");
+            assert_eq!(added(&text), text, "it has the hook already");
+            let alone = json!({ "hooks": { "PreToolUse": [{ "matcher": "*", "hooks": [theirs] }] } });
+            assert_eq!(
+                value(std::str::from_utf8(&without(text.as_bytes(), &SPOT, MARK).unwrap()).unwrap()),
+                Ok(alone)
+            );
+            let moved = value(&added(&text.replace("x '", "old '"))).unwrap();
+            assert_eq!(moved["hooks"]["PreToolUse"][0], entry());
+            assert_eq!(moved["hooks"]["PreToolUse"][1], json!({ "matcher": "*", "hooks": [theirs] }));
         }
     }
 
