@@ -105,86 +105,95 @@ enum Way {
     Out,
 }
 
-type Planned = Result<Vec<Change>, InitError>;
+/// What is to be done, and what cannot be: the settings of one agent say nothing about those of another.
+#[derive(Debug, Default)]
+struct Plan {
+    changes: Vec<Change>,
+    failed: Vec<InitError>,
+}
 
 fn performed(arguments: &Init, way: Way) -> ExitCode {
     let environment = Environment::read();
     if let Err(code) = approval::require(&environment, Need::Nothing, "change the settings of agents") {
         return code;
     }
-    let done = host::state_dir(&environment).map_err(|_none| InitError::NoHome).and_then(|state_dir| {
-        let mut installed = Installed::load(&state_dir)?;
-        let agents = arguments.agent.map_or_else(|| Agent::value_variants().to_vec(), |agent| vec![agent]);
-        let changes = match way {
-            Way::In => planned_init(&agents, &environment, &installed)?,
-            Way::Out => planned_uninstall(&agents, &environment, &installed)?,
-        };
-        let wanted = agreed(arguments, &changes)?;
-        if wanted {
-            changes.iter().try_for_each(|change| apply(change, way, &mut installed))?;
-        }
-        Ok((changes, wanted))
-    });
-    match done {
-        Ok((changes, true)) => {
-            told(&changes);
-            ExitCode::SUCCESS
-        }
-        Ok((changes, false)) if changes.is_empty() || arguments.dry_run => ExitCode::SUCCESS,
-        Ok((_, false)) => {
-            error::failed_text("nothing was changed", Some("`--yes` changes it without a question"))
-        }
-        Err(error) => error::failed(&error, error.hint()),
+    let loaded = host::state_dir(&environment).map_err(|_none| InitError::NoHome);
+    let mut installed = match loaded.and_then(|state_dir| Installed::load(&state_dir)) {
+        Ok(installed) => installed,
+        Err(error) => return error::failed(&error, error.hint()),
+    };
+    let Plan { mut changes, mut failed } = planned(arguments, way, (&environment, &installed));
+    if changes.is_empty() && failed.is_empty() {
+        say!("nothing to do");
     }
+    let wanted = agreed(arguments, &changes);
+    if wanted {
+        changes.retain(|change| match apply(change, way, &mut installed) {
+            Ok(()) => true,
+            Err(error) => {
+                failed.push(error);
+                false
+            }
+        });
+        told(&changes);
+    }
+    let mut code = ExitCode::SUCCESS;
+    if !wanted && !changes.is_empty() && !arguments.dry_run {
+        code = error::failed_text("nothing was changed", Some("`--yes` changes it without a question"));
+    }
+    for error in failed {
+        code = error::failed(&error, error.hint());
+    }
+    code
 }
 
-fn planned_init(agents: &[Agent], environment: &Environment, installed: &Installed) -> Planned {
-    let mut changes = Vec::new();
-    for agent in agents {
-        // Somebody who names an agent wants it prepared; without a name only what is there is touched.
-        if agents.len() > 1 && !is_installed(*agent, environment) {
-            continue;
-        }
-        let files = entry::files(*agent, environment)?;
-        for file in files {
-            let before = current(&file.path)?;
-            let after = file.with_ours(before.as_deref())?;
-            if before.as_deref() == Some(after.as_slice()) {
-                say!("{agent}: `{}` has the hook already", shown(&file.path));
-                continue;
-            }
-            let foreign = foreign(&file, before.as_deref(), installed)?;
-            changes.push(Change { agent: *agent, path: file.path, before, after: Some(after), foreign });
+fn planned(arguments: &Init, way: Way, (environment, installed): (&Environment, &Installed)) -> Plan {
+    let agents = arguments.agent.map_or_else(|| Agent::value_variants().to_vec(), |agent| vec![agent]);
+    // Somebody who names an agent wants it prepared; without a name only what is there is touched.
+    let is_meant =
+        |agent: &Agent| way == Way::Out || arguments.agent.is_some() || is_installed(*agent, environment);
+    let mut plan = Plan::default();
+    for agent in agents.into_iter().filter(is_meant) {
+        let changes = match way {
+            Way::In => planned_init(agent, environment, installed),
+            Way::Out => planned_uninstall(agent, environment, installed),
+        };
+        match changes {
+            Ok(changes) => plan.changes.extend(changes),
+            Err(error) => plan.failed.push(error),
         }
     }
-    if changes.is_empty() {
-        say!("nothing to do");
+    plan
+}
+
+type Planned = Result<Vec<Change>, InitError>;
+
+fn planned_init(agent: Agent, environment: &Environment, installed: &Installed) -> Planned {
+    let mut changes = Vec::new();
+    for file in entry::files(agent, environment)? {
+        let before = current(&file.path)?;
+        let after = file.with_ours(before.as_deref())?;
+        if before.as_deref() == Some(after.as_slice()) {
+            say!("{agent}: `{}` has the hook already", shown(&file.path));
+            continue;
+        }
+        let foreign = foreign(&file, before.as_deref(), installed)?;
+        changes.push(Change { agent, path: file.path, before, after: Some(after), foreign });
     }
     Ok(changes)
 }
 
-fn planned_uninstall(agents: &[Agent], environment: &Environment, installed: &Installed) -> Planned {
+fn planned_uninstall(agent: Agent, environment: &Environment, installed: &Installed) -> Planned {
     let mut changes = Vec::new();
-    for agent in agents {
-        for file in entry::files(*agent, environment)? {
-            let before = current(&file.path)?;
-            let after = foreign(&file, before.as_deref(), installed)?;
-            if before != after {
-                changes.push(Change {
-                    agent: *agent,
-                    path: file.path,
-                    before,
-                    after: after.clone(),
-                    foreign: after,
-                });
-            }
+    for file in entry::files(agent, environment)? {
+        let before = current(&file.path)?;
+        let after = foreign(&file, before.as_deref(), installed)?;
+        if before != after {
+            changes.push(Change { agent, path: file.path, before, after: after.clone(), foreign: after });
         }
     }
     // What was made for the first of several files is empty when the last is gone.
     changes.reverse();
-    if changes.is_empty() {
-        say!("nothing to do");
-    }
     Ok(changes)
 }
 
@@ -204,7 +213,7 @@ fn foreign(
 }
 
 /// Shows what would change, and asks. Without a terminal nobody can be asked, and nothing is assumed.
-fn agreed(arguments: &Init, changes: &[Change]) -> Result<bool, InitError> {
+fn agreed(arguments: &Init, changes: &[Change]) -> bool {
     for change in changes {
         let text = |bytes: &Option<Vec<u8>>| {
             bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
@@ -215,18 +224,18 @@ fn agreed(arguments: &Init, changes: &[Change]) -> Result<bool, InitError> {
         );
     }
     if changes.is_empty() || arguments.dry_run {
-        return Ok(false);
+        return false;
     }
     if arguments.yes {
-        return Ok(true);
+        return true;
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Ok(false);
+        return false;
     }
     aside(format_args!("write this? [y/N] "));
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
-    Ok(read.is_ok() && matches!(line.trim(), "y" | "yes"))
+    read.is_ok() && matches!(line.trim(), "y" | "yes")
 }
 
 fn told(changes: &[Change]) {

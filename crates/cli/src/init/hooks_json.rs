@@ -18,15 +18,15 @@ pub(super) fn with(
     spot: &Spot,
     (entry, mark): (&Value, &str),
 ) -> Result<Vec<u8>, String> {
-    let text = match before {
+    let (bom, text) = match before {
         Some(bytes) => text(bytes)?,
-        None => "",
+        None => ("", ""),
     };
     if let Ok(root) = parsed(text)
         && let [only] = ours(&root, spot, mark).as_slice()
         && value(&only.to_string()).map(|group| part_of_ours(group, mark)).as_ref() == Ok(entry)
     {
-        return Ok(text.as_bytes().to_vec());
+        return Ok(before.unwrap_or_default().to_vec());
     }
     let root = parsed(if text.trim().is_empty() { "{}\n" } else { text })?;
     let object = root.object_value().ok_or("it is no object")?;
@@ -38,22 +38,26 @@ pub(super) fn with(
     let event = hooks.array_value_or_create(spot.event).ok_or("the list of hooks is no list")?;
     event.ensure_multiline();
     event.insert(0, input(entry));
-    checked(root.to_string(), spot, (entry, mark))
+    let after = checked(root.to_string(), spot, (entry, mark))?;
+    Ok(format!("{bom}{after}").into_bytes())
 }
 
 /// The file without the hook, and without the empty lists that would be left.
 pub(super) fn without(before: &[u8], spot: &Spot, mark: &str) -> Result<Vec<u8>, String> {
-    let text = text(before)?;
+    let (bom, text) = text(before)?;
     let root = parsed(text)?;
     if ours(&root, spot, mark).is_empty() {
         return Ok(before.to_vec());
     }
     remove(&root, spot, mark);
-    Ok(root.to_string().into_bytes())
+    Ok(format!("{bom}{root}").into_bytes())
 }
 
-fn text(bytes: &[u8]) -> Result<&str, String> {
-    std::str::from_utf8(bytes).map_err(|error| error.to_string())
+/// The mark of byte order with which some editors begin a file, and the text.
+fn text(bytes: &[u8]) -> Result<(&str, &str), String> {
+    const BOM: &str = "\u{feff}";
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    Ok(text.strip_prefix(BOM).map_or(("", text), |rest| (BOM, rest)))
 }
 
 fn parsed(text: &str) -> Result<CstRootNode, String> {
@@ -115,12 +119,12 @@ fn remove(root: &CstRootNode, spot: &Spot, mark: &str) {
 }
 
 /// Where a name is twice in a file, an agent takes the last and we would have taken the first.
-fn checked(after: String, spot: &Spot, (entry, mark): (&Value, &str)) -> Result<Vec<u8>, String> {
+fn checked(after: String, spot: &Spot, (entry, mark): (&Value, &str)) -> Result<String, String> {
     let value = value(&after)?;
     let entries = value.get("hooks").and_then(|hooks| hooks.get(spot.event)).and_then(Value::as_array);
     let ours: Vec<&Value> =
         entries.into_iter().flatten().filter(|one| one.to_string().contains(mark)).collect();
-    if ours == [entry] { Ok(after.into_bytes()) } else { Err("a name is in it twice".to_owned()) }
+    if ours == [entry] { Ok(after) } else { Err("a name is in it twice".to_owned()) }
 }
 
 fn value(text: &str) -> Result<Value, String> {
@@ -203,6 +207,16 @@ mod tests {
             assert_eq!(moved["hooks"]["PreToolUse"][0], entry());
             assert_eq!(moved["hooks"]["PreToolUse"][1], json!({ "matcher": "*", "hooks": [theirs] }));
         }
+    }
+
+    #[test]
+    fn a_mark_of_byte_order_stays_where_it_is() {
+        let before = "\u{feff}{\"a\": 1}";
+        let after = added(before);
+        assert_eq!(after, format!("\u{feff}{}", added(before.trim_start_matches('\u{feff}'))));
+        assert_eq!(added(&after), after, "twice is once");
+        let back = without(after.as_bytes(), &SPOT, MARK).unwrap();
+        assert!(back.starts_with("\u{feff}{".as_bytes()), "{}", String::from_utf8_lossy(&back));
     }
 
     #[test]

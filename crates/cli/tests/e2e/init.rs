@@ -166,8 +166,27 @@ fn what_cannot_be_edited_is_left_alone() {
         fs::write(&settings, text).unwrap();
         tool(&world, &["init", "--yes"]).expect(125).says(".claude/settings.json");
         assert_eq!(fs::read_to_string(&settings).unwrap(), text);
-        assert!(!world.home.join(".codex/hooks.json").exists(), "all or nothing");
+        let codex = world.home.join(".codex/hooks.json");
+        assert!(codex.exists(), "one agent does not stand in the way of another");
+        tool(&world, &["uninstall", "--yes"]).expect(0);
+        assert!(!codex.exists());
+        assert_eq!(fs::read_to_string(&settings).unwrap(), text);
     }
+    // What has our hook and cannot be read any more is named, and does not stand in the way either.
+    fs::write(&settings, SETTINGS).unwrap();
+    tool(&world, &["init", "--yes"]).expect(0);
+    let spoiled = format!("{},", fs::read_to_string(&settings).unwrap());
+    fs::write(&settings, &spoiled).unwrap();
+    tool(&world, &["uninstall", "--yes"]).expect(125).says(".claude/settings.json");
+    assert!(!world.home.join(".codex/hooks.json").exists());
+    assert_eq!(fs::read_to_string(&settings).unwrap(), spoiled);
+    // Some editors begin a file with a mark of byte order.
+    let marked = format!("\u{feff}{SETTINGS}");
+    fs::write(&settings, &marked).unwrap();
+    tool(&world, &["init", "--yes"]).expect(0);
+    assert!(fs::read_to_string(&settings).unwrap().contains("hook claude-code"));
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    assert_eq!(fs::read_to_string(&settings).unwrap(), marked);
     fs::remove_file(&settings).unwrap();
     symlink(world.home.join("nowhere"), &settings).unwrap();
     tool(&world, &["init", "claude-code", "--yes"]).expect(125).says("is not a file");
