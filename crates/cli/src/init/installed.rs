@@ -115,7 +115,11 @@ impl Installed {
         if !self.kept.files.is_empty() {
             return self.save();
         }
-        fs::remove_dir_all(&self.directory).map_err(|error| InitError::Write(shown(&self.directory), error))
+        fs::remove_dir_all(&self.directory)
+            .map_err(|error| InitError::Write(shown(&self.directory), error))?;
+        // Whoever has a ledger or secrets has something in it.
+        let _full = self.directory.parent().map(fs::remove_dir);
+        Ok(())
     }
 
     fn copy(&self, bytes: &[u8]) -> Result<String, InitError> {

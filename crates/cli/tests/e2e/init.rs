@@ -85,7 +85,7 @@ fn what_init_writes_uninstall_takes_back_byte_for_byte() {
 
     tool(&world, &["uninstall", "--yes"]).expect(0);
     assert_eq!(tree(&world.home), before);
-    assert!(!world.state.join("ringfence/init").exists(), "nothing is kept");
+    assert!(!world.state.join("ringfence").exists(), "nothing is kept");
     assert!(tool(&world, &["uninstall", "--yes"]).expect(0).text().contains("nothing to do"));
 }
 
@@ -201,6 +201,11 @@ fn what_cannot_be_edited_is_left_alone() {
     assert!(fs::read_to_string(&elsewhere).unwrap().contains("PreToolUse"));
     tool(&world, &["uninstall", "--yes"]).expect(0);
     assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "{}");
+    // The ledger is no settings.
+    world.sh("true").expect(0);
+    tool(&world, &["init", "claude-code", "--yes"]).expect(0);
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    assert!(!world.state.join("ringfence/init").exists() && !world.records().is_empty());
     // What an agent runs in a session changes no settings.
     let done = world.sh(&format!("{} init --yes", crate::testkit::quoted(crate::testkit::binary())));
     assert_ne!(done.code, Some(0));
