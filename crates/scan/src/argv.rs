@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::finding::{Confidence, Finding, Layers, mark};
+use crate::finding::{Confidence, Finding, Fingerprint, Layers, mark};
 use crate::rules::is_reference;
 use crate::scanner::Redacted;
 use crate::{may_match, redact};
@@ -34,6 +34,8 @@ pub fn redact_argv<A: AsRef<[u8]>>(argv: &[A]) -> (Vec<Vec<u8>>, Vec<(usize, Fin
 pub(crate) trait Redacting {
     fn may_match(&self, input: &[u8]) -> bool;
     fn redact(&self, input: &[u8]) -> Redacted;
+    /// Of a value that no rule has found.
+    fn fingerprint(&self, value: &[u8]) -> Option<Fingerprint>;
 }
 
 struct BuiltIn;
@@ -45,6 +47,10 @@ impl Redacting for BuiltIn {
 
     fn redact(&self, input: &[u8]) -> Redacted {
         redact(input)
+    }
+
+    fn fingerprint(&self, _value: &[u8]) -> Option<Fingerprint> {
+        None
     }
 }
 
@@ -66,7 +72,8 @@ pub(crate) fn redacted<A: AsRef<[u8]>>(
         let arg = arg.as_ref();
         let secret = expected.take().and_then(|part| as_value(arg, part)).or_else(|| own_value(arg, index));
         expected = if secret.is_none() && index > 0 { expects(program, arg) } else { None };
-        let (shown, found) = secret.map_or_else(|| by_shape(arg), |start| by_option(arg, start));
+        let option = |start: usize| by_option((arg, start), scanner);
+        let (shown, found) = secret.map_or_else(|| by_shape(arg), option);
         clean.push(shown);
         findings.extend(found.into_iter().map(|finding| (index, finding)));
     }
@@ -74,7 +81,7 @@ pub(crate) fn redacted<A: AsRef<[u8]>>(
 }
 
 /// Everything from `start` on is the secret.
-fn by_option(arg: &[u8], start: usize) -> (Vec<u8>, Vec<Finding>) {
+fn by_option((arg, start): (&[u8], usize), scanner: &impl Redacting) -> (Vec<u8>, Vec<Finding>) {
     let mut shown = arg.get(..start).unwrap_or_default().to_vec();
     shown.extend_from_slice(mark(OPTION).as_bytes());
     let finding = Finding {
@@ -83,7 +90,7 @@ fn by_option(arg: &[u8], start: usize) -> (Vec<u8>, Vec<Finding>) {
         end: arg.len(),
         layers: Layers::default(),
         confidence: Confidence::Context,
-        fingerprint: None,
+        fingerprint: scanner.fingerprint(arg.get(start..).unwrap_or_default()),
     };
     (shown, vec![finding])
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::argv::{self, Redacting};
 use crate::exact::{self, ExactError, Form};
-use crate::finding::{Finding, Salt};
+use crate::finding::{Finding, Fingerprint, Salt};
 use crate::scanner::{Redacted, Scanner, Searched};
 use crate::stream::{Output, Pause, Stream};
 use crate::{SHORT, contains, may_match, tail};
@@ -92,6 +92,10 @@ impl Redacting for LazyScanner {
 
     fn redact(&self, input: &[u8]) -> Redacted {
         LazyScanner::redact(self, input)
+    }
+
+    fn fingerprint(&self, value: &[u8]) -> Option<Fingerprint> {
+        self.0.salt.as_ref().and_then(|salt| salt()).map(|salt| salt.fingerprint(value))
     }
 }
 
