@@ -94,7 +94,7 @@ impl PolicySource for Again {
     }
 }
 
-fn unreadable_policy() -> Refusal {
+pub(crate) fn unreadable_policy() -> Refusal {
     Refusal {
         code: RefusalCode::Profile,
         layer: Layer::Operator,

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The client of the call that is under way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Client {
     operator: Principal,
     peer: Arc<Mutex<Option<Peer<RoleServer>>>>,

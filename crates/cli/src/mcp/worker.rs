@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
-use ringfence_runtime::{AgentSession, Asked, Interrupt, PolicySource, Runtime};
-use ringfence_types::{Layer, Refusal, RefusalCode};
+use ringfence_runtime::{AgentSession, Asked, Interrupt, PolicySource, Runtime, Setup};
+use ringfence_types::Refusal;
 use rmcp::model::CallToolResult;
 use rmcp::{Peer, RoleServer};
 use serde_json::Value;
@@ -22,6 +22,7 @@ use crate::approval::{Need, authenticate};
 use crate::args::{Mcp, Place};
 use crate::asked::{self, Governed, Ungoverned};
 use crate::commands::open_runtime;
+use crate::commands::run::unreadable_policy;
 use crate::environment::Environment;
 use crate::error;
 
@@ -133,11 +134,19 @@ impl Asker {
                 return code;
             }
         };
-        session.set_policy_source(Again { asker: self, runtime });
+        let again = Again {
+            place: self.place.clone(),
+            environment: self.environment.clone(),
+            setup: runtime.setup().clone(),
+        };
+        session.set_flow_policy_source(again.clone());
+        session.set_policy_source(again);
         let peer = Arc::new(Mutex::new(None));
         // Nobody inside a session answers its questions, through whatever client.
         if let (true, Ok(operator)) = (elicit, authenticate(&self.environment, Need::Nothing)) {
-            session.set_approver(Client::new(operator, Arc::clone(&peer), self.handle.clone()));
+            let client = Client::new(operator, Arc::clone(&peer), self.handle.clone());
+            session.set_flow_approver(client.clone());
+            session.set_approver(client);
         }
         let _waits = ready.send(Ok(()));
         let mut desk = Desk { session, runtime, governed };
@@ -156,26 +165,21 @@ impl Asker {
     }
 }
 
-/// Reads the policy again when something that a question depends on has changed.
-struct Again<'a> {
-    asker: &'a Asker,
-    runtime: &'a Runtime,
+/// Reads the policy again when something that a question or a flow depends on has changed.
+#[derive(Clone, Debug)]
+struct Again {
+    place: Place,
+    environment: Environment,
+    setup: Setup,
 }
 
-impl std::fmt::Debug for Again<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Again").finish_non_exhaustive()
-    }
-}
-
-impl PolicySource for Again<'_> {
+impl PolicySource for Again {
     fn read(&self) -> Result<Asked, Refusal> {
-        self.asker.governed(self.runtime).map(|governed| governed.asked()).map_err(|_said| Refusal {
-            code: RefusalCode::Profile,
-            layer: Layer::Operator,
-            rule: "policy.unreadable".to_owned(),
-            message: "the policy changed while a question waited, and cannot be read any more".to_owned(),
-            hint: Some("correct the policy file".to_owned()),
-        })
+        match asked::governed(&self.place, &self.environment, &self.setup, Flags::default()) {
+            Ok(governed) => Ok(governed.asked()),
+            Err(Ungoverned::Refused(refusal)) => Err(refusal),
+            // What is wrong was said.
+            Err(Ungoverned::Failed(_)) => Err(unreadable_policy()),
+        }
     }
 }
