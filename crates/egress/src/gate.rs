@@ -156,6 +156,6 @@ pub trait Gate: Send + Sync + 'static {
     /// Written when a scanned request or response has something in it. A request that is blocked for it ends as refused.
     fn finding(&self, flow: &Flow, leak: &Leak);
 
-    /// Written when it is over, and for what was refused before it began.
+    /// Written when it is over, and for what was refused before it began. After every other call for the flow has returned.
     fn ended(&self, flow: &Flow, traffic: Traffic, end: &FlowEnd);
 }

@@ -48,7 +48,7 @@ pub struct Counters {
 }
 
 /// A running proxy. When it is dropped, every connection is closed, every flow has ended for the gate, and its threads are gone;
-/// only a call of the gate that does not return may outlive it.
+/// only a call of the gate that does not return may outlive it, and the end of its flow with it.
 #[derive(Debug)]
 pub struct Proxy {
     runtime: Option<Runtime>,
@@ -131,15 +131,9 @@ impl Drop for Proxy {
 fn record(gate: &dyn Gate, records: &mpsc::Receiver<Option<Record>>) {
     while let Ok(Some(record)) = records.recv() {
         // One end that cannot be written must not take the others with it.
-        let _panicked = catch_unwind(AssertUnwindSafe(|| tell(gate, &record)));
+        let _panicked = catch_unwind(AssertUnwindSafe(|| record.tell(gate)));
+        drop(record.place);
     }
-}
-
-fn tell(gate: &dyn Gate, record: &Record) {
-    for leak in &record.leaks {
-        gate.finding(&record.flow, leak);
-    }
-    gate.ended(&record.flow, record.traffic, &record.end);
 }
 
 fn open(doors: Doors, shared: &Arc<Shared>) -> std::io::Result<()> {

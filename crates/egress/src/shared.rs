@@ -41,6 +41,17 @@ pub(crate) struct Record {
     /// What was found in it, before it ended.
     pub(crate) leaks: Vec<Leak>,
     pub(crate) end: FlowEnd,
+    /// Its place among those that are open, until the gate has been told: ends that wait are no more than flows may be.
+    pub(crate) place: Option<OwnedSemaphorePermit>,
+}
+
+impl Record {
+    pub(crate) fn tell(&self, gate: &dyn Gate) {
+        for leak in &self.leaks {
+            gate.finding(&self.flow, leak);
+        }
+        gate.ended(&self.flow, self.traffic, &self.end);
+    }
 }
 
 /// A flow that finds secrets without end is as good as one that finds these.
@@ -124,14 +135,14 @@ impl Shared {
         let id = FlowId(self.flow_ids.fetch_add(1, Ordering::Relaxed) + 1);
         let flow = Flow { id, way, target, request };
         match self.place() {
-            Ok(place) => Ok(Live {
+            Ok(place) => Ok(Live(Arc::new(Begun {
                 flow,
                 shared: Arc::clone(self),
-                meter: Arc::new(Meter::new(self.settings.limits.flow)),
+                meter: Meter::new(self.settings.limits.flow),
                 leaks: Mutex::default(),
                 end: OnceLock::new(),
-                _place: place,
-            }),
+                place: Some(place),
+            }))),
             Err(limit) => Err(self.deny(flow, limit)),
         }
     }
@@ -150,14 +161,16 @@ impl Shared {
         self.refused.fetch_add(1, Ordering::Relaxed);
         if self.overruns.admits() {
             let end = FlowEnd::Refused(refusal);
-            self.record(Record { flow, traffic: Traffic::default(), leaks: Vec::new(), end });
+            self.record(Record { flow, traffic: Traffic::default(), leaks: Vec::new(), end, place: None });
         }
         denied
     }
 
     fn record(&self, record: Record) {
-        // Whoever receives outlives every flow; if it is gone, so is the session.
-        let _gone = self.records.send(Some(record));
+        if let Err(mpsc::SendError(Some(late))) = self.records.send(Some(record)) {
+            // The proxy has ended while the gate decided, in whose thread this is.
+            late.tell(&*self.gate);
+        }
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
@@ -210,25 +223,30 @@ pub(crate) struct Denied {
 
 /// A flow between its beginning and its end. However it is dropped, the gate learns of its end, once.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct Live(Arc<Begun>);
+
+/// Held by the flow and by each call of the gate for it: a client that goes away during such a call ends the flow after it,
+/// so that the gate never writes something for a flow whose end it has been told before.
+#[derive(Debug)]
+struct Begun {
     flow: Flow,
     shared: Arc<Shared>,
-    meter: Arc<Meter>,
+    meter: Meter,
     leaks: Mutex<Vec<Leak>>,
     end: OnceLock<FlowEnd>,
-    _place: OwnedSemaphorePermit,
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Live {
     pub(crate) fn flow(&self) -> &Flow {
-        &self.flow
+        &self.0.flow
     }
 
     /// Asks the gate. It may take as long as a person does.
     pub(crate) async fn judge(&self) -> Result<Passage, Refusal> {
-        let flow = self.flow.clone();
-        let shared = &self.shared;
-        let asked = shared.ask(&shared.deciding, move |gate| gate.judge(&flow));
+        let begun = Arc::clone(&self.0);
+        let shared = &self.0.shared;
+        let asked = shared.ask(&shared.deciding, move |gate| gate.judge(&begun.flow));
         match tokio::time::timeout(shared.settings.times.decision, asked).await {
             Ok(Some(Verdict::Pass(passage))) => Ok(passage),
             Ok(Some(Verdict::Refuse(refusal))) => Err(refusal),
@@ -242,19 +260,19 @@ impl Live {
 
     /// To be called before a connection is made to `address`.
     pub(crate) async fn opens(&self, address: IpAddr) -> Result<(), Refusal> {
-        let flow = self.flow.clone();
-        let shared = &self.shared;
-        let asked = shared.ask(&shared.recording, move |gate| gate.opens(&flow, address));
+        let begun = Arc::clone(&self.0);
+        let shared = &self.0.shared;
+        let asked = shared.ask(&shared.recording, move |gate| gate.opens(&begun.flow, address));
         asked.await.unwrap_or_else(|| Err(broken("record the flow")))
     }
 
     /// Counts bytes that are about to pass. What is above a budget must not.
     pub(crate) fn charge(&self, direction: Direction, bytes: u64) -> Result<(), Refusal> {
-        let limits = &self.shared.settings.limits;
-        if !self.meter.adds(direction, bytes) {
+        let limits = &self.0.shared.settings.limits;
+        if !self.0.meter.adds(direction, bytes) {
             return Err(Limit::FlowBytes(direction).refusal(limits));
         }
-        if !self.shared.session.adds(direction, bytes) {
+        if !self.0.shared.session.adds(direction, bytes) {
             return Err(Limit::SessionBytes(direction).refusal(limits));
         }
         Ok(())
@@ -262,7 +280,7 @@ impl Live {
 
     /// Something was found in it. The gate is told when it ends.
     pub(crate) fn found(&self, leak: Leak) {
-        let mut leaks = self.leaks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leaks = self.0.leaks.lock().unwrap_or_else(PoisonError::into_inner);
         if leaks.len() < MOST_LEAKS && !leaks.contains(&leak) {
             leaks.push(leak);
         }
@@ -275,18 +293,19 @@ impl Live {
 
     /// How it ends, known before the last part of it is gone. The first to know is right.
     pub(crate) fn conclude(&self, end: FlowEnd) {
-        let _known = self.end.set(end);
+        let _known = self.0.end.set(end);
     }
 }
 
-impl Drop for Live {
+impl Drop for Begun {
     fn drop(&mut self) {
         let end = self.end.take().unwrap_or_else(|| FlowEnd::Failed("the client went away".to_owned()));
         if matches!(end, FlowEnd::Refused(_)) {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
         }
         let leaks = std::mem::take(&mut *self.leaks.lock().unwrap_or_else(PoisonError::into_inner));
-        self.shared.record(Record { flow: self.flow.clone(), traffic: self.meter.traffic(), leaks, end });
+        let (flow, traffic, place) = (self.flow.clone(), self.meter.traffic(), self.place.take());
+        self.shared.record(Record { flow, traffic, leaks, end, place });
     }
 }
 
