@@ -33,7 +33,7 @@ const DELETE: u8 = 127;
 
 /// The controlling terminal of this process. It is opened when something is asked, and never anything else instead:
 /// the standard input belongs to the command.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Terminal {
     variables: Vec<(Bytes, Bytes)>,
     /// `None`: this process runs in a session, whose terminal is the agent's and nobody's who may answer.

@@ -61,7 +61,7 @@ pub enum Heard {
 }
 
 /// Nobody: every question is refused, unless somebody else watches.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Nobody;
 
 impl Approver for Nobody {

@@ -7,7 +7,7 @@ mod inside;
 mod seen;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ringfence_egress::{
     Ca, CaError, CredentialError, Doors, FetchError, FetchLimits, FetchRequest, FetchResponse, Fetcher, Gate,
@@ -20,7 +20,8 @@ use ringfence_types::Fetch;
 use crate::approval::Nobody;
 use crate::salt::Salt;
 use crate::session::{AgentSession, Asked, PolicySource};
-use desk::{Desk, SharedApprover, Who};
+pub(crate) use desk::SharedApprover;
+use desk::{Desk, Who};
 use gate::SessionGate;
 use in_force::{InForce, Standing};
 
@@ -30,13 +31,13 @@ pub use seen::{Seen, SeenFlow, SeenRefusal};
 /// Who is asked about flows, and where the policy is read again, from the threads of the proxy.
 #[derive(Debug)]
 pub(crate) struct Attention {
-    pub(crate) approver: SharedApprover,
+    pub(crate) approver: Arc<SharedApprover>,
     pub(crate) source: Option<Arc<dyn PolicySource + Send + Sync>>,
 }
 
 impl Default for Attention {
     fn default() -> Self {
-        Self { approver: Arc::new(Mutex::new(Box::new(Nobody))), source: None }
+        Self { approver: Arc::new(SharedApprover::new(Nobody)), source: None }
     }
 }
 

@@ -5,7 +5,7 @@ mod resume;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Policy, env::Attendance};
@@ -19,7 +19,7 @@ use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, Transact
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::images::{self, InImage};
 use crate::leaks::{LeakError, LeakScanner, Tally};
-use crate::network::{Attention, Network, Seen};
+use crate::network::{Attention, Network, Seen, SharedApprover};
 use crate::pipeline::{self, Ended, Received, Settled};
 use crate::proposal::{self, Recovery, RecoveryError};
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
@@ -331,8 +331,8 @@ impl<'r> AgentSession<'r> {
     }
 
     /// Who is asked about flows from now on, by the threads of the proxy while a command runs.
-    pub fn set_flow_approver(&mut self, approver: impl Approver + Send + 'static) {
-        self.attention.approver = Arc::new(Mutex::new(Box::new(approver)));
+    pub fn set_flow_approver(&mut self, approver: impl Approver + Clone + Send + 'static) {
+        self.attention.approver = Arc::new(SharedApprover::new(approver));
     }
 
     /// Where the policy is read again when it has changed before a flow.

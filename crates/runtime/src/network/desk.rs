@@ -4,7 +4,7 @@
 //! that ask the same wait for one answer; flows that nobody has to be asked about wait for nobody.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use ringfence_authz::{Answer, Question};
@@ -25,11 +25,16 @@ use crate::pipeline::chain;
 
 /// How long the end of a session waits for those who were asking.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// Flows that wait for a person at the same time: far fewer than the proxy lets wait for a decision, so that flows nobody has
+/// to be asked about always find a place.
+const MOST_ASKING: usize = 64;
+/// How often a question that waits for its turn at the terminal looks for an answer from elsewhere.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Who is asked, and what was answered.
 #[derive(Debug)]
 pub(super) struct Desk {
-    pub(super) approver: SharedApprover,
+    pub(super) approver: Arc<SharedApprover>,
     pub(super) who: Who,
     /// Of the command in the foreground, which has the same terminal; `None`: there is none.
     hold: Option<Hold>,
@@ -39,7 +44,20 @@ pub(super) struct Desk {
 }
 
 /// Whom a question may be put to from any thread.
-pub(crate) type SharedApprover = Arc<Mutex<Box<dyn Approver + Send>>>;
+#[derive(Debug)]
+pub(crate) struct SharedApprover {
+    /// Locked for as long as one question is there.
+    asked: Mutex<Box<dyn Approver + Send>>,
+    /// The same person, never locked for long: to learn whether there is somebody waits for no answer.
+    known: Mutex<Box<dyn Approver + Send>>,
+}
+
+impl SharedApprover {
+    pub(crate) fn new(approver: impl Approver + Clone + Send + 'static) -> Self {
+        let known: Box<dyn Approver + Send> = Box::new(approver.clone());
+        Self { asked: Mutex::new(Box::new(approver)), known: Mutex::new(known) }
+    }
+}
 
 /// For whom it is asked.
 #[derive(Debug)]
@@ -52,6 +70,8 @@ pub(super) struct Who {
 
 #[derive(Debug, Default)]
 struct Pending {
+    /// Flows that ask, or wait for the answer to what another asks.
+    flows: usize,
     turns: HashSet<Fingerprint>,
     questions: HashMap<TransactionId, ApprovalRequest>,
     closing: bool,
@@ -75,25 +95,35 @@ impl Asked {
 }
 
 impl Desk {
-    pub(super) fn new((approver, hold): (SharedApprover, Option<Hold>), who: Who, memory: Memory) -> Self {
+    pub(super) fn new(
+        (approver, hold): (Arc<SharedApprover>, Option<Hold>),
+        who: Who,
+        memory: Memory,
+    ) -> Self {
         let (memory, asking, changed) = (Mutex::new(memory), Mutex::default(), Condvar::new());
         Self { approver, who, hold, memory, asking, changed }
     }
 
-    /// Waits until nobody else asks the same. `None`: the session is over.
-    fn turn(&self, key: &Fingerprint) -> Option<Turn<'_>> {
-        let asking = locked(&self.asking);
+    /// Waits until nobody else asks the same.
+    fn turn(&self, key: &Fingerprint) -> Result<Turn<'_>, Refusal> {
+        let mut asking = locked(&self.asking);
+        if asking.flows >= MOST_ASKING {
+            return Err(crowded());
+        }
+        asking.flows += 1;
         let taken = |pending: &mut Pending| !pending.closing && pending.turns.contains(key);
         let mut asking = self.changed.wait_while(asking, taken).unwrap_or_else(PoisonError::into_inner);
         if asking.closing {
-            return None;
+            asking.flows -= 1;
+            return Err(over("the session is over"));
         }
         asking.turns.insert(key.clone());
-        Some(Turn { desk: self, key: key.clone() })
+        Ok(Turn { desk: self, key: key.clone() })
     }
 }
 
 /// The right to ask about one thing.
+#[derive(Debug)]
 struct Turn<'a> {
     desk: &'a Desk,
     key: Fingerprint,
@@ -101,7 +131,10 @@ struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        locked(&self.desk.asking).turns.remove(&self.key);
+        let mut asking = locked(&self.desk.asking);
+        asking.turns.remove(&self.key);
+        asking.flows -= 1;
+        drop(asking);
         self.desk.changed.notify_all();
     }
 }
@@ -109,7 +142,10 @@ impl Drop for Turn<'_> {
 impl SessionGate {
     pub(super) fn asks(&self, in_force: &InForce, question: Question) -> Asked {
         let key = key(&question);
-        let Some(_turn) = self.desk.turn(&key) else { return Asked::no(over("the session is over")) };
+        let _turn = match self.desk.turn(&key) {
+            Ok(turn) => turn,
+            Err(refusal) => return Asked::no(refusal),
+        };
         if let Some(refusal) = self.remembered(&key, &question) {
             return Asked::no(refusal);
         }
@@ -310,24 +346,43 @@ impl SessionGate {
 #[derive(Debug)]
 struct Shared<'a>(&'a Desk);
 
+impl Shared<'_> {
+    /// Waits for the turn of a question at the terminal, where another may be. `Err`: it needs none any more.
+    fn reach(&self, question: &Waiting<'_>) -> Result<MutexGuard<'_, Box<dyn Approver + Send>>, Heard> {
+        loop {
+            if question.decided().is_some() {
+                return Err(Heard::Elsewhere);
+            }
+            let left = question.left();
+            if left.is_zero() {
+                return Err(Heard::Silence);
+            }
+            match self.0.approver.asked.try_lock() {
+                Ok(approver) => return Ok(approver),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(left.min(LOOK)),
+            }
+        }
+    }
+}
+
 impl Approver for Shared<'_> {
     fn is_there(&mut self) -> bool {
-        locked(&self.0.approver).is_there()
+        locked(&self.0.approver.known).is_there()
     }
 
     fn ask(&mut self, question: &Waiting<'_>) -> Heard {
-        let mut approver = locked(&self.0.approver);
-        // Somebody may have answered while another question was at the terminal.
-        if question.decided().is_some() {
-            return Heard::Elsewhere;
-        }
+        let mut approver = match self.reach(question) {
+            Ok(approver) => approver,
+            Err(heard) => return heard,
+        };
         let _still = self.0.hold.as_ref().map(Hold::take);
         approver.ask(question)
     }
 
     fn tell(&mut self, text: &str) {
         let _still = self.0.hold.as_ref().map(Hold::take);
-        locked(&self.0.approver).tell(text);
+        locked(&self.0.approver.known).tell(text);
     }
 }
 
@@ -349,6 +404,14 @@ fn unreachable(question: &Question) -> Refusal {
         _ => "the host",
     };
     question.judgement().decisive().map_or_else(|| over(host), ringfence_authz::Part::refusal)
+}
+
+fn crowded() -> Refusal {
+    Refusal {
+        rule: "approval.crowded".to_owned(),
+        hint: Some("answer what waits (`ringfence approvals`), or allow the host beforehand".to_owned()),
+        ..over(&format!("{MOST_ASKING} flows wait for an answer already"))
+    }
 }
 
 fn over(why: &str) -> Refusal {
