@@ -61,6 +61,8 @@ pub(crate) enum NetworkError {
     NoDoors,
     #[error("the proxy cannot be started")]
     Start(#[from] StartError),
+    #[error("the fingerprints of secrets cannot be made")]
+    Salt(#[source] std::io::Error),
     #[error(transparent)]
     Ca(#[from] CaError),
     #[error("the proxy cannot look after the secrets of the session")]
@@ -113,9 +115,10 @@ pub(crate) fn fetch(
     Ok((fetched, gate.seen()))
 }
 
-fn settings(session: &AgentSession<'_>, ca: Option<Arc<Ca>>) -> Result<Settings, CredentialError> {
-    let salt = Salt::load(&session.runtime.setup.state_dir).ok().map(|salt| salt.of_scanner());
-    let secrets = Secrets::new(session.secrets.credentials(), session.secrets.signings(), salt)?;
+fn settings(session: &AgentSession<'_>, ca: Option<Arc<Ca>>) -> Result<Settings, NetworkError> {
+    let salt = Salt::load(&session.runtime.setup.state_dir).map_err(NetworkError::Salt)?;
+    let (credentials, signings) = (session.secrets.credentials(), session.secrets.signings());
+    let secrets = Secrets::new(credentials, signings, Some(salt.of_scanner()))?;
     let http = HttpSettings {
         ca,
         secrets: Arc::new(secrets),
