@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     }
     terminal::survive_file_size_limit();
     terminal::leave_no_core();
+    terminal::open_many_files();
     broken::tell();
     match args::parse(&arguments) {
         Ok((logs, command)) => match logging::begin(logs) {

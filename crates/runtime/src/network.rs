@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ringfence_egress::{
     Ca, CaError, CredentialError, Doors, FetchError, FetchLimits, FetchRequest, FetchResponse, Fetcher, Gate,
-    HttpSettings, Proxy, Secrets, Settings, StartError,
+    HttpSettings, Limits, Proxy, Secrets, Settings, StartError,
 };
 
 use ringfence_sandbox::Hold;
@@ -126,7 +126,17 @@ fn settings(session: &AgentSession<'_>, ca: Option<Arc<Ca>>) -> Result<Settings,
         providers: session.secrets.providers(),
         ..HttpSettings::default()
     };
-    Ok(Settings { http, ..Settings::default() })
+    let open_files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    Ok(Settings { http, limits: limits(open_files), ..Settings::default() })
+}
+
+/// No more connections than there are descriptors for: two for each, and some for everything else.
+fn limits(open_files: Option<u64>) -> Limits {
+    const OTHERS: u64 = 256;
+    let limits = Limits::default();
+    let pairs = open_files.map_or(u64::MAX, |files| (files.saturating_sub(OTHERS) / 2).max(1));
+    let most = usize::try_from(pairs).unwrap_or(usize::MAX);
+    Limits { connections: limits.connections.min(most), flows: limits.flows.min(most), ..limits }
 }
 
 fn gate_of(session: &AgentSession<'_>, hold: Option<Hold>) -> SessionGate {
@@ -150,4 +160,17 @@ fn gate_of(session: &AgentSession<'_>, hold: Option<Hold>) -> SessionGate {
         (standing, desk),
         session.secrets.inspected_hosts(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_have_descriptors() {
+        for (files, most) in [(Some(0), 1), (Some(1024), 384), (Some(1 << 20), 8192), (None, 8192)] {
+            let limits = limits(files);
+            assert_eq!((limits.connections, limits.flows), (most, most), "{files:?}");
+        }
+    }
 }
