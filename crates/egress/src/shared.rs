@@ -181,6 +181,11 @@ impl Shared {
         self.flow_ids.load(Ordering::Relaxed)
     }
 
+    /// Whether the gate decides about a flow right now.
+    pub(crate) fn is_deciding(&self) -> bool {
+        self.deciding.available_permits() < self.settings.limits.deciding
+    }
+
     /// Whether a name may be answered inside. A gate that breaks answers nothing.
     pub(crate) async fn answers(&self, name: &str) -> bool {
         let name = name.to_owned();

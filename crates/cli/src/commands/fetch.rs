@@ -1,6 +1,6 @@
 //! `ringfence fetch`: a page for an agent, through the pipeline.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use ringfence_runtime::authz::env::Attendance;
@@ -98,8 +98,36 @@ fn shown(fetch: &Fetch, page: FetchResponse) -> ExitCode {
     if page.status >= 400 {
         note!("ringfence: the server answered with {}", page.status);
     }
-    match std::io::stdout().lock().write_all(&page.body) {
+    let stdout = std::io::stdout();
+    let shown = if stdout.is_terminal() { on_terminal(&page.body).into_bytes() } else { page.body };
+    match stdout.lock().write_all(&shown) {
         Ok(()) => code,
         Err(error) => error::failed_text(&format!("cannot write: {error}"), None),
+    }
+}
+
+/// Lines and tabs as they are; whatever else a terminal would act upon or hide as an escape.
+fn on_terminal(page: &[u8]) -> String {
+    let mut text = String::new();
+    for part in page.split_inclusive(|byte| matches!(byte, b'\n' | b'\t')) {
+        let (words, end) = match part {
+            [words @ .., b'\r', b'\n'] | [words @ .., b'\n'] => (words, "\n"),
+            [words @ .., b'\t'] => (words, "\t"),
+            words => (words, ""),
+        };
+        text.push_str(&Bytes::from(words).display());
+        text.push_str(end);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_does_nothing_to_a_terminal() {
+        let page = b"one\ttwo\r\n\x1b]0;title\x07\n\xff\xe2\x80\xaethree\r";
+        assert_eq!(on_terminal(page), "one\ttwo\n\\u{1b}]0;title\\u{7}\n\\xff\\u{202e}three\\r");
     }
 }

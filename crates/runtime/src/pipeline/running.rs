@@ -63,14 +63,25 @@ fn fetch(wanted: &Fetch, session: &mut AgentSession<'_>) -> (Result<Touched, End
         Err(error) => return (Err(failed(chain(&error))), None),
     };
     let done = match fetched {
-        Ok(page) => {
-            let place = session.leaks.text(&page.url);
-            clean(&page.body, &place, session).map(|body| Touched::Fetched(FetchResponse { body, ..page }))
-        }
+        Ok(page) => clean_page(page, session).map(Touched::Fetched),
         Err(FetchError::Refused(refusal)) => Err(Ended::Refused(refusal)),
         Err(error) => Err(failed(error.to_string())),
     };
     (done, Some(seen))
+}
+
+/// All of it that a server has written: also where it led to, and the heads.
+fn clean_page(page: FetchResponse, session: &mut AgentSession<'_>) -> Result<FetchResponse, Ended> {
+    let place = session.leaks.text(&page.url);
+    let url = clean(page.url.as_bytes(), &place, session)?;
+    let mut headers = Vec::new();
+    for (name, value) in &page.headers {
+        let name = session.leaks.text(name);
+        let value = clean(value, &format!("header {name} of {place}"), session)?;
+        headers.push((name, value));
+    }
+    let body = clean(&page.body, &place, session)?;
+    Ok(FetchResponse { url: String::from_utf8_lossy(&url).into_owned(), headers, body, ..page })
 }
 
 fn clean(content: &[u8], place: &str, session: &mut AgentSession<'_>) -> Result<Vec<u8>, Ended> {
