@@ -22,7 +22,9 @@ const EDITOR: &str = "editors on the host run tasks and settings from it";
 const TOOL: &str = "a program on the host runs commands from it";
 const OWN: &str = "it is the policy of this workspace";
 
-/// Protected at the top of a workspace root, also when absent: a placeholder holds the name while a session lasts.
+/// Protected at the top of a workspace root, also when absent: a placeholder holds the name while a session lasts. Those
+/// of them that are in [`ANYWHERE`] too, and `.git`, are held likewise in every directory from there down to where the
+/// agent works: that is where it, and git under its hand, look for them.
 ///
 /// Each costs two directory operations at every start, so only names are here that something on the host runs or
 /// obeys without being asked. What else exists is covered by [`ANYWHERE`].
@@ -38,14 +40,18 @@ pub const AT_ROOT: &[Protected] = &[
     at(".git", GIT),
     at(".gitconfig", GIT_CONFIG),
     at(".gitmodules", GIT),
+    at(".goose", AGENT),
     at(".idea", EDITOR),
     at(".mcp.json", AGENT),
+    at(".opencode", AGENT),
     at(".profile", SHELL),
     at(".ringfence", OWN),
     at(".ripgreprc", TOOL),
     at(".vscode", EDITOR),
     at(".zprofile", SHELL),
     at(".zshrc", SHELL),
+    at("opencode.json", AGENT),
+    at("opencode.jsonc", AGENT),
 ];
 
 /// Protected wherever they exist. Shell start-up files are not among them: below the top of a root they are somebody's

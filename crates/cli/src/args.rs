@@ -189,6 +189,9 @@ pub(crate) struct Run {
     /// Go on with the session of this name in this workspace: its answers, denials and loop counts hold
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
+    /// Directory that the agent itself works in, where it is not the current one: its settings cannot come to be there
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) agent_in: Vec<PathBuf>,
     /// What the agent says about it: shown to whoever is asked, as an allegation
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,

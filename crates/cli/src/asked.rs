@@ -38,6 +38,7 @@ impl Governed {
             policy_files: self.policy_files(),
             settings: self.settings.approvals.clone(),
             roots: self.effective.roots.clone(),
+            worked_in: vec![real(&self.cwd)],
             agent: self.flags.agent.clone(),
             started_by: approval::here(),
             ..Asked::new(self.workspace.clone(), self.effective.policy.clone())
@@ -172,7 +173,7 @@ fn beyond(error: &PolicyError) -> Refusal {
     }
 }
 
-fn real(path: &Path) -> PathBuf {
+pub(crate) fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 

@@ -12,6 +12,10 @@ pub(crate) struct Environment {
     pub(crate) home: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) config_dir: Option<PathBuf>,
+    /// Where Claude Code was started, which is where it takes its settings from.
+    pub(crate) agent_project: Option<PathBuf>,
+    /// Where Claude Code keeps the settings of its user, if not in the home.
+    pub(crate) agent_config: Option<PathBuf>,
     pub(crate) all: Vec<(Bytes, Bytes)>,
 }
 
@@ -23,6 +27,8 @@ impl Environment {
         Self {
             state_dir: absolute(std::env::var_os("XDG_STATE_HOME")).or_else(|| below_home(".local/state")),
             config_dir: absolute(std::env::var_os("XDG_CONFIG_HOME")).or_else(|| below_home(".config")),
+            agent_project: absolute(std::env::var_os("CLAUDE_PROJECT_DIR")),
+            agent_config: absolute(std::env::var_os("CLAUDE_CONFIG_DIR")),
             all: std::env::vars_os().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect(),
             home,
         }

@@ -9,6 +9,7 @@ mod judge;
 mod quote;
 mod request;
 mod transcript;
+mod unplugged;
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;

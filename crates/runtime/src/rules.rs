@@ -16,12 +16,18 @@ pub(crate) struct WorkspaceRules<'a> {
     held: Vec<PathBuf>,
     /// What a person opened, relative to the root it is in.
     opened: Vec<PathBuf>,
+    worked_in: Vec<PathBuf>,
 }
 
 impl<'a> WorkspaceRules<'a> {
     /// For a sandbox. What steers something later is not held in it: a command that may run may write it.
     pub(crate) fn new(paths: &'a PathRules) -> Self {
-        Self { paths, steering: Steering::Reviewed, held: paths.held_while_absent(), opened: Vec::new() }
+        let held = paths.held_while_absent();
+        Self { paths, steering: Steering::Reviewed, held, opened: Vec::new(), worked_in: Vec::new() }
+    }
+
+    pub(crate) fn worked_in(self, places: &[PathBuf]) -> Self {
+        Self { worked_in: places.to_owned(), ..self }
     }
 
     /// For one call of the file tools, with what a person opened for it.
@@ -53,6 +59,10 @@ impl Rules for WorkspaceRules<'_> {
     fn protected_anywhere(&self) -> &[&str] {
         static NAMES: OnceLock<Vec<&str>> = OnceLock::new();
         NAMES.get_or_init(|| names(protected::ANYWHERE))
+    }
+
+    fn worked_in(&self) -> &[PathBuf] {
+        &self.worked_in
     }
 
     fn is_protected(&self, relative: &Path) -> bool {

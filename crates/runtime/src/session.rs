@@ -105,6 +105,8 @@ pub struct Asked {
     pub settings: ApprovalSettings,
     /// Roots besides the workspace.
     pub roots: Vec<Root>,
+    /// Where the agent and its commands work, by real paths: what steers an agent is held there also while absent.
+    pub worked_in: Vec<PathBuf>,
     /// Under which the session goes on in a later process; without a name it ends with this one.
     pub name: Option<String>,
     pub agent: Option<String>,
@@ -123,6 +125,7 @@ impl Asked {
             policy_files: Vec::new(),
             settings: ApprovalSettings::default(),
             roots: Vec::new(),
+            worked_in: Vec::new(),
             name: None,
             agent: None,
             started_by: approval::local_operator(),
@@ -233,6 +236,7 @@ impl Runtime {
             policy_files: asked.policy_files,
             settings: asked.settings,
             roots: asked.roots,
+            worked_in: asked.worked_in,
             stated: None,
             approver: Box::new(Nobody),
             source: None,
@@ -297,6 +301,7 @@ pub struct AgentSession<'r> {
     pub(crate) policy_files: Vec<PathBuf>,
     pub(crate) settings: ApprovalSettings,
     pub(crate) roots: Vec<Root>,
+    pub(crate) worked_in: Vec<PathBuf>,
     /// What the agent says about its next call.
     pub(crate) stated: Option<String>,
     pub(crate) approver: Box<dyn Approver + 'r>,

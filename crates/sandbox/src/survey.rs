@@ -36,6 +36,7 @@
 //! (filters, aliases: like a Makefile, they are content); repositories created inside after the start, and module
 //! directories of submodules that only a later commit names (what is born inside is as trusted as any file from inside).
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -66,6 +67,11 @@ pub trait Rules: Sync {
     fn protected_at_root(&self) -> &[&str];
     /// Names that are protected wherever they exist.
     fn protected_anywhere(&self) -> &[&str];
+    /// Directories that agents work in, by their real paths. What is protected at the top of a root and anywhere is held,
+    /// also while absent, in each of them and in every directory between it and its root.
+    fn worked_in(&self) -> &[PathBuf] {
+        &[]
+    }
     /// Whether the rules alone protect this path; the survey adds what it finds.
     fn is_protected(&self, relative: &Path) -> bool;
 
@@ -202,6 +208,7 @@ pub fn survey_all(workspaces: &[&Path], rules: &dyn Rules) -> Result<Survey, Sur
     }
     surveyor.sweep()?;
     surveyor.cover_names_at_root()?;
+    surveyor.cover_names_on_the_way()?;
     git::cover_all(&mut surveyor)?;
     held::hold_all(&mut surveyor)?;
     masks::add_targets_and_aliases(&mut surveyor)?;
@@ -249,6 +256,38 @@ impl<'a> Surveyor<'a> {
             }
         }
         Ok(())
+    }
+
+    fn cover_names_on_the_way(&mut self) -> Result<(), SurveyError> {
+        let anywhere = self.rules.protected_anywhere();
+        let names: Vec<&str> =
+            self.rules.protected_at_root().iter().copied().filter(|name| anywhere.contains(name)).collect();
+        for directory in self.on_the_way() {
+            for name in &names {
+                self.cover(&directory.join(name), Placeholder::Directory)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directories below a root in which an agent looks for its settings. In what is protected itself, and in a git
+    /// directory, it has none.
+    fn on_the_way(&self) -> Vec<PathBuf> {
+        let declared = self.grounds.get(..self.declared).unwrap_or_default();
+        let mut directories = Vec::new();
+        for place in self.rules.worked_in().iter().filter(|place| place.is_dir()) {
+            let Some((_, relative)) = at::innermost(declared, place) else { continue };
+            let own =
+                |name: &OsStr| name != ".git" && !self.rules.protected_anywhere().iter().any(|p| name == *p);
+            let mut directory = place.ancestors().nth(relative.components().count()).map(Path::to_owned);
+            for name in relative.iter().take_while(|name| own(name)) {
+                directory = directory.map(|above| above.join(name));
+                directories.extend(directory.clone());
+            }
+        }
+        directories.sort();
+        directories.dedup();
+        directories
     }
 
     fn declared_paths(&self) -> Vec<PathBuf> {

@@ -71,6 +71,7 @@ struct Said {
     /// What is passed on belongs to whoever reads it, whole.
     whole_output: bool,
     image: Option<InImage>,
+    agent_in: Vec<PathBuf>,
 }
 
 impl Said {
@@ -79,6 +80,7 @@ impl Said {
             session: run.session.clone(),
             whole_output: run.output.is_none() && !run.json,
             image: engine::in_image(&run.container, environment),
+            agent_in: run.agent_in.iter().map(|place| asked::real(place)).collect(),
         }
     }
 }
@@ -210,6 +212,7 @@ fn asked(said: &Said, governed: &Governed) -> Asked {
     let mut asked = governed.asked();
     asked.name.clone_from(&said.session);
     asked.image.clone_from(&said.image);
+    asked.worked_in.extend_from_slice(&said.agent_in);
     // What is captured is held in memory.
     let unsaid = asked.policy.limits.output_bytes == Limits::default().output_bytes;
     if unsaid && said.whole_output {

@@ -15,6 +15,7 @@ use super::deed::{self, Deed};
 use super::quote::quoted;
 use super::request::Request;
 use super::transcript::{Contained, contained};
+use super::unplugged::unplugged;
 use crate::args::{Agent, Place};
 use crate::asked::{self, Governed, Ungoverned};
 use crate::environment::Environment;
@@ -51,13 +52,17 @@ pub(super) enum Waits {
 
 pub(super) fn judged(request: &Request, environment: &Environment) -> Result<Answer, HookError> {
     let deed = deed::of(request);
-    if deed == Deed::Own {
+    let unplugged = unplugged(request, environment);
+    if deed == Deed::Own && unplugged.is_none() {
         return Ok(Answer::Silence);
     }
     std::env::set_current_dir(&request.cwd)
         .map_err(|error| HookError::Place(Bytes::from(request.cwd.as_path()).display(), error))?;
     let setup = host::setup(environment, Attendance::Unattended)
         .map_err(|error| HookError::Runtime(error.to_string()))?;
+    if let Some(refusal) = unplugged {
+        return refused_early(request, setup, refusal);
+    }
     let place =
         Place { profile: None, workspace: None, policy: None, agent: Some(request.agent.to_string()) };
     let desk = match asked::governed(&place, environment, &setup, Flags::default()) {
@@ -248,6 +253,14 @@ impl Desk<'_> {
         std::fs::canonicalize(&self.governed.cwd).ok()
     }
 
+    /// Where the agent takes its settings from. A command may begin elsewhere, and so may an agent that has moved on.
+    fn agent_in(&self) -> Vec<PathBuf> {
+        [Some(self.request.cwd.clone()), self.environment.agent_project.clone()]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
     fn exec(&self, command: &str) -> Call {
         let workspace = &self.governed.flags.workspace;
         let cwd = self.here().filter(|cwd| cwd.starts_with(workspace)).unwrap_or_else(|| workspace.clone());
@@ -269,6 +282,9 @@ impl Desk<'_> {
         words.extend(flag("--agent", OsStr::new(&self.request.agent.to_string())));
         words.extend(flag("--session", OsStr::new(&self.request.session)));
         words.extend(flag("--workspace", self.governed.flags.workspace.as_os_str()));
+        for place in self.agent_in() {
+            words.extend(flag("--agent-in", place.as_os_str()));
+        }
         if let Some(stated) = self.request.text("description") {
             words.extend(flag("--reason", OsStr::new(stated)));
         }

@@ -119,7 +119,7 @@ fn start_sandbox(
     let candidates = wanted.as_ref().map_or(&LADDER[..], std::slice::from_ref);
     let mut tried: Vec<String> = Vec::new();
     let mut last = None;
-    let rules = WorkspaceRules::new(&session.policy.rules.paths);
+    let rules = WorkspaceRules::new(&session.policy.rules.paths).worked_in(&session.worked_in);
     for backend in candidates {
         let mut spec = spec(session, permissions, *backend);
         spec.files.extend(ca.map(bundle));

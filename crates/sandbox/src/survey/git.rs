@@ -53,6 +53,7 @@ impl Work<'_, '_> {
             self.repositories.push(Repository { worktree: worktree_of(&path), path });
         }
         gits.extend(self.surveyor.declared_paths().iter().map(|root| root.join(".git")));
+        gits.extend(self.surveyor.on_the_way().iter().map(|directory| directory.join(".git")));
         gits.sort();
         gits.dedup();
         gits.iter().try_for_each(|git| self.git_entry(git))
