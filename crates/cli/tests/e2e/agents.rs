@@ -171,7 +171,7 @@ fn claude_code_works_inside_the_fence_and_is_stopped_at_it() {
 fn a_hook_that_dies_stops_the_agent() {
     let world = World::new();
     let moved = world.beside("moved").join("ringfence");
-    fs::copy(binary(), &moved).unwrap();
+    crate::testkit::copy_binary(&moved);
     for name in ["claude-code", "codex"] {
         finish(world.host(moved.to_str().unwrap()).args(["init", name, "--yes"]), b"").expect(0);
     }

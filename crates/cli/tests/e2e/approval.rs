@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::terminal::Terminal;
-use crate::testkit::{Done, World, binary, collect, eventually, finish};
+use crate::testkit::{Done, World, collect, eventually, finish};
 
 const READY: &str = "[e]xplain > ";
 
@@ -132,7 +132,7 @@ fn a_signal_and_a_terminal_that_goes_away_are_a_no_and_leave_a_usable_terminal()
 #[test]
 fn c8_what_runs_in_a_session_is_not_asked_about_what_it_starts() {
     let world = World::new();
-    std::fs::copy(binary(), world.workspace.join("rf")).unwrap();
+    crate::testkit::copy_binary(world.workspace.join("rf"));
     let state = world.state.display();
     let write = "printf x | env -u RINGFENCE_SESSION_ID XDG_STATE_HOME=STATE ./rf file write --profile guarded Makefile"
         .replace("STATE", &state.to_string());

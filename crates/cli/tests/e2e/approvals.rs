@@ -319,7 +319,7 @@ fn a_yes_takes_a_person_at_a_terminal_who_was_shown_the_question() {
 #[test]
 fn c8_what_runs_in_the_fence_cannot_answer_its_own_question() {
     let world = World::new();
-    fs::copy(binary(), world.workspace.join("rf")).unwrap();
+    crate::testkit::copy_binary(world.workspace.join("rf"));
     let first = Terminal::new(24, 80);
     let child = session(&world, &first, MAKE);
     first.wait_for(READY);

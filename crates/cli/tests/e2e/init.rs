@@ -106,7 +106,7 @@ fn settings_that_were_edited_meanwhile_keep_the_edit() {
     fs::write(&settings, SETTINGS).unwrap();
     tool(&world, &["init", "claude-code", "--yes"]).expect(0);
     let moved = world.beside("moved").join("ringfence");
-    fs::copy(crate::testkit::binary(), &moved).unwrap();
+    crate::testkit::copy_binary(&moved);
     let mut command = world.host(moved.to_str().unwrap());
     finish(command.args(["init", "claude-code", "--yes"]), b"").expect(0);
     let text = fs::read_to_string(&settings).unwrap();
@@ -302,7 +302,7 @@ fn the_quickstarts_do_what_they_say() {
 fn a_hook_whose_program_is_gone_blocks() {
     let world = World::new();
     let moved = world.beside("moved").join("ringfence");
-    fs::copy(crate::testkit::binary(), &moved).unwrap();
+    crate::testkit::copy_binary(&moved);
     finish(world.host(moved.to_str().unwrap()).args(["init", "claude-code", "--yes"]), b"").expect(0);
     let settings = fs::read(world.home.join(".claude/settings.json")).unwrap();
     let settings: Value = serde_json::from_slice(&settings).unwrap();

@@ -46,6 +46,7 @@ mod grants;
 mod help;
 #[cfg(test)]
 mod hooks;
+#[cfg(test)]
 mod hooks_below;
 #[cfg(test)]
 mod hostile;

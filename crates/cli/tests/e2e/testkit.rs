@@ -303,6 +303,13 @@ pub(crate) fn binary() -> PathBuf {
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_ringfence")), PathBuf::from)
 }
 
+/// By another process: a descriptor of ours that is open for writing could be inherited by what a neighbouring test starts, and
+/// the copy could not be executed until that has ended.
+pub(crate) fn copy_binary(to: impl AsRef<Path>) {
+    let copied = std::process::Command::new("cp").arg(binary()).arg(to.as_ref()).status().unwrap();
+    assert!(copied.success());
+}
+
 /// Names in a directory, sorted.
 pub(crate) fn names(directory: &Path) -> Vec<OsString> {
     let mut names: Vec<OsString> =

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::testkit::{World, binary, finish};
+use crate::testkit::{World, finish};
 
 fn pwd_in(world: &World, cwd: &Path, flags: &[&OsStr]) -> Vec<u8> {
     let mut command = world.ringfence();
@@ -143,7 +143,7 @@ fn two_runs_share_one_workspace() {
 fn the_binary_is_one_self_contained_file() {
     let world = World::new();
     let alone = world.beside("alone").join("rf");
-    fs::copy(binary(), &alone).unwrap();
+    crate::testkit::copy_binary(&alone);
     let mut command = std::process::Command::new(&alone);
     command.env_clear().env("HOME", &world.home).current_dir(&world.workspace);
     let done = finish(command.args(["run", "--", "sh", "-c", "echo works; id -u >made"]), b"").expect(0);
