@@ -2,19 +2,43 @@
 
 use std::ffi::OsStr;
 
-/// One word of a POSIX shell. `None`: no text can stand for it.
+/// One word of a shell. A backslash stands outside the single quotes, because fish reads it inside of them, too. `None`:
+/// no text can stand for it.
 pub(crate) fn quoted(word: &OsStr) -> Option<String> {
     let text = word.to_str().filter(|text| !text.contains('\0'))?;
-    Some(format!("'{}'", text.replace('\'', r"'\''")))
+    let escaped = |c: char| match c {
+        '\'' => r"'\''".to_owned(),
+        '\\' => r"'\\'".to_owned(),
+        other => other.to_string(),
+    };
+    Some(format!("'{}'", text.chars().map(escaped).collect::<String>()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Inside single quotes fish takes a backslash before a quote or another backslash for an escape.
+    #[test]
+    fn no_backslash_is_inside_quotes() {
+        assert_eq!(quoted(OsStr::new(r"a\'; id")).unwrap(), r"'a'\\''\''; id'");
+    }
+
     #[test]
     fn a_shell_reads_back_what_was_quoted() {
-        let words = ["", "a b", "it's", "$HOME `id` \"x\" \\", "a\nb", "''", "-n", "é\u{202e}", "!history"];
+        let words = [
+            "",
+            "a b",
+            "it's",
+            "$HOME `id` \"x\" \\",
+            "a\nb",
+            "''",
+            "-n",
+            "\\'; id",
+            "\\\\",
+            "é\u{202e}",
+            "!history",
+        ];
         for word in words {
             let line = format!("printf %s {}", quoted(OsStr::new(word)).unwrap());
             for shell in ["sh", "bash"] {
