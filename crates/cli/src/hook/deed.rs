@@ -1,6 +1,10 @@
 //! What a tool of an agent does, told by its name and its input.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use ringfence_runtime::authz::tools::BUILT_IN;
+use serde_json::Value;
 
 use super::request::Request;
 use crate::args::Agent;
@@ -17,6 +21,8 @@ pub(super) enum Deed {
     Fetch(String),
     /// Nothing to the machine, or something that is judged when it does.
     Own,
+    /// Runs commands of its own on the host, before any hook sees them.
+    Hosted,
     /// Something that is not known here: what another program does for the agent.
     Foreign,
     /// The tool is known, and its input is not what it takes.
@@ -30,10 +36,12 @@ enum Kind {
     Read,
     Write,
     List,
+    Glob,
     Search,
     Fetch,
     Patch,
     Own,
+    Hosted,
 }
 
 type Tools = &'static [(&'static str, Kind)];
@@ -47,7 +55,7 @@ const CLAUDE_CODE: Tools = &[
     ("MultiEdit", Kind::Write),
     ("NotebookEdit", Kind::Write),
     ("LS", Kind::List),
-    ("Glob", Kind::List),
+    ("Glob", Kind::Glob),
     ("Grep", Kind::Search),
     ("WebFetch", Kind::Fetch),
     ("Agent", Kind::Own),
@@ -60,7 +68,7 @@ const CLAUDE_CODE: Tools = &[
     ("TaskUpdate", Kind::Own),
     ("TodoWrite", Kind::Own),
     ("ToolSearch", Kind::Own),
-    ("Skill", Kind::Own),
+    ("Skill", Kind::Hosted),
     ("ListAgents", Kind::Own),
     ("ReportFindings", Kind::Own),
     ("AskUserQuestion", Kind::Own),
@@ -78,7 +86,7 @@ const GEMINI: Tools = &[
     ("write_file", Kind::Write),
     ("replace", Kind::Write),
     ("list_directory", Kind::List),
-    ("glob", Kind::List),
+    ("glob", Kind::Glob),
     ("search_file_content", Kind::Search),
     ("grep_search", Kind::Search),
     ("write_todos", Kind::Own),
@@ -111,13 +119,13 @@ const OPENCODE: Tools = &[
     ("patch", Kind::Patch),
     ("apply_patch", Kind::Patch),
     ("list", Kind::List),
-    ("glob", Kind::List),
+    ("glob", Kind::Glob),
     ("grep", Kind::Search),
     ("webfetch", Kind::Fetch),
     ("task", Kind::Own),
     ("todowrite", Kind::Own),
     ("todoread", Kind::Own),
-    ("skill", Kind::Own),
+    ("skill", Kind::Hosted),
     ("question", Kind::Own),
 ];
 
@@ -134,9 +142,11 @@ fn tools(agent: Agent) -> Tools {
 
 /// Tools of `ringfence mcp`, which judges each call itself.
 fn is_ours(tool: &str) -> bool {
-    ["mcp__ringfence__", "mcp_ringfence_", "ringfence__", "ringfence_"]
-        .iter()
-        .any(|own| tool.starts_with(own))
+    const PROMPT: &str = "permission_prompt";
+    let own = |prefix: &&str| {
+        tool.strip_prefix(prefix).is_some_and(|name| name == PROMPT || BUILT_IN.contains(&name))
+    };
+    ["mcp__ringfence__", "mcp_ringfence_", "ringfence__", "ringfence_"].iter().any(own)
 }
 
 pub(super) fn of(request: &Request) -> Deed {
@@ -149,31 +159,70 @@ pub(super) fn of(request: &Request) -> Deed {
     let text = |key| request.text(key).filter(|text| !text.contains('\0')).map(str::to_owned);
     match kind {
         Kind::Own => Deed::Own,
+        Kind::Hosted => Deed::Hosted,
         Kind::Shell => text("command").map_or(Deed::Malformed("command"), Deed::Shell),
         Kind::Fetch => text("url").map_or(Deed::Malformed("url"), Deed::Fetch),
         Kind::Patch => patched(request).map_or(Deed::Malformed("a patch"), Deed::Write),
-        Kind::Read => paths(request).map_or(Deed::Malformed("the path of a file"), Deed::Read),
-        Kind::Write => paths(request).map_or(Deed::Malformed("the path of a file"), Deed::Write),
-        Kind::List => Deed::List(paths(request).unwrap_or_else(|| vec![request.cwd.clone()])),
-        Kind::Search => Deed::Search(paths(request).unwrap_or_else(|| vec![request.cwd.clone()])),
+        Kind::Read => some_paths(request).map_or(Deed::Malformed(FILE), Deed::Read),
+        Kind::Write => some_paths(request).map_or(Deed::Malformed(FILE), Deed::Write),
+        Kind::List => paths_or_here(request).map_or(Deed::Malformed(DIRECTORY), Deed::List),
+        Kind::Glob => globbed(request).map_or(Deed::Malformed(PATTERN), Deed::List),
+        Kind::Search => paths_or_here(request).map_or(Deed::Malformed(DIRECTORY), Deed::Search),
     }
 }
+
+const FILE: &str = "the path of a file";
+const DIRECTORY: &str = "path of a directory that can be judged";
+const PATTERN: &str = "pattern that can be judged";
 
 /// Every path that is named, under whatever key: which of them the agent will use is its own affair.
 fn paths(request: &Request) -> Option<Vec<PathBuf>> {
     const KEYS: [&str; 7] =
         ["file_path", "notebook_path", "absolute_path", "filePath", "path", "dir_path", "target_file"];
     let named = KEYS.iter().filter_map(|key| request.input.get(*key));
-    let paths: Option<Vec<PathBuf>> =
-        named.map(|value| value.as_str().map(|path| request.path(path))).collect();
-    paths.filter(|paths| !paths.is_empty())
+    named.map(|value| value.as_str().and_then(|path| request.path(path))).collect()
+}
+
+fn some_paths(request: &Request) -> Option<Vec<PathBuf>> {
+    paths(request).filter(|paths| !paths.is_empty())
+}
+
+fn paths_or_here(request: &Request) -> Option<Vec<PathBuf>> {
+    paths(request).map(|paths| if paths.is_empty() { vec![request.cwd.clone()] } else { paths })
+}
+
+/// The directories a pattern starts from, and how far it leads down from each by letter. What steps up is not followed.
+fn globbed(request: &Request) -> Option<Vec<PathBuf>> {
+    let mut places = paths_or_here(request)?;
+    let Some(pattern) = request.input.get("pattern") else { return Some(places) };
+    let pattern = pattern.as_str().filter(|pattern| !pattern.contains('\0') && !pattern.contains(".."))?;
+    let literal: PathBuf = Path::new(pattern).iter().take_while(|part| is_literal(part)).collect();
+    let whole = literal.iter().count() == Path::new(pattern).iter().count();
+    // An alternative may begin anew: `{a,/etc}/*`.
+    if !whole && (pattern.contains("{/") || pattern.contains(",/") || pattern.contains('~')) {
+        return None;
+    }
+    request.path(literal.to_str().filter(|text| !text.is_empty()).unwrap_or("."))?;
+    // The deepest directory that is there: what is below it is named, and nothing else.
+    let led = |place: &PathBuf| place.join(&literal).ancestors().find(|at| at.is_dir()).map(Path::to_owned);
+    let led: Vec<PathBuf> = places.iter().filter_map(led).collect();
+    places.extend(led);
+    places.dedup();
+    Some(places)
+}
+
+fn is_literal(part: &OsStr) -> bool {
+    !part.to_string_lossy().contains(['*', '?', '[', ']', '{', '}', '(', ')', '!', '@', '+', '\\'])
 }
 
 /// The files of a patch in the format of Codex.
 fn patched(request: &Request) -> Option<Vec<PathBuf>> {
     const HEADS: [&str; 4] = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
-    let text = ["command", "patchText", "input"].iter().find_map(|key| request.text(key))?;
-    let names = text.lines().filter_map(|line| HEADS.iter().find_map(|head| line.trim().strip_prefix(head)));
-    let paths: Vec<PathBuf> = names.map(|name| request.path(name.trim())).collect();
+    // All of them: which one the agent takes is its own affair.
+    let given = ["command", "patchText", "input"].iter().filter_map(|key| request.input.get(*key));
+    let texts: Vec<&str> = given.map(Value::as_str).collect::<Option<_>>()?;
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let names = lines.filter_map(|line| HEADS.iter().find_map(|head| line.trim().strip_prefix(head)));
+    let paths: Vec<PathBuf> = names.map(|name| request.path(name.trim())).collect::<Option<_>>()?;
     (!paths.is_empty()).then_some(paths)
 }

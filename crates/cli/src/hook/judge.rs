@@ -7,7 +7,7 @@ use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::authz::{Aspect, Judgement, Part};
 use ringfence_runtime::{AgentSession, Ended, Io, Runtime, Settled, Source, Subject, Target, consider};
-use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, Layer, Refusal, RefusalCode};
+use ringfence_types::{Bytes, Call, Decision, Exec, Fetch, FileCall, Layer, Refusal, RefusalCode};
 use sha2::{Digest as _, Sha256};
 
 use super::HookError;
@@ -84,8 +84,9 @@ pub(super) fn judged(request: &Request, environment: &Environment) -> Result<Ans
             desk.files(&paths, |path| FileCall::Write { path, sha256: sha256.clone(), bytes })
         }
         Deed::Search(paths) => desk.search(&paths),
-        Deed::Fetch(url) => desk.named(Subject::Url { url: Bytes::from(url.as_str()), method: None }),
-        Deed::Foreign => desk.named(Subject::Tool(request.tool.clone())),
+        Deed::Fetch(url) => desk.fetch(url),
+        Deed::Hosted => desk.named(Subject::Tool(request.tool.clone()), Unknown::No),
+        Deed::Foreign => desk.named(Subject::Tool(request.tool.clone()), Unknown::Theirs),
         Deed::Malformed(missing) => desk.no(malformed(&request.tool, missing)),
     }
 }
@@ -171,8 +172,18 @@ impl Desk<'_> {
         })
     }
 
-    /// What is judged by a name alone: a tool of another program, an address.
-    fn named(&self, subject: Subject) -> Result<Answer, HookError> {
+    /// An address that is open is fetched by the agent itself, after it was searched for secrets and written down.
+    fn fetch(&self, url: String) -> Result<Answer, HookError> {
+        let subject = Subject::Url { url: Bytes::from(url.as_str()), method: None };
+        match self.named(subject, Unknown::No)? {
+            Answer::Go => self.left(vec![Call::Fetch(Fetch { method: "GET".to_owned(), url })]),
+            other => Ok(other),
+        }
+    }
+
+    /// What is judged by a name alone: a tool of another program, an address. A question of the operator's is not the
+    /// agent's to ask.
+    fn named(&self, subject: Subject, unknown: Unknown) -> Result<Answer, HookError> {
         let judgement = match consider(&self.setup, &self.governed.asked(), self.here(), subject) {
             Ok(judgement) => judgement,
             Err(refusal) => return self.no(refusal),
@@ -180,8 +191,9 @@ impl Desk<'_> {
         let Some(part) = judgement.decisive() else { return Ok(Answer::Go) };
         match judgement.decision() {
             Decision::Allow => Ok(Answer::Go),
-            Decision::Ask if can_prompt(self.request.agent) => Ok(Answer::Theirs(reason(part))),
-            Decision::Deny if part.rule == UNKNOWN && can_prompt(self.request.agent) => {
+            Decision::Deny
+                if part.rule == UNKNOWN && unknown == Unknown::Theirs && can_prompt(self.request.agent) =>
+            {
                 Ok(Answer::Theirs(reason(part)))
             }
             Decision::Ask | Decision::Deny => self.no(refusal_of(&judgement, part)),
@@ -277,16 +289,21 @@ impl Desk<'_> {
     fn rewritten(&self, command: &str, waits: Waits) -> Result<Answer, HookError> {
         let program = std::env::current_exe().map_err(HookError::NoProgram)?;
         let mut words: Vec<OsString> = vec![program.into()];
-        let flag = |name: &str, value: &OsStr| [OsString::from(name), value.to_owned()];
+        // In one word: a value may begin like a flag.
+        let flag = |name: &str, value: &OsStr| {
+            let mut word = OsString::from(format!("{name}="));
+            word.push(value);
+            word
+        };
         words.push("run".into());
-        words.extend(flag("--agent", OsStr::new(&self.request.agent.to_string())));
-        words.extend(flag("--session", OsStr::new(&self.request.session)));
-        words.extend(flag("--workspace", self.governed.flags.workspace.as_os_str()));
+        words.push(flag("--agent", OsStr::new(&self.request.agent.to_string())));
+        words.push(flag("--session", OsStr::new(&self.request.session)));
+        words.push(flag("--workspace", self.governed.flags.workspace.as_os_str()));
         for place in self.agent_in() {
-            words.extend(flag("--agent-in", place.as_os_str()));
+            words.push(flag("--agent-in", place.as_os_str()));
         }
         if let Some(stated) = self.request.text("description") {
-            words.extend(flag("--reason", OsStr::new(stated)));
+            words.push(flag("--reason", OsStr::new(stated)));
         }
         words.push("--".into());
         words.extend(argv(command).iter().map(|word| word.as_os_str().to_owned()));
@@ -314,6 +331,14 @@ const ALLOW_HOST: &str =
     "set `net = \"filtered\"` and allow the host in a `[[host]]` entry of the operator's policy file";
 const UNKNOWN: &str = "tools.unknown";
 
+/// What becomes of a tool that no rule speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unknown {
+    /// The person at the agent decides, where the agent can ask.
+    Theirs,
+    No,
+}
+
 /// Whether an agent shows a question of a hook to a person, and takes silence as a no.
 fn can_prompt(agent: Agent) -> bool {
     matches!(agent, Agent::ClaudeCode | Agent::Cursor)
@@ -338,7 +363,7 @@ fn reason(part: &Part) -> String {
 
 fn refusal_of(judgement: &Judgement, part: &Part) -> Refusal {
     let unheard = match judgement.decision() {
-        Decision::Ask => ", and this agent cannot put the question to a person",
+        Decision::Ask => ", and a question about it cannot be put to a person here",
         _ => "",
     };
     // Flags are for `run`; whoever is behind a hook has a policy file alone.

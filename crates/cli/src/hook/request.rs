@@ -64,9 +64,10 @@ impl Request {
         self.input.get(key).and_then(Value::as_str)
     }
 
-    /// Absolute, as the agent would take it.
-    pub(super) fn path(&self, path: &str) -> PathBuf {
-        self.cwd.join(Path::new(path))
+    /// Absolute, as the agent would take it. `None` where that is not known: some agents put the home for `~`, or leave
+    /// out the white space around a name.
+    pub(super) fn path(&self, path: &str) -> Option<PathBuf> {
+        (!path.starts_with('~') && path.trim() == path).then(|| self.cwd.join(Path::new(path)))
     }
 }
 

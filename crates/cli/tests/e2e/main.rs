@@ -48,6 +48,7 @@ mod help;
 mod hooks;
 #[cfg(test)]
 mod hooks_below;
+mod hooks_tools;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl Authenticated {
             (Call::File(FileCall::Write { path, .. }), Source::Bytes(bytes)) => {
                 Some(Content::File { path, bytes })
             }
-            (Call::Exec(_), Source::Bytes(bytes)) => Some(Content::Input(bytes)),
+            (Call::Exec(_) | Call::Fetch(_), Source::Bytes(bytes)) => Some(Content::Input(bytes)),
             _ => None,
         };
         match refused_leak(&self.call, content, session) {
