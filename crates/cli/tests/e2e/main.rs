@@ -48,6 +48,7 @@ mod help;
 mod hooks;
 #[cfg(test)]
 mod hooks_below;
+#[cfg(test)]
 mod hooks_tools;
 #[cfg(test)]
 mod hostile;
