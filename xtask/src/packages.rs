@@ -42,6 +42,10 @@ const PACKAGES: &[Package] = &[
     Package { apt: "python3-pip", program: "/usr/lib/python3/dist-packages/pip/__init__.py" },
     Package { apt: "npm", program: "npm" },
     Package { apt: "default-jdk-headless", program: "java" },
+    Package { apt: "python3-requests", program: "/usr/lib/python3/dist-packages/requests/__init__.py" },
+    Package { apt: "direnv", program: "direnv" },
+    // The server alone: unlike openssh-server it brings no service that would start.
+    Package { apt: "dropbear-bin", program: "dropbear" },
     Package { apt: "dbus-daemon", program: "dbus-run-session" },
     Package { apt: "libnotify-bin", program: "notify-send" },
     Package { apt: "python3-dbus", program: "/usr/lib/python3/dist-packages/dbus/__init__.py" },

@@ -64,6 +64,27 @@ impl Internet {
         command
     }
 
+    /// A shell script beside the servers, with mounts of its own: one more server. Each program on the way there becomes
+    /// the next one.
+    pub(crate) fn beside_servers(&self, script: &str) -> Command {
+        let holder = self.holder.id();
+        let children = fs::read_to_string(format!("/proc/{holder}/task/{holder}/children")).unwrap();
+        let mut command = Command::new("nsenter");
+        command.args(["--target", children.split_whitespace().next().unwrap()]);
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        command.args(["--mount", "--net", &format!("--wdns={}", self.place.display()), "--"]);
+        command.arg("unshare");
+        if !rustix::process::geteuid().is_root() {
+            // Whoever joins the namespace of a user loses what it may do there with the next program.
+            command.args(["--user", "--map-current-user", "--keep-caps"]);
+        }
+        command.args(["--mount", "--", "sh", "-euc", script]);
+        command.env_clear().env("PATH", PATH);
+        command
+    }
+
     pub(crate) fn ringfence(&self) -> Command {
         self.host(binary().to_str().unwrap())
     }

@@ -29,6 +29,8 @@ mod filtered;
 #[cfg(test)]
 mod filtered_asks;
 #[cfg(test)]
+mod filtered_clients;
+#[cfg(test)]
 mod filtered_faults;
 #[cfg(test)]
 mod filtered_probes;

@@ -110,7 +110,7 @@ fn node_works() {
 #[test]
 fn cargo_builds_offline() {
     let world = World::new();
-    let toolchain = variable("RINGFENCE_TEST_TOOLCHAIN").map_or_else(sysroot, PathBuf::from);
+    let toolchain = toolchain();
     world.write("Cargo.toml", "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
     world.write("src/main.rs", "fn main() { println!(\"built inside\"); }\n");
     let cargo = toolchain.join("bin/cargo");
@@ -119,6 +119,10 @@ fn cargo_builds_offline() {
         format!("export PATH={}/bin:$PATH; {} run -q --offline", toolchain.display(), cargo.display());
     let done = world.sh_with(&flags, &script).expect(0);
     assert_eq!(done.text(), "built inside\n", "{}", done.err);
+}
+
+pub(crate) fn toolchain() -> PathBuf {
+    variable("RINGFENCE_TEST_TOOLCHAIN").map_or_else(sysroot, PathBuf::from)
 }
 
 /// Outside `cargo xtask test` the tests run with the toolchain that built them.
