@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HOST};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HOST, IF_RANGE, RANGE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
@@ -214,6 +214,9 @@ impl Outgoing {
         // What a server sends back is searched for what it was given; that it is compressed only makes it harder.
         if sight.echo.is_some() {
             self.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            // In parts it would not be recognised.
+            self.headers.remove(RANGE);
+            self.headers.remove(IF_RANGE);
         }
     }
 

@@ -126,7 +126,7 @@ impl Signed {
             form: Form::Header,
             id,
             scope,
-            headers: names(&field("SignedHeaders").ok_or(SigningError::Malformed("no signed headers"))?),
+            headers: names(&field("SignedHeaders").ok_or(SigningError::Malformed("no signed headers"))?)?,
             signature: field("Signature").ok_or(SigningError::Malformed("no signature"))?,
             time: time.ok_or(SigningError::Malformed("no x-amz-date"))?.to_owned(),
             payload: hash.map_or(Ok(Payload::Body), given)?,
@@ -150,7 +150,7 @@ impl Signed {
             scope,
             headers: names(
                 &field("X-Amz-SignedHeaders").ok_or(SigningError::Malformed("no signed headers"))?,
-            ),
+            )?,
             signature: field("X-Amz-Signature").ok_or(SigningError::Malformed("no signature"))?,
             time: field("X-Amz-Date").ok_or(SigningError::Malformed("no date"))?,
             payload,
@@ -264,8 +264,13 @@ fn credential(text: &str) -> Result<(String, Scope), SigningError> {
     }
 }
 
-fn names(text: &str) -> Vec<String> {
-    text.split(';').map(str::to_ascii_lowercase).collect()
+/// In order and none twice, as a signature wants them: a long list of one name would cost its value each time.
+fn names(text: &str) -> Result<Vec<String>, SigningError> {
+    let names: Vec<String> = text.split(';').map(str::to_ascii_lowercase).collect();
+    if names.is_sorted_by(|before, after| before < after) {
+        return Ok(names);
+    }
+    Err(SigningError::Malformed("its signed headers are not in order"))
 }
 
 /// The values of a header as they are signed: trimmed, without runs of spaces, several joined by commas.

@@ -30,7 +30,7 @@ const FLAGS: &[&str] = &["--secret", "model", "--allow-host", "web.test", "--all
 
 /// A client that uses the key, and then looks for it wherever a process can look: C-2, S001-25, B-O5.
 const CLIENT: &str = r#"
-import os, re, sys, urllib.request
+import os, sys, urllib.request
 key = os.environ['MODEL_API_KEY']
 request = urllib.request.Request('https://web.test/echo', headers={'Authorization': 'Bearer ' + key})
 answer = urllib.request.urlopen(request, timeout=20).read()
@@ -38,24 +38,13 @@ wanted = bytes(reversed(open('backwards', 'rb').read()))
 found = []
 if wanted in answer: found.append('answer')
 if any(wanted in name + value for name, value in os.environb.items()): found.append('environment')
-with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
-    needle = re.compile(re.escape(wanted[::-1][::-1]))
-    for line in maps:
-        span, rights = line.split()[:2]
-        if 'r' not in rights or '[v' in line: continue
-        start, end = (int(x, 16) for x in span.split('-'))
-        try:
-            memory.seek(start); block = memory.read(end - start)
-        except (OSError, ValueError, OverflowError): continue
-        hits = [m.start() for m in needle.finditer(block)]
-        if hits: found.append(('memory', len(hits)))
 for root in ['/etc', '/tmp', os.environ['HOME'], '/.ringfence', '/run', '.']:
     for base, _, names in os.walk(root):
         for name in names:
             try:
                 if wanted in open(os.path.join(base, name), 'rb').read(): found.append(os.path.join(base, name))
             except OSError: pass
-print(key.startswith('rf_placeholder_'), [f for f in found if f[0] != 'memory'])
+print(key.startswith('rf_placeholder_'), found)
 "#;
 
 #[test]
