@@ -28,20 +28,25 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Podman {
     pub(crate) fn start() -> Self {
-        // A short name: the path of a socket holds 108 bytes.
-        let place = tempfile::Builder::new().prefix("rfp.").tempdir_in(std::env::temp_dir()).unwrap();
+        // A short name, whatever TMPDIR is: without root Podman refuses a place for its state of over 50 bytes.
+        let place = tempfile::Builder::new().prefix("rfp.").tempdir_in("/var/tmp").unwrap();
         for directory in ["home", "xdg", "tmp"] {
             fs::create_dir(place.path().join(directory)).unwrap();
         }
         let service = serve(place.path());
-        let podman = Self { place, service };
+        let mut podman = Self { place, service };
         podman.wait();
         podman
     }
 
-    fn wait(&self) {
+    fn wait(&mut self) {
         let socket = self.socket();
-        eventually("the engine listens", || UnixStream::connect(&socket).is_ok());
+        let log = self.place.path().join("log");
+        eventually("the engine listens", || {
+            let ended = self.service.try_wait().unwrap();
+            assert!(ended.is_none(), "the engine ended: {}", fs::read_to_string(&log).unwrap());
+            UnixStream::connect(&socket).is_ok()
+        });
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
