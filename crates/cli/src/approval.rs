@@ -8,6 +8,7 @@ mod operator;
 mod prompt;
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use ringfence_runtime::approval::{Reply, Say, Terms, Waiting};
 use ringfence_runtime::ledger::{ApprovalAnswer, ApprovalDecision};
@@ -21,6 +22,9 @@ use prompt::{Manner, Page};
 
 pub(crate) use operator::{Need, authenticate, has_ledger, here, record, require};
 pub(crate) use prompt::{Explains, Prompt, span};
+
+/// How long somebody who started a command has for the word that it asks for.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Answers that are none; then the answer is no.
 const TRIES: u32 = 20;
@@ -73,6 +77,14 @@ impl Terminal {
         let mut device = Device::controlling(question.left(), &elsewhere)?;
         let style = Style::of(&self.variables, device.terminal());
         Some(confirm(&mut device, &Conversation::of(question).prompt, (meant, style)).unwrap_or(false))
+    }
+
+    /// Shows what a yes would permit, and takes the whole word for it: for what is no question of a session.
+    pub(crate) fn permitted(&self, shown: &str, meant: &str) -> bool {
+        let Some(_operator) = &self.operator else { return false };
+        let Some(mut device) = Device::controlling(PATIENCE, &|| false) else { return false };
+        let style = Style::of(&self.variables, device.terminal());
+        permit(&mut device, shown, (meant, style)).unwrap_or(false)
     }
 }
 
@@ -195,7 +207,6 @@ fn confirm(
     prompt: &Prompt<'_>,
     (meant, style): (&str, Style),
 ) -> Result<bool, Silence> {
-    const LONGEST: usize = 40;
     let page = prompt.page(device.width(), style);
     device.write(&format!("\n{}\n", page.text))?;
     if page.hidden > 0 {
@@ -207,13 +218,22 @@ fn confirm(
             device.write(&format!("{meant}? [y]es, anything else is no > "))?;
             key(&device.burst()?) == Some(b'y')
         }
-        Manner::Word => {
-            device.write(&format!("{meant}? type {}, anything else is no > ", style.strong("yes")))?;
-            typed(device, LONGEST)?.as_deref() == Some("yes")
-        }
+        Manner::Word => the_word(device, meant, style)?,
     };
     device.write("\n")?;
     Ok(yes)
+}
+
+fn permit(device: &mut Device<'_>, shown: &str, (meant, style): (&str, Style)) -> Result<bool, Silence> {
+    device.write(&format!("\n{shown}\n"))?;
+    device.settle()?;
+    the_word(device, meant, style)
+}
+
+fn the_word(device: &mut Device<'_>, meant: &str, style: Style) -> Result<bool, Silence> {
+    const LONGEST: usize = 40;
+    device.write(&format!("{meant}? type {}, anything else is no > ", style.strong("yes")))?;
+    Ok(typed(device, LONGEST)?.as_deref() == Some("yes"))
 }
 
 /// What follows from something typed.

@@ -308,7 +308,7 @@ pub(crate) enum PolicyCommand {
     Approve {
         #[command(flatten)]
         place: Place,
-        /// Approve at a terminal without a question, if the file has this SHA-256
+        /// Only if the file has this SHA-256; what it asks for is shown and asked about all the same
         #[arg(long, value_name = "HEX")]
         sha256: Option<String>,
     },

@@ -227,10 +227,20 @@ fn c10_a_workspace_tightens_and_asks_for_the_rest() {
     assert!(world.read(".ringfence/policy.toml").unwrap().starts_with("net = \"full\""), "{}", inside.err);
 }
 
-/// At a terminal, without a word typed.
-fn approve(world: &World, arguments: &str) -> Done {
+/// By somebody at a terminal who types a word after everything was shown. The standard input says yes: it is not asked.
+fn answered(world: &World, arguments: &str, keys: &[u8]) -> Done {
     let terminal = Terminal::new(24, 80);
-    collect(session(world, &terminal, &format!("exec \"$RINGFENCE\" policy approve {arguments}")))
+    let script = format!("echo yes | \"$RINGFENCE\" policy approve {arguments}");
+    let child = session(world, &terminal, &script);
+    terminal.wait_for("as the file stays as it is");
+    terminal.wait_for("anything else is no > ");
+    assert!(terminal.seen().contains("allow"), "{}", terminal.seen());
+    terminal.type_in(keys);
+    collect(child)
+}
+
+fn approve(world: &World, arguments: &str) -> Done {
+    answered(world, arguments, b"yes\r")
 }
 
 /// No record, no change.
@@ -259,7 +269,12 @@ fn c10_an_approval_is_for_one_text() {
     let path = world.workspace_policy("[[command]]\nallow = \"touch\"\n");
     let guarded = ["--profile", "guarded"];
     world.run(&guarded, &["touch", "made"]).expect(126);
-    approve(&world, &format!("--sha256 {}", "0".repeat(64))).expect(125).says("not what was named");
+    let other = format!("exec \"$RINGFENCE\" policy approve --sha256 {}", "0".repeat(64));
+    collect(session(&world, &Terminal::new(24, 80), &other)).expect(125).says("not what was named");
+    world.run(&guarded, &["touch", "made"]).expect(126);
+    for keys in [&b"y\r"[..], b"\r", b"\x03", b"no\r"] {
+        answered(&world, "", keys).expect(125).says("nothing was approved");
+    }
     world.run(&guarded, &["touch", "made"]).expect(126);
     let shown = world.policy(&["show", "--json"]).expect(0).json();
     let digest = shown["files"][0]["seal"].as_str().unwrap().to_owned();

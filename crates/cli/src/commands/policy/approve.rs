@@ -1,16 +1,15 @@
 //! Granting what the policy file of a workspace asks for, as it is now.
 
-use std::io::{BufRead as _, Write as _};
 use std::process::ExitCode;
 
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::{Flags, PolicyFile, Role};
+use ringfence_runtime::authz::policy::{Flags, PolicyFile, Request, Role};
 use ringfence_runtime::standing::prepare_approval;
 use ringfence_types::Bytes;
 
-use crate::approval::{self, Need};
+use crate::approval::{self, Need, Terminal};
 use crate::args::Place;
-use crate::asked::{self, Governed, Ungoverned};
+use crate::asked::{self, Ungoverned};
 use crate::commands::run;
 use crate::environment::Environment;
 use crate::error;
@@ -33,7 +32,13 @@ pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCo
         say!("there is nothing to approve: the policy file asks for nothing, or is approved");
         return Ok(ExitCode::SUCCESS);
     }
-    confirmed(&governed, file, named)?;
+    if let Some(named) = named {
+        is_named(file, named)?;
+    }
+    let meant = "grant this for as long as the file stays as it is";
+    if !Terminal::new(&environment).permitted(&shown(file, &governed.effective.requests), meant) {
+        return Err(error::failed_text("nothing was approved", None));
+    }
     let operator = place.policy.clone().unwrap_or_else(|| runtime.setup().config_dir.join("config.toml"));
     let change = prepare_approval(&operator, &governed.flags.workspace, &file.seal())
         .map_err(|error| error::failed(&error, None))?;
@@ -50,29 +55,21 @@ pub(super) fn run(place: &Place, named: Option<&str>) -> Result<ExitCode, ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// By the digest that somebody read, or by a word on the terminal after everything was shown.
-fn confirmed(governed: &Governed, file: &PolicyFile, named: Option<&str>) -> Result<(), ExitCode> {
+/// What the yes would permit: who asks for it, and all of it.
+fn shown(file: &PolicyFile, requests: &[Request]) -> String {
+    let mut text = format!("{} ({}) asks for:\n", Bytes::from(file.path()).display(), file.seal());
+    for request in requests {
+        text.push_str(&format!("  {}  {}\n", request.origin, Bytes::from(request.what.as_str()).display()));
+    }
+    text
+}
+
+/// That the file is still the one whose digest somebody was given.
+fn is_named(file: &PolicyFile, named: &str) -> Result<(), ExitCode> {
     let digest = file.seal();
-    if let Some(expected) = named {
-        let same = digest.strip_prefix("sha256:") == Some(expected.trim_start_matches("sha256:"));
-        let hint = "read the file again, then give its digest";
-        return if same {
-            Ok(())
-        } else {
-            Err(error::failed_text(&format!("the file is `{digest}`, not what was named"), Some(hint)))
-        };
-    }
-    say!("{} ({digest}) asks for:", Bytes::from(file.path()).display());
-    for request in &governed.effective.requests {
-        say!("  {}  {}", request.origin, Bytes::from(request.what.as_str()).display());
-    }
-    let (stdin, mut stdout) = (std::io::stdin(), std::io::stdout());
-    let _shown = write!(stdout, "Type `yes` to grant this for as long as the file stays as it is: ")
-        .and_then(|()| stdout.flush());
-    let mut answer = String::new();
-    let read = stdin.lock().read_line(&mut answer);
-    if read.is_ok() && answer.trim_end() == "yes" {
+    if digest.strip_prefix("sha256:") == Some(named.trim_start_matches("sha256:")) {
         return Ok(());
     }
-    Err(error::failed_text("nothing was approved", None))
+    let hint = "read the file again, then give its digest";
+    Err(error::failed_text(&format!("the file is `{digest}`, not what was named"), Some(hint)))
 }
