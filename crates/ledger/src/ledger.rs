@@ -1,6 +1,7 @@
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 
 use jiff::Timestamp;
 use ringfence_types::TransactionId;
@@ -23,7 +24,6 @@ use crate::writer::{Keyring, Prepared, Request, Wanted, Writer};
 #[derive(Debug)]
 pub struct Ledger {
     queue: Mutex<Queue>,
-    turn: Condvar,
     writer: Mutex<Writer>,
     path: PathBuf,
     settings: Settings,
@@ -149,7 +149,7 @@ impl AppendError {
 /// Threads that wait for the disk. The first one that finds nobody at work takes everything that waits and writes it.
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Vec<(Ticket, Request)>,
+    waiting: Vec<(Waiter, Request)>,
     done: Vec<(Ticket, Answer)>,
     is_busy: bool,
     next: Ticket,
@@ -158,6 +158,14 @@ struct Queue {
 }
 
 type Ticket = u64;
+
+/// Each is woken by itself: a word to all would wake everybody for the answer of a few.
+#[derive(Debug)]
+struct Waiter {
+    ticket: Ticket,
+    thread: Thread,
+}
+
 type Answer = Result<Vec<Head>, AppendError>;
 
 impl Ledger {
@@ -212,7 +220,6 @@ impl Ledger {
             .map_err(|source| OpenError::Read { path: path.clone(), source })?;
         Ok(Self {
             queue: Mutex::default(),
-            turn: Condvar::new(),
             writer: Mutex::new(writer),
             path,
             settings,
@@ -330,13 +337,15 @@ impl Ledger {
         let mut queue = held(&self.queue);
         let ticket = queue.next;
         queue.next += 1;
-        queue.waiting.push((ticket, request));
+        queue.waiting.push((Waiter { ticket, thread: thread::current() }, request));
         loop {
             if let Some(at) = queue.done.iter().position(|(done, _)| *done == ticket) {
                 return queue.done.swap_remove(at).1;
             }
             if queue.is_busy {
-                queue = self.turn.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                drop(queue);
+                thread::park();
+                queue = held(&self.queue);
             } else {
                 queue = self.lead(queue);
             }
@@ -346,7 +355,7 @@ impl Ledger {
     /// Writes everything that waits.
     fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
         queue.is_busy = true;
-        let (tickets, requests) = queue.take();
+        let (waiters, requests) = queue.take();
         drop(queue);
         let span = tracing::debug_span!("commit", requests = requests.len());
         let committed = span.in_scope(|| held(&self.writer).commit(&requests));
@@ -354,10 +363,17 @@ impl Ledger {
         self.keep(committed.checkpoints);
         let mut queue = held(&self.queue);
         queue.is_busy = false;
-        let answers = tickets.into_iter().zip(committed.results);
-        queue.done.extend(answers.filter_map(|(ticket, answer)| Some((ticket?, answer))));
-        self.turn.notify_all();
-        queue
+        let mut answered = Vec::with_capacity(waiters.len());
+        for (waiter, answer) in waiters.into_iter().zip(committed.results) {
+            let Some(waiter) = waiter else { continue };
+            queue.done.push((waiter.ticket, answer));
+            answered.push(waiter.thread);
+        }
+        // Whoever waits longest writes next, also if it is this thread that goes away.
+        answered.extend(queue.waiting.first().map(|(next, _)| next.thread.clone()));
+        drop(queue);
+        answered.iter().for_each(Thread::unpark);
+        held(&self.queue)
     }
 
     /// Takes new checkpoints to the anchor. Whatever goes wrong there is told, and undoes nothing.
@@ -385,14 +401,14 @@ impl Ledger {
 }
 
 impl Queue {
-    /// Everything that waits, what was announced first. What nobody waits for has no ticket.
-    fn take(&mut self) -> (Vec<Option<Ticket>>, Vec<Request>) {
+    /// Everything that waits, what was announced first, which nobody waits for.
+    fn take(&mut self) -> (Vec<Option<Waiter>>, Vec<Request>) {
         let announced = mem::take(&mut self.announced);
         let announced = announced.into_iter().map(|event| {
             (None, Request { events: vec![event], forget: Vec::new(), checkpoint: Wanted::WhenDue })
         });
         let waiting =
-            mem::take(&mut self.waiting).into_iter().map(|(ticket, request)| (Some(ticket), request));
+            mem::take(&mut self.waiting).into_iter().map(|(waiter, request)| (Some(waiter), request));
         announced.chain(waiting).unzip()
     }
 }

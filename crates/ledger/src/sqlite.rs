@@ -21,13 +21,41 @@ use crate::store::{Each, Make, Rows, Select, Side, Store, StoreError};
 pub(crate) struct SqliteStore {
     rows: SqliteRows,
     files: Files,
+    pace: Pace,
+}
+
+/// How much this process has written so far.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    /// So many records: what appends once and leaves.
+    Few(usize),
+    Many,
 }
 
 impl SqliteStore {
     pub(crate) fn new(connection: Connection, database: PathBuf) -> Self {
         // The first read makes the log and its index, if there are none, so that their names can be remembered.
         let _version = connection.query_row("SELECT max(version) FROM schema", [], |_row| Ok(()));
-        Self { rows: SqliteRows::new(connection), files: Files::now(database) }
+        Self { rows: SqliteRows::new(connection), files: Files::now(database), pace: Pace::Few(0) }
+    }
+
+    /// Whoever goes on writing lets the log grow: copying it costs two syncs, as many commits do, and nobody reads it at
+    /// a start meanwhile. It is emptied when the store is closed, or by the next start.
+    fn wrote(&mut self, records: usize) {
+        const MANY: usize = 256;
+        let Pace::Few(before) = self.pace else { return };
+        self.pace = Pace::Few(before + records);
+        if before + records >= MANY && open::let_log_grow(&self.rows.connection).is_ok() {
+            self.pace = Pace::Many;
+        }
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        if let Pace::Many = self.pace {
+            open::empty_log(&self.rows.connection);
+        }
     }
 }
 
@@ -43,6 +71,7 @@ impl Store for SqliteStore {
         }
         write::batch(&transaction, &batch)?;
         transaction.commit().map_err(of_sqlite)?;
+        self.wrote(batch.entries.len());
         if !batch.forget.is_empty() {
             open::empty_log(&self.rows.connection);
         }

@@ -50,6 +50,9 @@ pub(crate) const OLDEST_SQLITE: i32 = 3_051_003;
 /// again, so it is kept short.
 const CHECKPOINT_PAGES: i64 = 128;
 
+/// The same for a process that has written a lot and goes on.
+const CHECKPOINT_PAGES_OF_MANY: i64 = 1024;
+
 /// Above this the log is emptied at open: processes that append once and leave never get to reuse it.
 const LONGEST_LOG: u64 = 2 * 1024 * 1024;
 
@@ -309,6 +312,10 @@ fn unreadable(path: &Path, source: rusqlite::Error) -> OpenError {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) | None => OpenError::Damaged { path, source },
         Some(_) => OpenError::Storage { path, source },
     }
+}
+
+pub(crate) fn let_log_grow(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES_OF_MANY)
 }
 
 fn shorten_log(connection: &Connection, database: &Path) {
