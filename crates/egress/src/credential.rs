@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_scan::{Builder, Fingerprint, Salt, Scanner};
-use ringfence_types::{Host, HostRule, Special};
+use ringfence_types::{Host, HostRule};
 use zeroize::Zeroizing;
 
 use crate::gate::Target;
@@ -23,25 +23,6 @@ pub struct Credential {
     pub value: Zeroizing<Vec<u8>>,
     /// Where it may go. None: nowhere.
     pub hosts: Vec<HostRule>,
-    pub plain_http: PlainHttp,
-    pub body: BodyUse,
-}
-
-/// Whether a secret may travel without TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PlainHttp {
-    #[default]
-    Never,
-    /// To a host of this machine that one of its rules names exactly.
-    Loopback,
-}
-
-/// Whether placeholders in bodies are replaced. In headers and queries they always are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BodyUse {
-    #[default]
-    Never,
-    Replace,
 }
 
 /// A key that is never sent: AWS clients sign with it. What was signed with its placeholder is signed again.
@@ -252,16 +233,9 @@ impl Sight {
 }
 
 impl Credential {
+    /// Over TLS alone.
     fn may_go(&self, target: &Target, scheme: Scheme) -> bool {
-        match scheme {
-            Scheme::Https => self.hosts.iter().any(|rule| covers(rule, target)),
-            Scheme::Http => {
-                let exactly =
-                    self.hosts.iter().any(|rule| rule.host() == &target.host && covers(rule, target));
-                let here = target.host.special() == Some(Special::Loopback);
-                self.plain_http == PlainHttp::Loopback && exactly && here
-            }
-        }
+        scheme == Scheme::Https && self.hosts.iter().any(|rule| covers(rule, target))
     }
 }
 
@@ -308,8 +282,6 @@ pub(crate) mod tests {
             placeholder: Some(Zeroizing::new(format!("rf_placeholder_{name}_0123456789abcdef"))),
             value: Zeroizing::new(format!("real-{name}-{}", "v1Z9".repeat(5)).into_bytes()),
             hosts: hosts.iter().map(|host| HostRule::parse(host).unwrap()).collect(),
-            plain_http: PlainHttp::Never,
-            body: BodyUse::Never,
         }
     }
 
@@ -353,17 +325,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn without_tls_a_secret_goes_nowhere_but_where_that_is_declared() {
-        let loopback =
-            Credential { plain_http: PlainHttp::Loopback, ..credential("one", &["127.0.0.1", "a.example"]) };
-        let secrets = Secrets::new(vec![loopback.clone()], Vec::new(), None).unwrap();
+    fn without_tls_a_secret_goes_nowhere() {
+        let one = credential("one", &["127.0.0.1", "a.example"]);
+        let secrets = Secrets::new(vec![one], Vec::new(), None).unwrap();
         let own = |host, scheme| secrets.sight(&target(host), scheme).unwrap().own.len();
-        assert_eq!(own("127.0.0.1:80", Scheme::Http), 1);
+        assert_eq!(own("127.0.0.1:80", Scheme::Http), 0);
         assert_eq!(own("a.example:80", Scheme::Http), 0);
         assert_eq!(own("a.example", Scheme::Https), 1);
-        let never = Credential { plain_http: PlainHttp::Never, ..loopback };
-        let secrets = Secrets::new(vec![never], Vec::new(), None).unwrap();
-        assert_eq!(secrets.sight(&target("127.0.0.1:80"), Scheme::Http).unwrap().own.len(), 0);
     }
 
     #[test]

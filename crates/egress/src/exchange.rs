@@ -20,7 +20,7 @@ use crate::credential::{Scheme, Sight};
 use crate::form::{self, Origin, Upgrade};
 use crate::gate::{FlowEnd, FlowId, Request as Asked, Target};
 use crate::http1::Context;
-use crate::inject::{self, BodySwap};
+use crate::inject;
 use crate::look::Look;
 use crate::metered::Metered;
 use crate::redacted::{self, About, Redacted};
@@ -100,11 +100,7 @@ async fn attempt(
     let passage = live.judge().await?;
     judge_override(&parts, origin, shared).await?;
     let coding = Coding::of(&parts.headers).map_err(|error| look.unsearchable(&error.to_string()))?;
-    let swap = BodySwap::new(&parts.headers, &look.sight);
-    if swap.is_some() {
-        parts.headers.remove(CONTENT_LENGTH);
-    }
-    let mut watched = Watched::new(body, look.clone(), coding, swap);
+    let mut watched = Watched::new(body, look.clone(), coding);
     let stopped = watched.stopped();
     let broken = |error: &dyn std::fmt::Display| match stopped.get() {
         Some(refusal) => Stopped::Refused(refusal.clone()),
@@ -147,7 +143,7 @@ fn look(origin: &Origin, live: &Arc<Live>, shared: &Shared) -> Result<Arc<Look>,
     let http = &shared.settings.http;
     let sight = http.secrets.sight(&origin.target, origin.scheme).map_err(|error| unusable(&error))?;
     let told = shared.inspection.told.clone();
-    Ok(Arc::new(Look { sight, live: live.clone(), patterns: http.patterns, told }))
+    Ok(Arc::new(Look { sight, live: live.clone(), told }))
 }
 
 fn unusable(error: &dyn std::fmt::Display) -> Refusal {

@@ -5,22 +5,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODING, USER_AGENT};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, LOCATION, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
 use ringfence_types::Refusal;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::answer::Body;
+use crate::answer::{self, Body};
 use crate::coding::{Coding, Decoder};
 use crate::credential::Scheme;
 use crate::exchange::{Unanswered, ask};
 use crate::form::{self, Origin};
 use crate::gate::{Gate, Way};
-use crate::look::FOR_KEYS;
 use crate::proxy::{Proxy, StartError};
 use crate::settings::Settings;
 use crate::shared::{Shared, Stopped};
@@ -30,8 +28,6 @@ pub struct FetchRequest {
     pub method: String,
     /// `http` or `https`.
     pub url: String,
-    pub headers: Vec<(String, Vec<u8>)>,
-    pub body: Vec<u8>,
     pub limits: FetchLimits,
 }
 
@@ -119,8 +115,6 @@ pub(crate) async fn fetch(request: FetchRequest, shared: &Arc<Shared>) -> Result
 struct Hop {
     method: Method,
     url: Url,
-    headers: HeaderMap,
-    body: Bytes,
 }
 
 async fn follow(
@@ -140,35 +134,19 @@ async fn follow(
 
 impl Hop {
     fn first(request: FetchRequest) -> Result<Self, FetchError> {
-        let malformed = |what: &str| FetchError::Malformed(what.to_owned());
         let url = Url::parse(&request.url).map_err(|error| FetchError::Malformed(error.to_string()))?;
-        let method =
-            Method::from_bytes(request.method.as_bytes()).map_err(|_error| malformed("the method"))?;
-        let mut headers = HeaderMap::new();
-        for (name, value) in &request.headers {
-            let known = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_error| malformed("the name of a header"))?;
-            let value =
-                HeaderValue::from_bytes(value).map_err(|_error| malformed("the value of a header"))?;
-            if [HOST, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&known) {
-                return Err(FetchError::Malformed(format!("the header `{known}` is made here")));
-            }
-            headers.append(known, value);
-        }
-        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static("ringfence"));
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate"));
-        Ok(Self { method, url, headers, body: request.body.into() })
+        let method = Method::from_bytes(request.method.as_bytes());
+        let method = method.map_err(|_error| FetchError::Malformed("the method".to_owned()))?;
+        Ok(Self { method, url })
     }
 
     async fn send(&self, shared: &Arc<Shared>) -> Result<Response<Body>, FetchError> {
         let origin = self.origin()?;
-        let body = Full::new(self.body.clone()).map_err(|never| match never {}).boxed();
-        let mut request = Request::new(body);
+        let mut request = Request::new(answer::empty());
         *request.method_mut() = self.method.clone();
-        *request.headers_mut() = self.headers.clone();
-        if !self.body.is_empty() {
-            request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.body.len()));
-        }
+        let headers = request.headers_mut();
+        headers.insert(USER_AGENT, HeaderValue::from_static("ringfence"));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate"));
         ask(request, origin, shared).await.map_err(|unanswered| match unanswered {
             Unanswered::Denied(denied) => FetchError::Refused(denied.refusal),
             Unanswered::Stopped(Stopped::Refused(refusal), ..) => FetchError::Refused(refusal),
@@ -204,20 +182,12 @@ impl Hop {
         let Some(location) = location else { return Ok(None) };
         let wrong = || FetchError::Failed("it was redirected to what is no URL".to_owned());
         let url = location.to_str().ok().and_then(|text| self.url.join(text).ok()).ok_or_else(wrong)?;
-        let mut headers = self.headers.clone();
-        if url.origin() != self.url.origin() {
-            // What was meant for one server is not for another.
-            FOR_KEYS.iter().for_each(|name| drop(headers.remove(*name)));
-        }
         let keeps = matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
         let is_post = self.method == Method::POST || status == StatusCode::SEE_OTHER;
         if keeps || self.method == Method::HEAD || !is_post {
-            return Ok(Some(Self { url, headers, method: self.method.clone(), body: self.body.clone() }));
+            return Ok(Some(Self { url, method: self.method.clone() }));
         }
-        for name in ["content-type", "content-encoding", "content-language", "content-location"] {
-            headers.remove(name);
-        }
-        Ok(Some(Self { url, headers, method: Method::GET, body: Bytes::new() }))
+        Ok(Some(Self { url, method: Method::GET }))
     }
 }
 

@@ -96,9 +96,7 @@ fn provider(path: &PathAndQuery, shared: &Shared) -> Result<Origin, String> {
     let known = shared.settings.http.providers.iter().find(|provider| provider.name == name);
     let provider = known.ok_or("there is no such provider in this session")?;
     let slash = if rest.starts_with('/') { "" } else { "/" };
-    let base = provider.base.trim_end_matches('/');
-    let path =
-        PathAndQuery::try_from(format!("{base}{slash}{rest}")).ok().ok_or("the path cannot be used")?;
+    let path = PathAndQuery::try_from(format!("{slash}{rest}")).ok().ok_or("the path cannot be used")?;
     let origin = Origin::known(Way::Reverse, provider.upstream.clone(), Scheme::Https, path);
     Ok(Origin { names: Names::Proxy, ..origin })
 }

@@ -2,13 +2,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Buf as _, Bytes, BytesMut};
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use memchr::memmem;
 use zeroize::Zeroizing;
 
-use crate::credential::{BodyUse, Sight};
+use crate::credential::Sight;
 use crate::sigv4::encode;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,83 +69,8 @@ fn replace(text: &[u8], what: &[u8], with: &[u8]) -> Option<Zeroizing<Vec<u8>>> 
     Some(replaced)
 }
 
-/// Replaces placeholders in a body as it passes. Holds back what may be the beginning of one.
-#[derive(Debug)]
-pub(crate) struct BodySwap {
-    swaps: Vec<(String, Zeroizing<Vec<u8>>)>,
-    held: BytesMut,
-}
-
-impl BodySwap {
-    /// `None`: nothing is to be replaced in bodies that go there.
-    pub(crate) fn new(headers: &HeaderMap, sight: &Sight) -> Option<Self> {
-        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let declared = sight.injected().filter(|(credential, _)| credential.body == BodyUse::Replace);
-        let swaps: Vec<_> = declared
-            .map(|(credential, placeholder)| (placeholder.to_owned(), spelled(&credential.value, kind)))
-            .collect();
-        (!swaps.is_empty()).then(|| Self { swaps, held: BytesMut::new() })
-    }
-
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Bytes {
-        self.held.extend_from_slice(bytes);
-        let keep = self.begun();
-        self.give(self.held.len() - keep)
-    }
-
-    pub(crate) fn finish(&mut self) -> Bytes {
-        self.give(self.held.len())
-    }
-
-    fn give(&mut self, length: usize) -> Bytes {
-        let mut out = BytesMut::new();
-        let mut ready = self.held.split_to(length);
-        while let Some((at, placeholder, value)) = self.first_in(&ready) {
-            out.extend_from_slice(&ready.split_to(at));
-            out.extend_from_slice(value);
-            ready.advance(placeholder);
-        }
-        out.extend_from_slice(&ready);
-        out.freeze()
-    }
-
-    /// The first placeholder: where, how long, what for.
-    fn first_in(&self, bytes: &[u8]) -> Option<(usize, usize, &[u8])> {
-        let found = self.swaps.iter().filter_map(|(placeholder, value)| {
-            Some((memmem::find(bytes, placeholder.as_bytes())?, placeholder.len(), value.as_slice()))
-        });
-        found.min_by_key(|(at, ..)| *at)
-    }
-
-    /// How many bytes at the end are the beginning of a placeholder.
-    fn begun(&self) -> usize {
-        let begun = |text: &[u8]| {
-            let longest = text.len().saturating_sub(1).min(self.held.len());
-            (1..=longest)
-                .rev()
-                .find(|length| text.get(..*length).is_some_and(|start| self.held.ends_with(start)))
-        };
-        self.swaps.iter().filter_map(|(placeholder, _)| begun(placeholder.as_bytes())).max().unwrap_or(0)
-    }
-}
-
-/// As a value is written in a body of this type.
-fn spelled(value: &[u8], kind: &str) -> Zeroizing<Vec<u8>> {
-    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if kind == "application/x-www-form-urlencoded" {
-        return Zeroizing::new(encode(value).into_bytes());
-    }
-    let is_json = kind == "application/json" || kind.ends_with("+json");
-    let quoted =
-        std::str::from_utf8(value).ok().filter(|_| is_json).and_then(|text| serde_json::to_string(text).ok());
-    let inner = quoted.as_deref().and_then(|text| text.strip_prefix('"')?.strip_suffix('"'));
-    Zeroizing::new(inner.map_or_else(|| value.to_vec(), |text| text.as_bytes().to_vec()))
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::credential::tests::{credential, target};
     use crate::credential::{Credential, Scheme, Secrets};
@@ -202,38 +126,5 @@ mod tests {
         assert_eq!(query("a=b&c=d", &sight), None);
         let changed = query(&format!("a=b&key={placeholder}&c=d"), &sight).unwrap();
         assert_eq!(*changed, format!("a=b&key={value}&c=d"));
-    }
-
-    #[test]
-    fn bodies_are_changed_only_where_that_is_declared() {
-        let (one, ..) = one();
-        assert!(BodySwap::new(&HeaderMap::new(), &sight(vec![one])).is_none());
-    }
-
-    #[test]
-    fn a_value_is_spelled_as_its_body_is() {
-        let value = br#"a"b\c d"#;
-        assert_eq!(*spelled(value, "application/json; charset=utf-8"), br#"a\"b\\c d"#);
-        assert_eq!(*spelled(value, "application/x-www-form-urlencoded"), b"a%22b%5Cc%20d");
-        assert_eq!(*spelled(value, "text/plain"), value);
-    }
-
-    proptest! {
-        #[test]
-        fn a_body_is_changed_the_same_however_it_is_cut(
-            parts in prop::collection::vec(prop_oneof![Just("@"), Just("rf_"), Just("rf_placeholder_"), Just("x")], 0..12),
-            step in 1_usize..40,
-        ) {
-            let (_, placeholder, value) = one();
-            let body = parts.concat().replace('@', &placeholder);
-            let swaps = vec![(placeholder.clone(), Zeroizing::new(value.clone().into_bytes()))];
-            let mut swap = BodySwap { swaps, held: BytesMut::new() };
-            let mut out = Vec::new();
-            for part in body.as_bytes().chunks(step) {
-                out.extend_from_slice(&swap.push(part));
-            }
-            out.extend_from_slice(&swap.finish());
-            prop_assert_eq!(String::from_utf8(out).unwrap(), body.replace(&placeholder, &value));
-        }
     }
 }

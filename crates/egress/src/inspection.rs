@@ -7,7 +7,7 @@ use ringfence_types::HostRule;
 use crate::ca::Ca;
 use crate::credential::Secrets;
 use crate::gate::Target;
-use crate::look::{PatternAction, Told};
+use crate::look::Told;
 use crate::upstream::Upstream;
 
 /// By default nothing can be inspected and no secret is known.
@@ -16,7 +16,6 @@ pub struct HttpSettings {
     /// Without one, hosts that are to be inspected are refused.
     pub ca: Option<Arc<Ca>>,
     pub secrets: Arc<Secrets>,
-    pub patterns: PatternAction,
     /// Hosts with which a connection may become a WebSocket. What then passes is not looked at.
     pub upgrades: Vec<HostRule>,
     pub providers: Vec<Provider>,
@@ -29,8 +28,6 @@ pub struct HttpSettings {
 pub struct Provider {
     pub name: String,
     pub upstream: Target,
-    /// What the path of a request is put behind: empty, or like `/v1`.
-    pub base: String,
 }
 
 #[derive(Debug)]

@@ -44,13 +44,12 @@ mod upstream;
 mod watched;
 
 pub use ca::{Ca, CaError};
-pub use credential::{BodyUse, Credential, CredentialError, PlainHttp, Secrets, Signing};
+pub use credential::{Credential, CredentialError, Secrets, Signing};
 pub use fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, Fetcher};
 pub use gate::{
     Flow, FlowEnd, FlowId, Gate, Leak, LeakAction, Passage, Place, Reach, Request, Target, Traffic,
     Treatment, Verdict, Way,
 };
 pub use inspection::{HttpSettings, Provider};
-pub use look::PatternAction;
-pub use proxy::{Counters, Doors, Proxy, StartError};
+pub use proxy::{Doors, Proxy, StartError};
 pub use settings::{Budget, Limits, NameServers, Settings, Times};

@@ -13,18 +13,8 @@ use crate::credential::Sight;
 use crate::gate::{Leak, LeakAction, Place};
 use crate::shared::Live;
 
-/// What becomes of a request with something in it that has the shape of a secret nobody registered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PatternAction {
-    /// In URLs and bodies it stops the request; in a header that is made for keys it is told. (C-15)
-    #[default]
-    Block,
-    /// It is told.
-    Flag,
-}
-
 /// Headers whose business is to carry a key of the client's own.
-pub(crate) const FOR_KEYS: &[&str] = &[
+const FOR_KEYS: &[&str] = &[
     "authorization",
     "cookie",
     "x-api-key",
@@ -58,7 +48,6 @@ impl Told {
 pub(crate) struct Look {
     pub(crate) sight: Arc<Sight>,
     pub(crate) live: Arc<Live>,
-    pub(crate) patterns: PatternAction,
     pub(crate) told: Arc<Told>,
 }
 
@@ -101,7 +90,7 @@ impl Look {
         if known || (finding.confidence == Confidence::Context && is_for_keys(&place)) {
             return Ok(());
         }
-        if self.blocks(finding, &place) {
+        if blocks(finding, &place) {
             let refusal = self.refusal(finding, &place);
             self.live.found(leak(finding, place, LeakAction::Blocked));
             return Err(refusal);
@@ -112,17 +101,6 @@ impl Look {
             self.live.found(told);
         }
         Ok(())
-    }
-
-    fn blocks(&self, finding: &Finding, place: &Place) -> bool {
-        match finding.confidence {
-            Confidence::Exact => true,
-            // What only stands beside a word like `password` is too often none.
-            Confidence::Context => false,
-            Confidence::Shape | Confidence::Checksum => {
-                self.patterns == PatternAction::Block && !is_for_keys(place)
-            }
-        }
     }
 
     fn refusal(&self, finding: &Finding, place: &Place) -> Refusal {
@@ -168,6 +146,17 @@ impl Look {
                     .to_owned(),
             ),
         }
+    }
+}
+
+/// The shape of a secret nobody registered stops a request in URLs and bodies; in a header that is made for keys it is told
+/// (C-15).
+pub(crate) fn blocks(finding: &Finding, place: &Place) -> bool {
+    match finding.confidence {
+        Confidence::Exact => true,
+        // What only stands beside a word like `password` is too often none.
+        Confidence::Context => false,
+        Confidence::Shape | Confidence::Checksum => !is_for_keys(place),
     }
 }
 

@@ -1,8 +1,6 @@
 //! The life of a session's proxy.
 
 use std::net::{TcpListener, UdpSocket};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,7 +11,7 @@ use tokio::sync::Semaphore;
 use crate::dns::{Families, NameServer};
 use crate::door;
 use crate::fetch::{self, FetchError, FetchRequest, FetchResponse};
-use crate::gate::{Gate, Traffic};
+use crate::gate::Gate;
 use crate::settings::Settings;
 use crate::shared::{RECORDING, Record, Shared};
 
@@ -36,15 +34,6 @@ pub enum StartError {
     Threads(#[source] std::io::Error),
     #[error("a door of the proxy cannot be used")]
     Door(#[source] std::io::Error),
-}
-
-/// What passed so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Flows that were begun, refused ones included.
-    pub flows: u64,
-    pub refused: u64,
-    pub traffic: Traffic,
 }
 
 /// A running proxy. When it is dropped, every connection is closed, every flow has ended for the gate, and its threads are gone;
@@ -104,14 +93,6 @@ impl Proxy {
         runtime.spawn(async move { answer.send(fetch::fetch(request, &shared).await) });
         answered.recv().unwrap_or_else(|_gone| Err(ended()))
     }
-
-    pub fn counters(&self) -> Counters {
-        Counters {
-            flows: self.shared.flow_count(),
-            refused: self.shared.refused.load(Ordering::Relaxed),
-            traffic: self.shared.traffic(),
-        }
-    }
 }
 
 impl Drop for Proxy {
@@ -130,8 +111,7 @@ impl Drop for Proxy {
 /// Tells the gate how flows ended, one after the other, in a thread that a dropped task cannot take along.
 fn record(gate: &dyn Gate, records: &mpsc::Receiver<Option<Record>>) {
     while let Ok(Some(record)) = records.recv() {
-        // One end that cannot be written must not take the others with it.
-        let _panicked = catch_unwind(AssertUnwindSafe(|| record.tell(gate)));
+        record.tell(gate);
         drop(record.place);
     }
 }

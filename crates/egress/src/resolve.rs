@@ -21,8 +21,6 @@ use crate::gate::{Reach, Target};
 use crate::settings::{NameServers, Settings};
 use crate::shared::{FailureKind, Stopped};
 
-const RESOLV_CONF: &str = "/etc/resolv.conf";
-const HOSTS: &str = "/etc/hosts";
 /// An honest answer has a few; one with more is cut here after all of them were checked.
 const MOST_ADDRESSES: usize = 8;
 
@@ -51,7 +49,6 @@ type Stamp = [Option<SystemTime>; 2];
 impl Resolver {
     pub(crate) fn new(settings: &Settings) -> Self {
         let (source, known) = match &settings.names {
-            NameServers::System => Source::files(RESOLV_CONF.into(), HOSTS.into()),
             NameServers::Files { resolv_conf, hosts } => Source::files(resolv_conf.clone(), hosts.clone()),
             NameServers::Only(servers) => (Source::Servers, Known::of(servers)),
         };

@@ -14,15 +14,18 @@ pub struct Settings {
 }
 
 /// Whom to ask for addresses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub enum NameServers {
-    /// What `/etc/resolv.conf` and `/etc/hosts` say, as they change.
-    #[default]
-    System,
-    /// What these files say, as they change.
+    /// What these files say, as they change: by default those of the system.
     Files { resolv_conf: PathBuf, hosts: PathBuf },
     /// These alone, without `/etc/hosts`.
     Only(Vec<SocketAddr>),
+}
+
+impl Default for NameServers {
+    fn default() -> Self {
+        Self::Files { resolv_conf: "/etc/resolv.conf".into(), hosts: "/etc/hosts".into() }
+    }
 }
 
 /// What is above a limit is refused, and the refusal names the limit.

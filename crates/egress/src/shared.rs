@@ -31,7 +31,6 @@ pub(crate) struct Shared {
     overruns: Rate,
     deciding: Arc<Semaphore>,
     recording: Arc<Semaphore>,
-    pub(crate) refused: AtomicU64,
 }
 
 /// How a flow ended, on its way to the gate.
@@ -120,7 +119,6 @@ impl Shared {
             overruns: Rate::new(1),
             deciding: Arc::new(Semaphore::new(limits.deciding)),
             recording: Arc::new(Semaphore::new(RECORDING)),
-            refused: AtomicU64::new(0),
             settings,
         }
     }
@@ -158,7 +156,6 @@ impl Shared {
     fn deny(&self, flow: Flow, limit: Limit) -> Denied {
         let refusal = limit.refusal(&self.settings.limits);
         let denied = Denied { id: flow.id, target: flow.target.clone(), refusal: refusal.clone() };
-        self.refused.fetch_add(1, Ordering::Relaxed);
         if self.overruns.admits() {
             let end = FlowEnd::Refused(refusal);
             self.record(Record { flow, traffic: Traffic::default(), leaks: Vec::new(), end, place: None });
@@ -171,14 +168,6 @@ impl Shared {
             // The proxy has ended while the gate decided, in whose thread this is.
             late.tell(&*self.gate);
         }
-    }
-
-    pub(crate) fn traffic(&self) -> Traffic {
-        self.session.traffic()
-    }
-
-    pub(crate) fn flow_count(&self) -> u64 {
-        self.flow_ids.load(Ordering::Relaxed)
     }
 
     /// Whether the gate decides about a flow right now.
@@ -305,9 +294,6 @@ impl Live {
 impl Drop for Begun {
     fn drop(&mut self) {
         let end = self.end.take().unwrap_or_else(|| FlowEnd::Failed("the client went away".to_owned()));
-        if matches!(end, FlowEnd::Refused(_)) {
-            self.shared.refused.fetch_add(1, Ordering::Relaxed);
-        }
         let leaks = std::mem::take(&mut *self.leaks.lock().unwrap_or_else(PoisonError::into_inner));
         let (flow, traffic, place) = (self.flow.clone(), self.meter.traffic(), self.place.take());
         self.shared.record(Record { flow, traffic, leaks, end, place });

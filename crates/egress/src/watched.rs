@@ -18,7 +18,6 @@ use ringfence_types::Refusal;
 use crate::answer::{Body, BodyError};
 use crate::coding::{Coding, CodingError, Decoder};
 use crate::gate::Place;
-use crate::inject::BodySwap;
 use crate::look::Look;
 use crate::quiet::{self, Quiet};
 
@@ -42,7 +41,6 @@ pub(crate) struct Watched {
     read: usize,
     may_leave: usize,
     trailers: Option<HeaderMap>,
-    swap: Option<BodySwap>,
     /// Frames that are decided.
     ready: VecDeque<Frame<Bytes>>,
     quiet: Quiet,
@@ -64,7 +62,7 @@ enum Phase {
 pub(crate) struct BrokenOff;
 
 impl Watched {
-    pub(crate) fn new(inner: Body, look: Arc<Look>, coding: Coding, swap: Option<BodySwap>) -> Self {
+    pub(crate) fn new(inner: Body, look: Arc<Look>, coding: Coding) -> Self {
         Self {
             stream: Some(look.stream()),
             raw: (coding != Coding::Identity).then(|| look.stream()),
@@ -80,7 +78,6 @@ impl Watched {
             read: 0,
             may_leave: 0,
             trailers: None,
-            swap: swap.filter(|_| coding == Coding::Identity),
             ready: VecDeque::new(),
             quiet: Quiet::new(quiet::REQUEST),
             phase: Phase::Flowing,
@@ -192,9 +189,6 @@ impl Watched {
         }
         self.may_leave = self.came;
         self.leave();
-        if let Some(rest) = self.swap.as_mut().map(BodySwap::finish).filter(|rest| !rest.is_empty()) {
-            self.ready.push_back(Frame::data(rest));
-        }
         self.ready.extend(trailers.map(Frame::trailers));
         self.phase = Phase::Over;
     }
@@ -229,10 +223,7 @@ impl Watched {
                 self.held.pop_front();
             }
             self.left += now.len();
-            let out = self.swap.as_mut().map_or_else(|| now.clone(), |swap| swap.push(&now));
-            if !out.is_empty() {
-                self.ready.push_back(Frame::data(out));
-            }
+            self.ready.push_back(Frame::data(now));
         }
     }
 

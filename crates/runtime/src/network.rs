@@ -106,8 +106,6 @@ pub(crate) fn fetch(
     let request = FetchRequest {
         method: wanted.method.clone(),
         url: wanted.url.clone(),
-        headers: Vec::new(),
-        body: Vec::new(),
         limits: FetchLimits::default(),
     };
     let fetched = fetcher.fetch(request);

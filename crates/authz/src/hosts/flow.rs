@@ -20,8 +20,6 @@ use crate::policy::Policy;
 pub struct Handling {
     /// A rule has something to say about single requests, or wants to see them.
     pub inspected: bool,
-    /// A rule lets an inspected connection become another protocol.
-    pub may_upgrade: bool,
     /// It may be this machine or its network: a rule says so about exactly this host, or the host is one by its own name.
     pub may_be_local: bool,
 }
@@ -102,7 +100,6 @@ pub fn handling(policy: &Policy, host: &Host, port: u16) -> Handling {
     let opening = || about().filter(|entry| entry.decision != Decision::Deny && entry.source.has_authority());
     Handling {
         inspected: about().any(|entry| entry.inspect || entry.is_partial()),
-        may_upgrade: opening().any(|entry| entry.upgrade),
         may_be_local: opening()
             .any(|entry| entry.host.host() == host && (entry.local || host.special().is_some())),
     }

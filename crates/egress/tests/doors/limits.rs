@@ -35,7 +35,6 @@ fn flows_a_second() {
     // What is above the limit fills no ledger.
     let written = world.clerk.book().ended.len();
     assert!(written < 60 - limited / 2, "{written} of {limited}");
-    assert_eq!(world.proxy.as_ref().unwrap().counters().flows, 60);
 }
 
 #[test]

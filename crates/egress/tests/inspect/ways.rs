@@ -25,7 +25,7 @@ async fn a_provider_is_reached_by_its_base_url() {
     let upstream = Target { host: HostRule::parse("api.test").unwrap().host().clone(), port: server.port };
     let world = World::new(&root, |http| {
         http.secrets = secrets(&[&key]);
-        http.providers = vec![Provider { name: "some".into(), upstream, base: "/base/".into() }];
+        http.providers = vec![Provider { name: "some".into(), upstream }];
     });
     let host = world.door.to_string();
     let request = |path: &str| {
@@ -35,7 +35,7 @@ async fn a_provider_is_reached_by_its_base_url() {
     assert_eq!(status, 200, "{body}");
     assert!(!body.contains(&key.value));
     let seen = &server.seen()[0];
-    assert_eq!(seen.uri.path_and_query().unwrap().as_str(), "/base/v1/messages?beta=true");
+    assert_eq!(seen.uri.path_and_query().unwrap().as_str(), "/v1/messages?beta=true");
     assert_eq!(seen.uri.host(), Some("api.test"));
     assert_eq!(seen.header("x-api-key"), key.value);
     for path in
@@ -75,13 +75,7 @@ async fn plain_requests_are_judged_and_searched() {
 }
 
 fn request(url: String) -> FetchRequest {
-    FetchRequest {
-        method: "GET".into(),
-        url,
-        headers: Vec::new(),
-        body: Vec::new(),
-        limits: FetchLimits::default(),
-    }
+    FetchRequest { method: "GET".into(), url, limits: FetchLimits::default() }
 }
 
 /// Fetches block, so they do it elsewhere.
@@ -114,22 +108,13 @@ async fn redirecting(root: &Root) -> Server {
 async fn a_fetch_follows_redirects_each_judged() {
     let root = Root::new();
     let server = redirecting(&root).await;
-    let key = Key::new("provider", &["api.test"]);
-    let world = Arc::new(World::new(&root, |http| http.secrets = secrets(&[&key])));
+    let world = Arc::new(World::new(&root, |_| {}));
     let base = format!("https://api.test:{}", server.port);
-    let with_key = |path: &str| FetchRequest {
-        headers: vec![("authorization".into(), format!("Bearer {}", key.placeholder).into_bytes())],
-        ..request(format!("{base}{path}"))
-    };
-    let found = fetch(world.clone(), with_key("/relative")).await.unwrap();
+    let found = fetch(world.clone(), request(format!("{base}/relative"))).await.unwrap();
     assert_eq!((found.status, found.redirects, found.url.as_str()), (200, 1, format!("{base}/end").as_str()));
-    assert_eq!(server.seen().last().unwrap().header("authorization"), format!("Bearer {}", key.value));
-    assert!(!String::from_utf8_lossy(&found.body).contains(&key.value));
-    let away = fetch(world.clone(), with_key("/away")).await.unwrap();
+    let away = fetch(world.clone(), request(format!("{base}/away"))).await.unwrap();
     assert_eq!(away.url, format!("https://other.test:{}/end", server.port));
-    assert_eq!(server.seen().last().unwrap().header("authorization"), "");
-    let post =
-        FetchRequest { method: "POST".into(), body: b"x".to_vec(), ..request(format!("{base}/relative")) };
+    let post = FetchRequest { method: "POST".into(), ..request(format!("{base}/relative")) };
     let found = fetch(world.clone(), post).await.unwrap();
     assert!(found.body.starts_with(b"GET "));
     let denied = fetch(world.clone(), request(format!("{base}/denied"))).await;
@@ -169,7 +154,6 @@ async fn what_makes_no_sense_is_not_fetched() {
     let root = Root::new();
     let server = redirecting(&root).await;
     let world = Arc::new(World::new(&root, |_| {}));
-    let base = format!("https://api.test:{}/", server.port);
     for url in [
         "nonsense",
         "file:///etc/passwd",
@@ -181,12 +165,8 @@ async fn what_makes_no_sense_is_not_fetched() {
         let result = fetch(world.clone(), request(url.into())).await;
         assert!(matches!(result, Err(FetchError::Malformed(_))), "{url} {result:?}");
     }
-    for header in ["host", "content-length", "transfer-encoding", "a b"] {
-        let bad = FetchRequest { headers: vec![(header.into(), b"1".to_vec())], ..request(base.clone()) };
-        assert!(matches!(fetch(world.clone(), bad).await, Err(FetchError::Malformed(_))), "{header}");
-    }
-    let split = FetchRequest { headers: vec![("x".into(), b"1\r\ny: 2".to_vec())], ..request(base.clone()) };
-    assert!(matches!(fetch(world.clone(), split).await, Err(FetchError::Malformed(_))));
+    let method = FetchRequest { method: "G T".into(), ..request(format!("https://api.test:{}/", server.port)) };
+    assert!(matches!(fetch(world.clone(), method).await, Err(FetchError::Malformed(_))));
     assert_eq!(server.seen().len(), 0);
     let metadata = fetch(world.clone(), request("http://169.254.169.254/latest".into())).await;
     assert!(matches!(metadata, Err(FetchError::Refused(_))), "{metadata:?}");

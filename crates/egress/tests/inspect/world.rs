@@ -20,8 +20,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use ringfence_egress::{
-    BodyUse, Ca, Credential, Doors, Flow, FlowEnd, Gate, HttpSettings, Leak, NameServers, Passage, PlainHttp,
-    Proxy, Reach, Secrets, Settings, Signing, Traffic, Treatment, Verdict,
+    Ca, Credential, Doors, Flow, FlowEnd, Gate, HttpSettings, Leak, NameServers, Passage, Proxy, Reach,
+    Secrets, Settings, Signing, Traffic, Treatment, Verdict,
 };
 use ringfence_types::{HostRule, Layer, Refusal, RefusalCode};
 use rustls::pki_types::pem::PemObject as _;
@@ -458,8 +458,6 @@ pub(crate) struct Key {
     pub(crate) placeholder: String,
     pub(crate) value: String,
     pub(crate) hosts: Vec<String>,
-    pub(crate) plain_http: PlainHttp,
-    pub(crate) body: BodyUse,
 }
 
 impl Key {
@@ -469,8 +467,6 @@ impl Key {
             placeholder: format!("rf_placeholder_{name}_{}", "7f3a91c2".repeat(4)),
             value: format!("real+{name}/{}", "Zq81".repeat(6)),
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
-            plain_http: PlainHttp::Never,
-            body: BodyUse::Never,
         }
     }
 
@@ -480,8 +476,6 @@ impl Key {
             placeholder: Some(Zeroizing::new(self.placeholder.clone())),
             value: Zeroizing::new(self.value.clone().into_bytes()),
             hosts: self.hosts.iter().map(|host| HostRule::parse(host).unwrap()).collect(),
-            plain_http: self.plain_http,
-            body: self.body,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! written to the ledger before the launch that makes it true.
 
 use ringfence_authz::env;
-use ringfence_egress::{BodyUse, Credential, PlainHttp, Provider, Signing, Target};
+use ringfence_egress::{Credential, Provider, Signing, Target};
 use ringfence_ledger::{AppendError, Event};
 use ringfence_sandbox::{SECRETS_INSIDE, SecretFile};
 use ringfence_scan::SHORTEST_SECRET;
@@ -84,8 +84,6 @@ impl SessionSecrets {
                 placeholder: placeholder.map(|(_, placeholder)| placeholder.as_str().to_owned().into()),
                 value: value.copy(),
                 hosts: if released { rules(meta) } else { Vec::new() },
-                plain_http: PlainHttp::default(),
-                body: BodyUse::default(),
             }
         };
         known.map(credential).collect()
@@ -97,7 +95,6 @@ impl SessionSecrets {
             [rule] if !matches!(rule.host(), Host::Below(_)) => Some(Provider {
                 name: meta.name.to_string(),
                 upstream: Target { host: rule.host().clone(), port: rule.port().unwrap_or(443) },
-                base: String::new(),
             }),
             _ => None,
         };
