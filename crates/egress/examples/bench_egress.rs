@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_egress::{
     Doors, Flow, FlowEnd, Gate, Leak, NameServers, Passage, Proxy, Reach, Settings, Traffic, Treatment,
-    Verdict,
+    Verdict, Way,
 };
 use ringfence_types::Refusal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -98,6 +98,8 @@ impl Gate for Open {
     }
 
     fn finding(&self, _flow: &Flow, _leak: &Leak) {}
+
+    fn malformed(&self, _way: Way, _why: &str) {}
 
     fn ended(&self, _flow: &Flow, _traffic: Traffic, _end: &FlowEnd) {}
 }

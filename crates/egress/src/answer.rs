@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use ringfence_types::Refusal;
@@ -88,6 +88,15 @@ fn respond(status: StatusCode, body: &serde_json::Value, outcome: &'static str) 
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(&OUTCOME, HeaderValue::from_static(outcome));
     response
+}
+
+/// A server does not speak in our name.
+pub(crate) fn disown(headers: &mut HeaderMap) {
+    let ours = |name: &&HeaderName| name.as_str().starts_with("x-ringfence-");
+    let named: Vec<HeaderName> = headers.keys().filter(ours).cloned().collect();
+    for name in named {
+        headers.remove(name);
+    }
 }
 
 /// A rule may be named after anything; a header may not contain it.

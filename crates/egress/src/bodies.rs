@@ -45,6 +45,8 @@ impl Gate for Nobody {
 
     fn finding(&self, _flow: &Flow, _leak: &Leak) {}
 
+    fn malformed(&self, _way: Way, _why: &str) {}
+
     fn ended(&self, _flow: &Flow, _traffic: Traffic, _end: &FlowEnd) {}
 }
 
@@ -120,11 +122,8 @@ fn scene() -> Scene {
 
 /// What leaves of a request, and whether it was broken off.
 async fn sent(text: &[u8], cuts: &[(usize, bool)], scene: &Scene) -> (Vec<u8>, bool) {
-    let look = Arc::new(Look {
-        sight: scene.elsewhere.clone(),
-        live: scene.live.clone(),
-        told: Arc::default(),
-    });
+    let look =
+        Arc::new(Look { sight: scene.elsewhere.clone(), live: scene.live.clone(), told: Arc::default() });
     let mut watched = Watched::new(body(text, cuts), look, Coding::Identity);
     let mut out = Vec::new();
     while let Some(frame) = watched.frame().await {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_scan::{Builder, Fingerprint, Salt, Scanner};
-use ringfence_types::{Host, HostRule};
+use ringfence_types::{Host, HostRule, KeyPlace};
 use zeroize::Zeroizing;
 
 use crate::gate::Target;
@@ -23,6 +23,8 @@ pub struct Credential {
     pub value: Zeroizing<Vec<u8>>,
     /// Where it may go. None: nowhere.
     pub hosts: Vec<HostRule>,
+    /// Where in a request it stands. None: where keys for its host usually do.
+    pub places: Vec<KeyPlace>,
 }
 
 /// A key that is never sent: AWS clients sign with it. What was signed with its placeholder is signed again.
@@ -282,6 +284,7 @@ pub(crate) mod tests {
             placeholder: Some(Zeroizing::new(format!("rf_placeholder_{name}_0123456789abcdef"))),
             value: Zeroizing::new(format!("real-{name}-{}", "v1Z9".repeat(5)).into_bytes()),
             hosts: hosts.iter().map(|host| HostRule::parse(host).unwrap()).collect(),
+            places: Vec::new(),
         }
     }
 

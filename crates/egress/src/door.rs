@@ -28,7 +28,7 @@ pub(crate) async fn explicit(client: TcpStream, shared: Arc<Shared>) {
     }
     match first {
         [5] => socks::serve(client, shared).await,
-        [4] => socks::refuse_version_4(client).await,
+        [4] => socks::refuse_version_4(client, &shared).await,
         _ => {
             let context = Context { way: Way::Forward, origin: None };
             http1::serve(Prefixed::new(Bytes::new(), client), context, shared).await;

@@ -8,24 +8,25 @@ use std::sync::Arc;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HOST, IF_RANGE, RANGE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use ringfence_types::{Layer, Refusal, RefusalCode};
+use ringfence_types::{Host, Layer, Refusal, RefusalCode};
 use tokio::time::timeout;
 
 use crate::answer::{self, Body};
 use crate::coding::Coding;
 use crate::credential::{Scheme, Sight};
 use crate::form::{self, Origin, Upgrade};
-use crate::gate::{FlowEnd, FlowId, Request as Asked, Target};
+use crate::gate::{FlowId, Request as Asked, Target};
 use crate::http1::Context;
-use crate::inject;
+use crate::inject::{self, InjectError, Towards};
 use crate::look::Look;
 use crate::metered::Metered;
 use crate::redacted::{self, About, Redacted};
 use crate::shared::{Denied, FailureKind, Live, Shared, Stopped};
 use crate::sign;
+use crate::steering;
 use crate::upstream::{Connection, Freshness, Wanted, Way};
 use crate::watched::Watched;
 
@@ -37,7 +38,10 @@ pub(crate) async fn handle(
 ) -> Response<Body> {
     match form::plain_origin(&request, &context, shared) {
         Ok(origin) => run(request.map(|body| body.map_err(Into::into).boxed()), origin, shared).await,
-        Err(message) => answer::malformed(&message),
+        Err(message) => {
+            shared.malformed(context.way, &message);
+            answer::malformed(&message)
+        }
     }
 }
 
@@ -96,9 +100,10 @@ async fn attempt(
     let look = look(origin, live, shared)?;
     look.head(&format!("{} {}", parts.method, origin.path_and_query), &parts.headers)?;
     form::check(&parts, origin)?;
+    let towards = Towards { host: &origin.target.host, sight: &look.sight };
+    inject::path(origin.path_and_query.path(), towards).map_err(|error| uninjected(&error))?;
     let upgrade = form::upgrade(&parts, origin, shared)?;
     let passage = live.judge().await?;
-    judge_override(&parts, origin, shared).await?;
     let coding = Coding::of(&parts.headers).map_err(|error| look.unsearchable(&error.to_string()))?;
     let mut watched = Watched::new(body, look.clone(), coding);
     let stopped = watched.stopped();
@@ -111,26 +116,19 @@ async fn attempt(
         upgrade.is_some().then(|| parts.extensions.remove::<hyper::upgrade::OnUpgrade>()).flatten();
     let method = parts.method.clone();
     let wanted = if upgrade.is_some() { Wanted::Http1 } else { Wanted::Any };
-    let mut outgoing = Outgoing::new(parts, origin, upgrade);
-    let body =
-        sign::apply(&mut outgoing, watched, &look.sight).await.map_err(|error| match stopped.get() {
-            Some(refusal) => Stopped::Refused(refusal.clone()),
-            None => error,
-        })?;
-    let way = Way { scheme: origin.scheme, passage, wanted };
+    let outgoing = Outgoing::new(parts, origin, upgrade);
     let idle = shared.settings.times.idle;
-    let body = Metered::up(body, live.clone(), idle).boxed();
+    // What was refused of the body while it was read is why nothing came of the request.
+    let why = |error: Stopped| match (stopped.get().cloned().or_else(|| live.refusal()), error) {
+        (Some(refusal), Stopped::Failed(_)) => Stopped::Refused(refusal),
+        (_, error) => error,
+    };
+    let body = Metered::up(watched, live.clone(), idle);
+    let (outgoing, body) = sign::apply(outgoing, body, &look.sight, shared).await.map_err(why)?;
+    let way = Way { scheme: origin.scheme, passage, wanted };
     let sent = timeout(idle, send(outgoing, body, &way, live, shared)).await;
     let late = || Stopped::failed(FailureKind::Late, format!("`{}` did not answer in time", origin.target));
-    let (response, connection) = match sent.map_err(|_elapsed| late())? {
-        Ok(answered) => answered,
-        Err(Stopped::Failed(failure)) => {
-            return Err(stopped
-                .get()
-                .map_or(Stopped::Failed(failure), |refusal| Stopped::Refused(refusal.clone())));
-        }
-        Err(refused) => return Err(refused),
-    };
+    let (response, connection) = sent.map_err(|_elapsed| late())?.map_err(why)?;
     let about = About { sight: look.sight.clone(), live: live.clone() };
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return form::switch(response, client_upgrade, about, shared);
@@ -156,23 +154,9 @@ fn unusable(error: &dyn std::fmt::Display) -> Refusal {
     }
 }
 
-/// Servers may take a request for one with the method that a header names: it is judged as both.
-async fn judge_override(parts: &Parts, origin: &Origin, shared: &Arc<Shared>) -> Result<(), Stopped> {
-    let Some(method) = form::overridden(parts)? else { return Ok(()) };
-    let url = format!("{}://{}{}", origin.scheme.name(), origin.target, origin.path_and_query.path());
-    let asked = Asked { method, url };
-    let live =
-        shared.begin(origin.way, origin.target.clone(), Some(asked)).map_err(|denied| denied.refusal)?;
-    match live.judge().await {
-        Ok(_passage) => {
-            live.end(FlowEnd::Done);
-            Ok(())
-        }
-        Err(refusal) => {
-            live.end(FlowEnd::Refused(refusal.clone()));
-            Err(refusal.into())
-        }
-    }
+/// What stands where it must not, or cannot stand where it is.
+pub(crate) fn uninjected(error: &InjectError) -> Refusal {
+    Refusal { message: error.to_string(), hint: error.hint(), ..unusable(&"") }
 }
 
 /// A request as it leaves.
@@ -181,6 +165,8 @@ pub(crate) struct Outgoing {
     pub(crate) scheme: Scheme,
     /// What the server is called in the request.
     pub(crate) host: String,
+    /// Who it is.
+    pub(crate) target: Host,
     pub(crate) path: String,
     pub(crate) query: Option<String>,
     pub(crate) headers: http::HeaderMap,
@@ -191,6 +177,7 @@ impl Outgoing {
     fn new(parts: Parts, origin: &Origin, upgrade: Option<Upgrade>) -> Self {
         Self {
             host: form::said_host(&parts, origin),
+            target: origin.target.host.clone(),
             method: parts.method,
             scheme: origin.scheme,
             path: origin.path_and_query.path().to_owned(),
@@ -203,6 +190,7 @@ impl Outgoing {
     /// Takes out what was for this hop only.
     pub(crate) fn prepare(&mut self, sight: &Sight) {
         form::strip(&mut self.headers);
+        steering::strip(&mut self.headers);
         self.headers.remove(HOST);
         if let Some(upgrade) = &self.upgrade {
             upgrade.declare(&mut self.headers);
@@ -211,16 +199,18 @@ impl Outgoing {
         if sight.echo.is_some() {
             self.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             // In parts it would not be recognised.
-            self.headers.remove(RANGE);
-            self.headers.remove(IF_RANGE);
+            for name in [&RANGE, &IF_RANGE, &RANGE_OF_AZURE, &DELTA] {
+                self.headers.remove(name);
+            }
         }
     }
 
     /// Placeholders become secrets. The last step before it leaves.
-    pub(crate) fn inject(&mut self, sight: &Sight) -> Result<(), Stopped> {
-        let wrong = |error: inject::InjectError| Stopped::Refused(unusable(&error));
-        inject::headers(&mut self.headers, sight).map_err(wrong)?;
-        if let Some(changed) = self.query.as_deref().and_then(|query| inject::query(query, sight)) {
+    pub(crate) fn inject(&mut self, sight: &Sight) -> Result<(), InjectError> {
+        let towards = Towards { host: &self.target, sight };
+        inject::headers(&mut self.headers, towards)?;
+        let query = self.query.as_deref().map(|query| inject::query(query, towards)).transpose()?;
+        if let Some(changed) = query.flatten() {
             self.query = Some(changed.to_string());
         }
         Ok(())
@@ -264,6 +254,10 @@ fn address(
     Ok(())
 }
 
+/// Other names for asking for a part.
+static RANGE_OF_AZURE: HeaderName = HeaderName::from_static("x-ms-range");
+static DELTA: HeaderName = HeaderName::from_static("a-im");
+
 async fn send(
     outgoing: Outgoing,
     body: Body,
@@ -304,32 +298,46 @@ fn incoming(
     meter: impl FnOnce(Body) -> Body,
 ) -> Result<Response<Body>, Stopped> {
     let (mut parts, body) = response.into_parts();
+    // Before anything is taken out: what `Connection` names may be what says how to read the body.
+    let coding = Coding::of(&parts.headers);
     form::strip(&mut parts.headers);
+    answer::disown(&mut parts.headers);
     // It would lead clients to a protocol that does not pass here.
     parts.headers.remove(http::header::ALT_SVC);
-    let body = body.map_err(Into::into).boxed();
     let body = match about.sight.echo.clone() {
-        None => body,
+        // HTTP/2 has frames for a body that is none; nobody reads them, and nobody has looked at them.
+        _ if body.is_end_stream() || is_bodiless(method, parts.status) => {
+            if let Some(echo) = &about.sight.echo {
+                redacted::headers(&mut parts.headers, echo, &about);
+            }
+            answer::empty()
+        }
+        None => body.map_err(Into::into).boxed(),
         Some(echo) => {
             redacted::headers(&mut parts.headers, &echo, &about);
-            let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&parts.status);
-            // What such a response says of a length is about a body that is elsewhere.
-            if body.is_end_stream() || method == Method::HEAD || bodiless {
-                body
-            } else {
-                let coding = Coding::of(&parts.headers).map_err(|error| unreadable(&about, &error))?;
-                parts.headers.remove(CONTENT_LENGTH);
-                if coding != Coding::Identity {
-                    parts.headers.remove(CONTENT_ENCODING);
-                }
-                Redacted::new(body, &echo, coding, about).boxed()
+            if IN_PARTS.contains(&parts.status) {
+                return Err(unreadable(&about, &"it sent a part, and was asked for all of it"));
             }
+            let coding = coding.map_err(|error| unreadable(&about, &error))?;
+            parts.headers.remove(CONTENT_LENGTH);
+            if coding != Coding::Identity {
+                parts.headers.remove(CONTENT_ENCODING);
+            }
+            Redacted::new(body.map_err(Into::into).boxed(), &echo, coding, about).boxed()
         }
     };
     let mut response = Response::new(meter(body));
     *response.status_mut() = parts.status;
     *response.headers_mut() = parts.headers;
     Ok(response)
+}
+
+/// Responses to what was not asked: `Range` and its like do not leave where a secret may come back.
+const IN_PARTS: [StatusCode; 2] = [StatusCode::PARTIAL_CONTENT, StatusCode::IM_USED];
+
+/// What such a response says of a length is about a body that is elsewhere.
+fn is_bodiless(method: &Method, status: StatusCode) -> bool {
+    method == Method::HEAD || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status)
 }
 
 fn unreadable(about: &About, error: &dyn std::fmt::Display) -> Stopped {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use http::header::{
-    CONNECTION, COOKIE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -22,6 +22,7 @@ use crate::http1::Context;
 use crate::limits::Direction;
 use crate::redacted::{self, About};
 use crate::shared::{FailureKind, Live, Shared, Stopped};
+use crate::steering;
 
 /// What begins a path to a provider.
 const PROVIDER: &str = "/ringfence/provider/";
@@ -142,8 +143,25 @@ pub(crate) fn check(parts: &Parts, origin: &Origin) -> Result<(), Refusal> {
     if parts.method == Method::CONNECT || parts.method == Method::TRACE {
         return Err(malformed(origin, &format!("the method {} does not pass", parts.method)));
     }
+    check_framing(&parts.headers, origin)?;
     check_names(parts, origin)?;
-    check_path(origin)
+    check_path(origin)?;
+    steering::check(&parts.headers, origin)
+}
+
+/// One length, and nothing between the bytes of a body and their meaning but chunks.
+fn check_framing(headers: &HeaderMap, origin: &Origin) -> Result<(), Refusal> {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let is_number = |length: &HeaderValue| length.as_bytes().iter().all(u8::is_ascii_digit);
+    if lengths.next().is_some_and(|length| !is_number(length)) || lengths.next().is_some() {
+        return Err(malformed(origin, "its length is not one number"));
+    }
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let codings = headers.get_all(TRANSFER_ENCODING);
+    if !codings.iter().all(is_chunked) || codings.iter().count() > 1 {
+        return Err(malformed(origin, "its body is encoded for the way"));
+    }
+    Ok(())
 }
 
 fn check_names(parts: &Parts, origin: &Origin) -> Result<(), Refusal> {
@@ -187,19 +205,6 @@ fn check_path(origin: &Origin) -> Result<(), Refusal> {
         ));
     }
     Ok(())
-}
-
-/// The method that a header names, where that is another one.
-pub(crate) fn overridden(parts: &Parts) -> Result<Option<String>, Refusal> {
-    const NAMES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
-    let mut values = NAMES.iter().flat_map(|name| parts.headers.get_all(*name));
-    let Some(value) = values.next() else { return Ok(None) };
-    let method = Method::from_bytes(&value.as_bytes().to_ascii_uppercase()).ok();
-    match (method, values.next()) {
-        (Some(method), None) if method == parts.method => Ok(None),
-        (Some(method), None) => Ok(Some(method.as_str().to_owned())),
-        _ => Err(refusal("network.method", "the request names its method more than once".to_owned(), None)),
-    }
 }
 
 /// What is between two ends of one connection, and goes no further.
@@ -327,12 +332,12 @@ pub(crate) fn disagrees(origin: &Origin, what: &str) -> Refusal {
     refusal("network.names-agree", message, Some("connect to the host that is asked for"))
 }
 
-fn malformed(origin: &Origin, what: &str) -> Refusal {
+pub(crate) fn malformed(origin: &Origin, what: &str) -> Refusal {
     let message = format!("the request to `{}` is not passed on: {what}", origin.target);
     Refusal { code: RefusalCode::Malformed, ..refusal("network.request", message, None) }
 }
 
-fn refusal(rule: &str, message: String, hint: Option<&str>) -> Refusal {
+pub(crate) fn refusal(rule: &str, message: String, hint: Option<&str>) -> Refusal {
     Refusal {
         code: RefusalCode::Network,
         layer: Layer::Floor,

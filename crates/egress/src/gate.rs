@@ -156,6 +156,9 @@ pub trait Gate: Send + Sync + 'static {
     /// Written when a scanned request or response has something in it. A request that is blocked for it ends as refused.
     fn finding(&self, flow: &Flow, leak: &Leak);
 
+    /// Written when somebody came with what is no flow, because nobody can tell where to. At most a few a second.
+    fn malformed(&self, way: Way, why: &str);
+
     /// Written when it is over, and for what was refused before it began. After every other call for the flow has returned.
     fn ended(&self, flow: &Flow, traffic: Traffic, end: &FlowEnd);
 }

@@ -217,9 +217,18 @@ mod tests {
                     break;
                 }
                 all.extend(&chunk);
-                let _ = Speech::of(&chunk);
                 state = reader.read(&chunk);
             }
+            prop_assert_eq!(Speech::of(&all), Speech::Tls);
+            // No name comes of noise, and it is not waited for without end.
+            prop_assert!(!matches!(state, Hello::Complete(_)), "{:?}", state);
+            prop_assert!(state != Hello::Incomplete || all.len() <= LONGEST_HELLO);
+        }
+
+        #[test]
+        fn what_is_spoken_does_not_change_with_more_of_it(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let known = (0..bytes.len()).map(|end| Speech::of(&bytes[..end])).find(|speech| *speech != Speech::Open);
+            prop_assert!(known.is_none_or(|known| known == Speech::of(&bytes)));
         }
     }
 }

@@ -37,6 +37,7 @@ type Served = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn serve_connection(client: Prefixed, context: Context, shared: Arc<Shared>) {
     let head = shared.settings.times.head;
+    let (way, told) = (context.way, Arc::clone(&shared));
     let service = service_fn(move |request| {
         let (context, shared) = (context.clone(), Arc::clone(&shared));
         async move { Ok::<_, Infallible>(answer(request, context, shared).await) }
@@ -49,7 +50,11 @@ async fn serve_connection(client: Prefixed, context: Context, shared: Arc<Shared
         .half_close(false)
         .serve_connection(TokioIo::new(client), service);
     // What breaks here is the client's own doing, and it has been told what could be told.
-    let _broken = connection.with_upgrades().await;
+    if let Err(error) = connection.with_upgrades().await
+        && error.is_parse()
+    {
+        told.malformed(way, &format!("the request cannot be read: {error}"));
+    }
 }
 
 async fn answer(request: Request<Incoming>, context: Context, shared: Arc<Shared>) -> Response<Body> {
@@ -58,14 +63,21 @@ async fn answer(request: Request<Incoming>, context: Context, shared: Arc<Shared
     }
     match context.origin {
         None => connect(request, shared).await,
-        Some(_) => answer::malformed("CONNECT inside a connection that has a target already"),
+        Some(_) => {
+            let message = "CONNECT inside a connection that has a target already";
+            shared.malformed(context.way, message);
+            answer::malformed(message)
+        }
     }
 }
 
 async fn connect(request: Request<Incoming>, shared: Arc<Shared>) -> Response<Body> {
     let target = match connect_target(&request) {
         Ok(target) => target,
-        Err(message) => return answer::malformed(&message),
+        Err(message) => {
+            shared.malformed(Way::Connect, &message);
+            return answer::malformed(&message);
+        }
     };
     let named = target.clone().named(&shared.names);
     let begun = shared.begin(Way::Connect, named.clone().unwrap_or(target), None);

@@ -1,79 +1,176 @@
-//! Placeholders become secrets, on their way to the hosts that the secrets are for.
+//! Placeholders become secrets, on their way to the hosts that the secrets are for, where keys stand there.
+//!
+//! Whoever could choose the place could have a server publish the key: as the name of a program in its statistics, as a field
+//! of a page. So a placeholder that stands anywhere else in the head of a request stops the request.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use memchr::memmem;
+use ringfence_types::{Host, KeyPlace};
 use zeroize::Zeroizing;
 
-use crate::credential::Sight;
-use crate::sigv4::encode;
+use crate::credential::{Credential, Sight};
+use crate::places::usual;
+use crate::sigv4::{decode, encode};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the value of secret `{0}` cannot stand in a header")]
-pub(crate) struct InjectError(String);
+pub(crate) enum InjectError {
+    #[error("the value of secret `{0}` cannot stand in a header")]
+    Value(String),
+    #[error("the placeholder of secret `{name}` is in {place}, where no key for this host stands")]
+    Misplaced { name: String, place: String, known: String },
+}
 
-/// Replaces placeholders in the values of headers, and in the user and password of `Basic`.
-pub(crate) fn headers(headers: &mut HeaderMap, sight: &Sight) -> Result<(), InjectError> {
+impl InjectError {
+    /// What would work.
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Value(_) => None,
+            Self::Misplaced { name, known, .. } => Some(format!(
+                "send it alone in {known}; an operator declares another place with `ringfence secret set {name} --place …`"
+            )),
+        }
+    }
+}
+
+/// To whom a request goes, and what is known of secrets there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Towards<'s> {
+    pub(crate) host: &'s Host,
+    pub(crate) sight: &'s Sight,
+}
+
+impl<'s> Towards<'s> {
+    fn places(self, credential: &'s Credential) -> &'s [KeyPlace] {
+        if credential.places.is_empty() { usual(self.host) } else { &credential.places }
+    }
+
+    fn misplaced(self, credential: &Credential, place: String) -> InjectError {
+        let known: Vec<String> = self.places(credential).iter().map(|place| format!("`{place}`")).collect();
+        InjectError::Misplaced { name: credential.name.clone(), place, known: known.join(" or ") }
+    }
+}
+
+/// Replaces placeholders in headers that are made for keys.
+pub(crate) fn headers(headers: &mut HeaderMap, towards: Towards<'_>) -> Result<(), InjectError> {
     for (name, value) in headers.iter_mut() {
-        for (credential, placeholder) in sight.injected() {
-            let replaced =
-                replace(value.as_bytes(), placeholder.as_bytes(), &credential.value).or_else(|| {
-                    if name == AUTHORIZATION { basic(value, placeholder, &credential.value) } else { None }
-                });
-            let Some(replaced) = replaced else { continue };
-            let made = HeaderValue::from_bytes(&replaced);
-            *value = made.ok().ok_or_else(|| InjectError(credential.name.clone()))?;
+        for (credential, placeholder) in towards.sight.injected() {
+            if !mentions(name, value, placeholder) {
+                continue;
+            }
+            let is_here = |place: &KeyPlace| matches!(place, KeyPlace::Header(own) if own == name.as_str());
+            let fits = towards.places(credential).iter().any(is_here);
+            let made = fits.then(|| in_header((name, value), placeholder, &credential.value)).flatten();
+            let made = made.ok_or_else(|| towards.misplaced(credential, format!("the header `{name}`")))?;
+            let made = HeaderValue::from_bytes(&made);
+            *value = made.ok().ok_or_else(|| InjectError::Value(credential.name.clone()))?;
             value.set_sensitive(true);
         }
     }
     Ok(())
 }
 
-/// Replaces placeholders in a query, where nothing but a value can come of it.
-pub(crate) fn query(query: &str, sight: &Sight) -> Option<Zeroizing<String>> {
+/// Replaces placeholders that are the whole value of a parameter made for a key. `None`: there is none.
+pub(crate) fn query(query: &str, towards: Towards<'_>) -> Result<Option<Zeroizing<String>>, InjectError> {
     let mut changed: Option<Zeroizing<String>> = None;
-    for (credential, placeholder) in sight.injected() {
+    for (credential, placeholder) in towards.sight.injected() {
         let text = changed.as_ref().map_or(query, |text| text.as_str());
-        if text.contains(placeholder) {
-            changed = Some(Zeroizing::new(text.replace(placeholder, &encode(&credential.value))));
+        if !is_in(&decode(text), placeholder) {
+            continue;
         }
+        let pairs = text.split('&').map(|pair| in_pair(pair, (credential, placeholder), towards));
+        let pairs: Vec<String> = pairs.collect::<Result<_, _>>()?;
+        changed = Some(Zeroizing::new(pairs.join("&")));
     }
-    changed
+    Ok(changed)
+}
+
+/// A path is no place for a key.
+pub(crate) fn path(path: &str, towards: Towards<'_>) -> Result<(), InjectError> {
+    let decoded = decode(path);
+    let found = towards.sight.injected().find(|(_, placeholder)| is_in(&decoded, placeholder));
+    found.map_or(Ok(()), |(credential, _)| Err(towards.misplaced(credential, "the path".to_owned())))
+}
+
+fn in_pair(
+    pair: &str,
+    (credential, placeholder): (&Credential, &str),
+    towards: Towards<'_>,
+) -> Result<String, InjectError> {
+    if !is_in(&decode(pair), placeholder) {
+        return Ok(pair.to_owned());
+    }
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let is_here = |place: &KeyPlace| matches!(place, KeyPlace::Query(own) if own.as_bytes() == decode(name));
+    if decode(value) == placeholder.as_bytes() && towards.places(credential).iter().any(is_here) {
+        return Ok(format!("{name}={}", encode(&credential.value)));
+    }
+    Err(towards.misplaced(credential, "the query".to_owned()))
+}
+
+fn mentions(name: &HeaderName, value: &HeaderValue, placeholder: &str) -> bool {
+    let plain = is_in(value.as_bytes(), placeholder) || is_in(name.as_str().as_bytes(), placeholder);
+    plain || (name == AUTHORIZATION && pair_of(value).is_some_and(|(_, pair)| is_in(&pair, placeholder)))
+}
+
+fn is_in(text: &[u8], placeholder: &str) -> bool {
+    memmem::find(text, placeholder.as_bytes()).is_some()
+}
+
+/// The value with the secret in it: alone, after the one word of a scheme, or as the user or password of `Basic`.
+fn in_header(
+    (name, value): (&HeaderName, &HeaderValue),
+    placeholder: &str,
+    secret: &[u8],
+) -> Option<Zeroizing<Vec<u8>>> {
+    let text = value.to_str().ok()?.trim();
+    if text == placeholder {
+        return Some(Zeroizing::new(secret.to_vec()));
+    }
+    if name != AUTHORIZATION {
+        return None;
+    }
+    match text.split_once(' ') {
+        Some((scheme, token)) if token == placeholder && is_word(scheme) => {
+            Some(Zeroizing::new([scheme.as_bytes(), b" ", secret].concat()))
+        }
+        _ => basic(value, placeholder, secret),
+    }
+}
+
+fn is_word(scheme: &str) -> bool {
+    !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn basic(value: &HeaderValue, placeholder: &str, secret: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let text = value.to_str().ok()?;
-    let (scheme, encoded) = text.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let pair = Zeroizing::new(STANDARD.decode(encoded.trim()).ok()?);
-    let replaced = replace(&pair, placeholder.as_bytes(), secret)?;
-    Some(Zeroizing::new(format!("{scheme} {}", STANDARD.encode(&*replaced)).into_bytes()))
+    let (scheme, pair) = pair_of(value)?;
+    let at = memchr::memchr(b':', &pair)?;
+    let (user, password) = (pair.get(..at)?, pair.get(at + 1..)?);
+    let put = |part: &[u8]| {
+        let own = part == placeholder.as_bytes();
+        Zeroizing::new(if own { secret.to_vec() } else { part.to_vec() })
+    };
+    let made = Zeroizing::new([put(user).as_slice(), b":", put(password).as_slice()].concat());
+    // A placeholder that is only a part of either is still there.
+    let whole = !is_in(&made, placeholder);
+    whole.then(|| Zeroizing::new(format!("{scheme} {}", STANDARD.encode(&*made)).into_bytes()))
 }
 
-/// `None`: it is not in there.
-fn replace(text: &[u8], what: &[u8], with: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let mut places = memmem::find_iter(text, what).peekable();
-    places.peek()?;
-    let mut replaced = Zeroizing::new(Vec::with_capacity(text.len() + with.len()));
-    let mut from = 0;
-    for at in places {
-        replaced.extend_from_slice(text.get(from..at).unwrap_or_default());
-        replaced.extend_from_slice(with);
-        from = at + what.len();
-    }
-    replaced.extend_from_slice(text.get(from..).unwrap_or_default());
-    Some(replaced)
+/// What `Basic` says: user, colon, password.
+fn pair_of(value: &HeaderValue) -> Option<(&str, Zeroizing<Vec<u8>>)> {
+    let (scheme, encoded) = value.to_str().ok()?.trim().split_once(' ')?;
+    let is_basic = scheme.eq_ignore_ascii_case("basic");
+    let pair = is_basic.then(|| STANDARD.decode(encoded.trim()).ok()).flatten()?;
+    Some((scheme, Zeroizing::new(pair)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::credential::tests::{credential, target};
-    use crate::credential::{Credential, Scheme, Secrets};
+    use crate::credential::{Scheme, Secrets};
 
     fn sight(credentials: Vec<Credential>) -> std::sync::Arc<Sight> {
         let secrets = Secrets::new(credentials, Vec::new(), None).unwrap();
@@ -87,44 +184,112 @@ mod tests {
         (one, placeholder, value)
     }
 
+    fn towards(sight: &Sight) -> (Host, &Sight) {
+        (Host::Name("one.example".to_owned()), sight)
+    }
+
+    fn put(name: &str, given: &str, sight: &Sight) -> Result<HeaderValue, InjectError> {
+        let (host, sight) = towards(sight);
+        let mut map = HeaderMap::new();
+        map.insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), given.parse().unwrap());
+        headers(&mut map, Towards { host: &host, sight })?;
+        Ok(map.remove(name).unwrap())
+    }
+
+    fn asked(text: &str, sight: &Sight) -> Result<Option<String>, InjectError> {
+        let (host, sight) = towards(sight);
+        Ok(query(text, Towards { host: &host, sight })?.map(|text| text.to_string()))
+    }
+
+    fn basic_of(text: &str) -> String {
+        format!("Basic {}", STANDARD.encode(text))
+    }
+
     #[test]
-    fn placeholders_in_headers_become_values() {
+    fn placeholders_in_headers_for_keys_become_values() {
         let (one, placeholder, value) = one();
         let sight = sight(vec![one]);
-        let basic = |secret: &str| format!("Basic {}", STANDARD.encode(format!("user:{secret}")));
         for (name, given, expected) in [
             ("authorization", format!("Bearer {placeholder}"), format!("Bearer {value}")),
+            ("authorization", format!("token {placeholder}"), format!("token {value}")),
+            ("authorization", placeholder.clone(), value.clone()),
             ("x-api-key", placeholder.clone(), value.clone()),
-            ("cookie", format!("a=b; k={placeholder}; c=d"), format!("a=b; k={value}; c=d")),
-            ("authorization", basic(&placeholder), basic(&value)),
+            ("authorization", basic_of(&format!("me:{placeholder}")), basic_of(&format!("me:{value}"))),
+            ("authorization", basic_of(&format!("{placeholder}:x")), basic_of(&format!("{value}:x"))),
             ("authorization", "Basic !!!".into(), "Basic !!!".into()),
             ("accept", "*/*".into(), "*/*".into()),
         ] {
-            let mut map = HeaderMap::new();
-            map.insert(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), given.parse().unwrap());
-            headers(&mut map, &sight).unwrap();
-            assert_eq!(map.get(name).unwrap(), expected.as_str());
-            assert_eq!(map.get(name).unwrap().is_sensitive(), given != expected);
+            let made = put(name, &given, &sight).unwrap();
+            assert_eq!(made, expected.as_str());
+            assert_eq!(made.is_sensitive(), given != expected);
+        }
+    }
+
+    #[test]
+    fn anywhere_else_a_placeholder_stops_the_request() {
+        let (one, placeholder, _) = one();
+        let sight = sight(vec![one]);
+        for (name, given) in [
+            ("user-agent", placeholder.clone()),
+            ("cookie", format!("k={placeholder}")),
+            ("x-any", placeholder.clone()),
+            ("referer", format!("https://a.test/{placeholder}")),
+            ("x-api-key", format!("{placeholder} and more")),
+            ("authorization", format!("Bearer {placeholder} and more")),
+            ("authorization", format!("Bearer x{placeholder}")),
+            ("authorization", format!("two words {placeholder}")),
+            ("authorization", basic_of(&format!("me:x{placeholder}"))),
+            ("authorization", basic_of(&placeholder)),
+            (placeholder.as_str(), "1".to_owned()),
+        ] {
+            let refused = put(name, &given, &sight);
+            assert!(matches!(refused, Err(InjectError::Misplaced { .. })), "{name}: {given}");
+        }
+        let (host, sight) = towards(&sight);
+        for text in [format!("/a/{placeholder}"), format!("/a/{}", placeholder.replace('_', "%5f"))] {
+            assert!(path(&text, Towards { host: &host, sight }).is_err(), "{text}");
+        }
+        assert!(path("/a/b", Towards { host: &host, sight }).is_ok());
+    }
+
+    #[test]
+    fn a_declared_place_is_the_only_one() {
+        let (one, placeholder, value) = one();
+        let places = vec![KeyPlace::query("key"), KeyPlace::header("x-own")];
+        let sight = sight(vec![Credential { places, ..one }]);
+        assert_eq!(asked("a=b&c=d", &sight), Ok(None));
+        let changed = asked(&format!("a=b&key={placeholder}&c=d"), &sight).unwrap();
+        assert_eq!(changed, Some(format!("a=b&key={value}&c=d")));
+        assert_eq!(put("x-own", &placeholder, &sight).unwrap(), value.as_str());
+        assert!(put("authorization", &format!("Bearer {placeholder}"), &sight).is_err());
+        for text in [
+            format!("callback={placeholder}"),
+            format!("key=x{placeholder}"),
+            format!("{placeholder}=key"),
+            format!("key={placeholder}&q={placeholder}"),
+            format!("q={}", placeholder.replace('_', "%5F")),
+        ] {
+            assert!(matches!(asked(&text, &sight), Err(InjectError::Misplaced { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_query_is_for_a_key_unless_that_is_declared() {
+        let (one, placeholder, _) = one();
+        let sight = sight(vec![one]);
+        for name in ["key", "api_key", "access_token", "q"] {
+            assert!(asked(&format!("{name}={placeholder}"), &sight).is_err(), "{name}");
         }
     }
 
     #[test]
     fn a_value_cannot_end_a_header() {
         let (one, placeholder, _) = one();
-        let broken = Credential { value: Zeroizing::new(b"abcdef\r\nx-evil: 1".to_vec()), ..one };
-        let mut map = HeaderMap::new();
-        map.insert("x-api-key", placeholder.parse().unwrap());
-        assert!(headers(&mut map, &sight(vec![broken.clone()])).is_err());
-        let changed = query(&format!("k={placeholder}"), &sight(vec![broken])).unwrap();
-        assert_eq!(&*changed, "k=abcdef%0D%0Ax-evil%3A%201");
-    }
-
-    #[test]
-    fn a_query_is_changed_only_where_a_placeholder_is() {
-        let (one, placeholder, value) = one();
-        let sight = sight(vec![one]);
-        assert_eq!(query("a=b&c=d", &sight), None);
-        let changed = query(&format!("a=b&key={placeholder}&c=d"), &sight).unwrap();
-        assert_eq!(*changed, format!("a=b&key={value}&c=d"));
+        let value = Zeroizing::new(b"abcdef\r\nx-evil: 1".to_vec());
+        let places = vec![KeyPlace::query("k"), KeyPlace::header("x-api-key")];
+        let sight = sight(vec![Credential { value, places, ..one }]);
+        assert_eq!(put("x-api-key", &placeholder, &sight), Err(InjectError::Value("one".to_owned())));
+        let changed = asked(&format!("k={placeholder}"), &sight).unwrap();
+        assert_eq!(changed.as_deref(), Some("k=abcdef%0D%0Ax-evil%3A%201"));
     }
 }

@@ -76,6 +76,7 @@ pub(crate) enum Limit {
     Deciding,
     FlowBytes(Direction),
     SessionBytes(Direction),
+    SignedBytes,
 }
 
 impl Limit {
@@ -90,6 +91,10 @@ impl Limit {
             Self::SessionBytes(direction) => {
                 ("session-bytes", spent("the session", direction, limits.session))
             }
+            Self::SignedBytes => (
+                "signed-bytes",
+                format!("bodies that are signed may take {} bytes at once, and do", limits.signed_bytes),
+            ),
         };
         Refusal {
             code: RefusalCode::Network,

@@ -13,7 +13,8 @@ use crate::door;
 use crate::fetch::{self, FetchError, FetchRequest, FetchResponse};
 use crate::gate::Gate;
 use crate::settings::Settings;
-use crate::shared::{RECORDING, Record, Shared};
+use crate::shared::{Entry, RECORDING, Shared};
+use crate::sign;
 
 /// The sockets inside the namespace that lead here.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub enum StartError {
 pub struct Proxy {
     runtime: Option<Runtime>,
     shared: Arc<Shared>,
-    records: mpsc::Sender<Option<Record>>,
+    records: mpsc::Sender<Option<Entry>>,
     recorder: Option<JoinHandle<()>>,
 }
 
@@ -63,7 +64,7 @@ impl Proxy {
     fn run(doors: Option<Doors>, gate: Arc<dyn Gate>, settings: Settings) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
-            .max_blocking_threads(settings.limits.deciding + RECORDING)
+            .max_blocking_threads(settings.limits.deciding + RECORDING + sign::THREADS)
             .thread_name("ringfence-egress")
             .enable_all()
             .build()
@@ -109,10 +110,10 @@ impl Drop for Proxy {
 }
 
 /// Tells the gate how flows ended, one after the other, in a thread that a dropped task cannot take along.
-fn record(gate: &dyn Gate, records: &mpsc::Receiver<Option<Record>>) {
-    while let Ok(Some(record)) = records.recv() {
-        record.tell(gate);
-        drop(record.place);
+fn record(gate: &dyn Gate, records: &mpsc::Receiver<Option<Entry>>) {
+    // An entry has its place among the flows until the gate was told.
+    while let Ok(Some(entry)) = records.recv() {
+        entry.tell(gate);
     }
 }
 

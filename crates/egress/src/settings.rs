@@ -40,6 +40,8 @@ pub struct Limits {
     pub deciding: usize,
     pub flow: Budget,
     pub session: Budget,
+    /// Of bodies that are held because they are signed, all together.
+    pub signed_bytes: usize,
     pub queries_per_second: u32,
     /// Names that have an address inside at the same time.
     pub names: usize,
@@ -79,6 +81,7 @@ impl Default for Limits {
             deciding: 256,
             flow: Budget { up: 4 * GIB, down: 32 * GIB },
             session: Budget { up: 16 * GIB, down: 256 * GIB },
+            signed_bytes: 64 << 20,
             queries_per_second: 200,
             names: 4096,
         }

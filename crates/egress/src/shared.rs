@@ -13,6 +13,7 @@ use crate::limits::{Direction, Limit, Meter, Rate};
 use crate::names::Names;
 use crate::resolve::Resolver;
 use crate::settings::Settings;
+use crate::sign::Signers;
 
 /// Gate calls that nobody waits long for: a record, a lookup in a list.
 pub(crate) const RECORDING: usize = 32;
@@ -23,14 +24,31 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     pub(crate) inspection: Inspection,
     gate: Arc<dyn Gate>,
-    records: mpsc::Sender<Option<Record>>,
+    records: mpsc::Sender<Option<Entry>>,
     flow_ids: AtomicU64,
     session: Meter,
     flows: Arc<Semaphore>,
     rate: Rate,
     overruns: Rate,
+    nonsense: Rate,
     deciding: Arc<Semaphore>,
     recording: Arc<Semaphore>,
+    pub(crate) signers: Signers,
+}
+
+/// What the gate is told when there is time for it.
+pub(crate) enum Entry {
+    Ended(Box<Record>),
+    Malformed(Way, String),
+}
+
+impl Entry {
+    pub(crate) fn tell(&self, gate: &dyn Gate) {
+        match self {
+            Self::Ended(record) => record.tell(gate),
+            Self::Malformed(way, why) => gate.malformed(*way, why),
+        }
+    }
 }
 
 /// How a flow ended, on its way to the gate.
@@ -41,11 +59,12 @@ pub(crate) struct Record {
     pub(crate) leaks: Vec<Leak>,
     pub(crate) end: FlowEnd,
     /// Its place among those that are open, until the gate has been told: ends that wait are no more than flows may be.
+    #[expect(dead_code, reason = "held for its drop: a place for the next flow")]
     pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
 impl Record {
-    pub(crate) fn tell(&self, gate: &dyn Gate) {
+    fn tell(&self, gate: &dyn Gate) {
         for leak in &self.leaks {
             gate.finding(&self.flow, leak);
         }
@@ -100,11 +119,7 @@ impl From<Refusal> for Stopped {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        gate: Arc<dyn Gate>,
-        settings: Settings,
-        records: mpsc::Sender<Option<Record>>,
-    ) -> Self {
+    pub(crate) fn new(gate: Arc<dyn Gate>, settings: Settings, records: mpsc::Sender<Option<Entry>>) -> Self {
         let limits = settings.limits;
         Self {
             resolver: Resolver::new(&settings),
@@ -117,8 +132,10 @@ impl Shared {
             flows: Arc::new(Semaphore::new(limits.flows)),
             rate: Rate::new(limits.flows_per_second),
             overruns: Rate::new(1),
+            nonsense: Rate::new(1),
             deciding: Arc::new(Semaphore::new(limits.deciding)),
             recording: Arc::new(Semaphore::new(RECORDING)),
+            signers: Signers::new(limits.signed_bytes),
             settings,
         }
     }
@@ -158,13 +175,23 @@ impl Shared {
         let denied = Denied { id: flow.id, target: flow.target.clone(), refusal: refusal.clone() };
         if self.overruns.admits() {
             let end = FlowEnd::Refused(refusal);
-            self.record(Record { flow, traffic: Traffic::default(), leaks: Vec::new(), end, place: None });
+            let (traffic, leaks) = (Traffic::default(), Vec::new());
+            self.record(Entry::Ended(Box::new(Record { flow, traffic, leaks, end, place: None })));
         }
         denied
     }
 
-    fn record(&self, record: Record) {
-        if let Err(mpsc::SendError(Some(late))) = self.records.send(Some(record)) {
+    /// Somebody came with what is no flow. It costs nothing to send such: a few a second are written.
+    pub(crate) fn malformed(&self, way: Way, why: &str) {
+        const LONGEST: usize = 256;
+        if self.nonsense.admits() {
+            let why = why.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+            self.record(Entry::Malformed(way, why));
+        }
+    }
+
+    fn record(&self, entry: Entry) {
+        if let Err(mpsc::SendError(Some(late))) = self.records.send(Some(entry)) {
             // The proxy has ended while the gate decided, in whose thread this is.
             late.tell(&*self.gate);
         }
@@ -272,6 +299,14 @@ impl Live {
         Ok(())
     }
 
+    /// Why it ends, where that is a refusal and known already.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self.0.end.get() {
+            Some(FlowEnd::Refused(refusal)) => Some(refusal.clone()),
+            Some(FlowEnd::Done | FlowEnd::Failed(_)) | None => None,
+        }
+    }
+
     /// Something was found in it. The gate is told when it ends.
     pub(crate) fn found(&self, leak: Leak) {
         let mut leaks = self.0.leaks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -296,7 +331,7 @@ impl Drop for Begun {
         let end = self.end.take().unwrap_or_else(|| FlowEnd::Failed("the client went away".to_owned()));
         let leaks = std::mem::take(&mut *self.leaks.lock().unwrap_or_else(PoisonError::into_inner));
         let (flow, traffic, place) = (self.flow.clone(), self.meter.traffic(), self.place.take());
-        self.shared.record(Record { flow, traffic, leaks, end, place });
+        self.shared.record(Entry::Ended(Box::new(Record { flow, traffic, leaks, end, place })));
     }
 }
 

@@ -339,7 +339,7 @@ fn encode_path(path: &[u8]) -> String {
 }
 
 /// What is not an escape stands for itself.
-fn decode(text: &str) -> Vec<u8> {
+pub(crate) fn decode(text: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

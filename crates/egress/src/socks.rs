@@ -37,6 +37,16 @@ impl Reply {
         [VERSION, self as u8, 0, 1, 0, 0, 0, 0, 0, 0]
     }
 
+    /// Why a request with this answer was none.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::NoCommand => "another command than CONNECT",
+            Self::NoAddressType => "an address of a type that is none",
+            Self::NotAllowed => "a host or port that is none",
+            _ => "a greeting in one version and a request in another",
+        }
+    }
+
     fn of(stopped: &Stopped) -> Self {
         match stopped {
             Stopped::Refused(_) => Self::NotAllowed,
@@ -54,7 +64,14 @@ pub(crate) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
     let heard = timeout(shared.settings.times.head, greet(&mut client)).await;
     let target = match heard {
         Ok(Ok(Ok(target))) => target,
-        Ok(Ok(Err(reply))) => return farewell(&client, &reply.bytes()).await,
+        Ok(Ok(Err(reply))) => {
+            shared.malformed(Way::Socks, reply.reason());
+            return farewell(&client, &reply.bytes()).await;
+        }
+        Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return shared
+                .malformed(Way::Socks, "the client wants to log in, and there is nothing to log in to");
+        }
         Ok(Err(_)) | Err(_) => return,
     };
     let named = target.clone().named(&shared.names);
@@ -78,8 +95,9 @@ pub(crate) async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
 }
 
 /// Refuses SOCKS 4 and 4a: they know no names or no addresses of version 6, and every client that speaks them speaks 5.
-pub(crate) async fn refuse_version_4(client: TcpStream) {
+pub(crate) async fn refuse_version_4(client: TcpStream, shared: &Shared) {
     const REJECTED: [u8; 8] = [0, 0x5b, 0, 0, 0, 0, 0, 0];
+    shared.malformed(Way::Socks, "version 4 of SOCKS");
     farewell(&client, &REJECTED).await;
 }
 

@@ -214,10 +214,8 @@ impl Upstream {
         let made = self.tls.get_or_try_init(|| async {
             let extra = self.extra_roots.clone();
             let made = tokio::task::spawn_blocking(move || Tls::new(&extra)).await;
-            let made = made.ok().and_then(Result::ok);
-            made.ok_or_else(|| {
-                Stopped::failed(FailureKind::Peer, "the roots that servers are verified by cannot be read")
-            })
+            let made = made.map_err(|error| Stopped::failed(FailureKind::Peer, error.to_string()))?;
+            made.map_err(|error| Stopped::failed(FailureKind::Peer, error.to_string()))
         });
         made.await
     }
@@ -263,11 +261,31 @@ impl Connection {
     }
 }
 
+/// Why no server can be verified.
+#[derive(Debug, thiserror::Error)]
+enum TlsError {
+    #[error(
+        "no server can be verified: none of {} has a certificate that can be read; install the package `ca-certificates`",
+        SYSTEM_ROOTS.join(", ")
+    )]
+    NoRoots,
+    #[error("TLS cannot be used: {0}")]
+    Unusable(#[from] rustls::Error),
+}
+
 impl Tls {
-    fn new(extra_roots: &[u8]) -> Result<Self, rustls::Error> {
+    fn new(extra_roots: &[u8]) -> Result<Self, TlsError> {
+        let extra = CertificateDer::pem_slice_iter(extra_roots).filter_map(Result::ok);
+        Self::trusting(system_roots().into_iter().chain(extra))
+    }
+
+    /// Without anybody to trust there is no connection, instead of one that fails for a reason nobody understands.
+    fn trusting(certificates: impl Iterator<Item = CertificateDer<'static>>) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(system_roots());
-        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(extra_roots).filter_map(Result::ok));
+        roots.add_parsable_certificates(certificates);
+        if roots.is_empty() {
+            return Err(TlsError::NoRoots);
+        }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -282,17 +300,18 @@ impl Tls {
 
 /// Where systems keep the certificates they trust. Which of them is not a matter of the environment of this process: a
 /// variable must not change whom a session trusts.
-const BUNDLES: [&str; 4] = [
+pub const SYSTEM_ROOTS: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
 
-/// None can be read: no server is trusted but by the roots an operator gave.
+/// Those of the first file that has any.
 fn system_roots() -> Vec<CertificateDer<'static>> {
-    let bundle = BUNDLES.iter().map(Path::new).find(|path| path.is_file());
-    bundle.map(|path| rustls_native_certs::load_certs_from_paths(Some(path), None).certs).unwrap_or_default()
+    let read = |path: &&str| rustls_native_certs::load_certs_from_paths(Some(Path::new(path)), None).certs;
+    SYSTEM_ROOTS.iter().map(read).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
 fn place(live: &Live, way: &Way) -> Place {
@@ -332,4 +351,21 @@ async fn first_http2(
 
 fn protocol(error: hyper::Error) -> Stopped {
     Stopped::failed(FailureKind::Peer, format!("the server broke the connection: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_roots_there_is_no_tls_and_a_next_step() {
+        let error = Tls::trusting(std::iter::empty()).unwrap_err();
+        assert!(matches!(error, TlsError::NoRoots));
+        assert!(error.to_string().contains("ca-certificates"), "{error}");
+        let junk = CertificateDer::from(b"not a certificate".to_vec());
+        assert!(matches!(Tls::trusting(std::iter::once(junk)), Err(TlsError::NoRoots)));
+        let pem = crate::ca::Ca::new().unwrap();
+        let known = CertificateDer::pem_slice_iter(pem.pem().as_bytes()).map(Result::unwrap);
+        assert!(Tls::trusting(known).is_ok());
+    }
 }

@@ -20,6 +20,7 @@ use crate::coding::{Coding, CodingError, Decoder};
 use crate::gate::Place;
 use crate::look::Look;
 use crate::quiet::{self, Quiet};
+use crate::steering;
 
 pub(crate) struct Watched {
     inner: Body,
@@ -182,7 +183,9 @@ impl Watched {
         // What was too much to decode here was decoded there.
         let _limits = self.raw.take().map(|raw| raw.finish(&mut self.output));
         let trailers = self.trailers.take();
-        let found = trailers.as_ref().map_or(Ok(()), |trailers| self.look.trailers(trailers));
+        let found = trailers.as_ref().map_or(Ok(()), |trailers| {
+            self.look.trailers(trailers).and_then(|()| steering::check_trailers(trailers))
+        });
         let judged = self.judge(refused).and(found);
         if let Err(refusal) = judged {
             return self.break_off(refusal);

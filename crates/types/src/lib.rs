@@ -10,6 +10,7 @@ mod call;
 mod consent;
 mod host;
 mod id;
+mod key_place;
 mod limits;
 mod outcome;
 mod path_verdict;
@@ -29,6 +30,7 @@ pub use call::{
 pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
 pub use host::{Host, HostRule, HostRuleError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
+pub use key_place::{KeyPlace, KeyPlaceError};
 pub use limits::{LimitName, Limits};
 pub use outcome::{Exit, Outcome, Stream, StreamSummary};
 pub use path_verdict::{Extent, PathVerdict};

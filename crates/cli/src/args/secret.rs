@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use ringfence_runtime::secrets::SecretName;
-use ringfence_types::{Delivery, SecretClass};
+use ringfence_types::{Delivery, KeyPlace, SecretClass};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -73,7 +73,7 @@ pub(crate) enum SecretCommand {
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Kind {
     /// provider: never enters a sandbox; tool: may be given to one
     #[arg(long, value_name = "CLASS", default_value = "tool")]
@@ -84,6 +84,9 @@ pub(crate) struct Kind {
     /// Host that the proxy may send it to
     #[arg(long = "host", value_name = "HOST[:PORT]")]
     pub(crate) hosts: Vec<String>,
+    /// Where in a request the proxy puts it, instead of where keys for its host usually are
+    #[arg(long = "place", value_name = "header:NAME|query:NAME")]
+    pub(crate) places: Vec<KeyPlace>,
 }
 
 #[derive(Debug, Args)]

@@ -63,8 +63,8 @@ fn done(command: SecretCommand) -> Result<ExitCode, ExitCode> {
 }
 
 fn new(name: SecretName, kind: Kind, scope: Scope, value: Value) -> NewSecret {
-    let Kind { class, deliver, hosts } = kind;
-    NewSecret { name, class, scope, deliver, variable: None, hosts, value }
+    let Kind { class, deliver, hosts, places } = kind;
+    NewSecret { name, class, scope, deliver, variable: None, hosts, places, value }
 }
 
 /// What was typed is in the history of the shell and was visible to every process. It is not repeated.
@@ -97,8 +97,7 @@ fn import(names: &[SecretName], kind: &Kind, scope: &Scope) -> Result<ExitCode, 
         };
         let value = Value::new(Zeroizing::new(value.as_slice().to_vec()))
             .map_err(|error| error::failed_text(&format!("variable `{name}`: {error}"), None))?;
-        let kind = Kind { class: kind.class, deliver: kind.deliver, hosts: kind.hosts.clone() };
-        secrets.push(new(name.clone(), kind, scope.clone(), value));
+        secrets.push(new(name.clone(), kind.clone(), scope.clone(), value));
     }
     let code = change("set", |store| store.add(secrets))?;
     note!("ringfence: they are still in the environment of this shell and of what it starts");
@@ -217,6 +216,9 @@ fn show(metas: &[Meta], form: Form) {
         say!("{}: {}", meta.name, summary(meta));
         let hosts =
             if meta.hosts.is_empty() { String::new() } else { format!(", for {}", meta.hosts.join(" ")) };
-        say!("  fingerprint {}, set {}, changed {}{hosts}", meta.fingerprint, meta.created, meta.changed);
+        let places: Vec<String> = meta.places.iter().map(ToString::to_string).collect();
+        let places = if places.is_empty() { String::new() } else { format!(", in {}", places.join(" ")) };
+        let Meta { fingerprint, created, changed, .. } = meta;
+        say!("  fingerprint {fingerprint}, set {created}, changed {changed}{hosts}{places}");
     }
 }

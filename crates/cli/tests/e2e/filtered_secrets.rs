@@ -113,3 +113,49 @@ fn a_provider_key_needs_the_filtered_network_and_a_host() {
         .says("--host");
     assert!(!internet.world.workspace.join("made").exists());
 }
+
+/// B-O6: whoever inside could choose where the key stands could have its own host publish it. Only where keys stand is it put
+/// in; the control is the first client, and the last.
+#[test]
+fn a_key_is_put_in_only_where_keys_stand() {
+    let internet = Internet::new();
+    with_key(&internet);
+    let script = "for header in 'User-Agent: KEY' 'Cookie: a=KEY' 'X-Any: KEY' 'Authorization: Bearer KEY and more'; do \
+                  curl -sS -o refused -w '%{http_code} ' -H \"$(echo \"$header\" | sed s/KEY/$MODEL_API_KEY/)\" https://web.test/echo; done; \
+                  curl -sS -o refused -w '%{http_code} ' \"https://web.test/echo?key=$MODEL_API_KEY\"; \
+                  curl -sS -o refused -w '%{http_code} ' \"https://web.test/echo/$MODEL_API_KEY\"; \
+                  curl -sS -o fine -w '%{http_code}' -H \"X-Api-Key: $MODEL_API_KEY\" https://web.test/echo";
+    let done = internet.run(FLAGS, &["sh", "-c", script]).expect(0);
+    assert_eq!(done.text(), "403 403 403 403 403 403 200", "{}", done.err);
+    let visits = internet.visits();
+    let came: Vec<&Value> = visits.iter().filter(|visit| visit["what"] == "http").collect();
+    assert_eq!(came.len(), 1, "{came:?}");
+    assert_eq!(came[0]["headers"]["x-api-key"], key());
+    let records = internet.world.records();
+    let refused =
+        records.iter().filter(|record| record["event"]["refusal"]["rule"] == "network.secrets").count();
+    assert_eq!(refused, 6, "{records:?}");
+}
+
+/// What a secret declares is where it stands, and the only place.
+#[test]
+fn a_secret_declares_its_place() {
+    let internet = Internet::new();
+    let mut command = internet.ringfence();
+    command.args(["secret", "set", "model", "--class", "provider", "--host", "web.test"]);
+    command.args(["--env-name", "MODEL_API_KEY", "--place", "query:key"]);
+    finish(&mut command, key().as_bytes()).expect(0);
+    let listed = finish(internet.ringfence().args(["secret", "list"]), b"").expect(0).text();
+    assert!(listed.contains("query:key"), "{listed}");
+    let script = "curl -sS -o fine -w '%{http_code} ' \"https://web.test/echo?key=$MODEL_API_KEY\"; \
+                  curl -sS -o refused -w '%{http_code}' -H \"X-Api-Key: $MODEL_API_KEY\" https://web.test/echo";
+    let done = internet.run(FLAGS, &["sh", "-c", script]).expect(0);
+    assert_eq!(done.text(), "200 403", "{}", done.err);
+    let visits = internet.visits();
+    let came: Vec<&Value> = visits.iter().filter(|visit| visit["what"] == "http").collect();
+    assert_eq!((came.len(), &came[0]["target"]), (1, &format!("/echo?key={}", key()).into()));
+    let mut command = internet.ringfence();
+    command.args(["secret", "set", "other", "--class", "provider", "--place", "header:cookie"]);
+    let refused = finish(&mut command, key().as_bytes());
+    assert!(refused.code != Some(0) && refused.err.contains("no key stands there"), "{}", refused.err);
+}

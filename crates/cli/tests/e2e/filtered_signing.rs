@@ -72,3 +72,17 @@ fn what_is_signed_inside_is_signed_again_with_the_key() {
     let http = internet.visits().into_iter().skip(before).filter(|visit| visit["what"] == "http").count();
     assert_eq!(http, 0);
 }
+
+/// A key that signs is never sent. Without its id it would be one like any other, so there is no session with it.
+#[test]
+fn a_key_that_signs_needs_its_id() {
+    let internet = Internet::new();
+    let mut command = internet.ringfence();
+    command.args(["secret", "set", "aws-key", "--class", "provider", "--host", "web.test"]);
+    finish(command.args(["--env-name", "AWS_SECRET_ACCESS_KEY"]), key().as_bytes()).expect(0);
+    let flags = ["--secret", "aws-key", "--allow-host", "web.test"];
+    let script = "touch made; curl -sS -H \"X-Api-Key: $AWS_SECRET_ACCESS_KEY\" https://web.test/echo";
+    internet.run(&flags, &["sh", "-c", script]).expect(126).says("secret.signing").says("AWS_ACCESS_KEY_ID");
+    assert!(!internet.world.workspace.join("made").exists());
+    assert_eq!(internet.came_to("30.0.0.10"), 0);
+}

@@ -23,6 +23,7 @@ pub(crate) struct Book {
     pub(crate) judged: Vec<Flow>,
     pub(crate) opened: Vec<(FlowId, IpAddr)>,
     pub(crate) ended: Vec<(Flow, Traffic, FlowEnd)>,
+    pub(crate) malformed: Vec<(Way, String)>,
 }
 
 pub(crate) const PASS: Passage = Passage { treatment: Treatment::Tunnel, reach: Reach::Special };
@@ -106,6 +107,11 @@ impl Gate for Clerk {
     }
 
     fn finding(&self, _flow: &Flow, _leak: &Leak) {}
+
+    fn malformed(&self, way: Way, why: &str) {
+        self.book.lock().unwrap().malformed.push((way, why.to_owned()));
+        self.written.notify_all();
+    }
 
     fn ended(&self, flow: &Flow, traffic: Traffic, end: &FlowEnd) {
         self.write(|book| book.ended.push((flow.clone(), traffic, end.clone())));

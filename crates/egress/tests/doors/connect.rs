@@ -173,3 +173,41 @@ fn what_follows_a_refused_request_is_judged_alone() {
     assert_eq!(answer.matches("HTTP/1.1 403").count(), 2, "{answer}");
     assert_eq!(world.clerk.after(2).opened, []);
 }
+
+/// What is no flow is written down all the same: what was tried matters as much as what was refused.
+#[test]
+fn what_makes_no_sense_is_written_down() {
+    for (bytes, way, why) in [
+        (&b"CONNECT allowed.test HTTP/1.1\r\nConnection: close\r\n\r\n"[..], Way::Connect, "port"),
+        (
+            b"CONNECT allowed.test:443 HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n",
+            Way::Connect,
+            "evil.test",
+        ),
+        (b"GET ftp://allowed.test/ HTTP/1.1\r\nConnection: close\r\n\r\n", Way::Forward, "http://"),
+        (b"GET / HTTP/1.1\r\nX A: b\r\n\r\n", Way::Forward, "cannot be read"),
+        (b"\x04\x01\x01\xbb\x7f\x00\x00\x01\x00", Way::Socks, "version 4"),
+        (b"\x05\x01\x00\x05\x02\x00\x01\x7f\x00\x00\x01\x01\xbb", Way::Socks, "CONNECT"),
+        (b"\x05\x01\x02", Way::Socks, "log in"),
+    ] {
+        let world = World::new(Clerk::allowing(&["allowed.test"]));
+        let mut client = world.client();
+        client.write_all(bytes).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        crate::world::read_bytes(&mut client);
+        let book = world.clerk.wait(|book| !book.malformed.is_empty());
+        let [(by, text)] = book.malformed.as_slice() else { panic!("{book:?}") };
+        assert!(*by == way && text.contains(why), "{text}");
+        assert_eq!(book.opened, []);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_fills_no_ledger() {
+    let world = World::new(Clerk::allowing(&[]));
+    for _ in 0..100 {
+        world.exchange(b"CONNECT nonsense HTTP/1.1\r\nConnection: close\r\n\r\n");
+    }
+    let written = world.clerk.wait(|book| !book.malformed.is_empty()).malformed.len();
+    assert!(written < 50, "{written}");
+}

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_egress::{LeakAction, Place};
+use ringfence_types::KeyPlace;
 
 use crate::world::{Key, Root, Server, World, full, get, is_refused, requests, secrets, taken};
 
@@ -10,7 +11,9 @@ use crate::world::{Key, Root, Server, World, full, get, is_refused, requests, se
 async fn a_placeholder_becomes_the_secret_at_its_own_host() {
     let root = Root::new();
     let server = Server::echo(&root, &["api.test"]).await;
-    let key = Key::new("provider", &["api.test"]);
+    let places =
+        vec![KeyPlace::query("key"), KeyPlace::header("x-api-key"), KeyPlace::header("authorization")];
+    let key = Key { places, ..Key::new("provider", &["api.test"]) };
     let world = World::new(&root, |http| http.secrets = secrets(&[&key]));
     let target = format!("api.test:{}", server.port);
     let basic = |secret: &str| format!("Basic {}", STANDARD.encode(format!("me:{secret}")));
@@ -98,4 +101,42 @@ async fn n25_a_placeholder_goes_nowhere_else() {
         })
         .count();
     assert_eq!(refused, 10);
+}
+
+/// B-O6: whoever can choose where a key stands can have an honest host publish it. The control is the first test: the same
+/// key where keys stand.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_placeholder_in_the_wrong_place_stops_the_request() {
+    let root = Root::new();
+    let server = Server::echo(&root, &["api.test"]).await;
+    let key = Key::new("provider", &["api.test"]);
+    let world = World::new(&root, |http| http.secrets = secrets(&[&key]));
+    let target = format!("api.test:{}", server.port);
+    let placeholder = &key.placeholder;
+    let attempts = [
+        get("/").header("user-agent", placeholder),
+        get("/").header("cookie", format!("session={placeholder}")),
+        get("/").header("referer", format!("https://api.test/{placeholder}")),
+        get("/").header("x-webhook", placeholder),
+        get("/").header("x-api-key", format!("{placeholder};{placeholder}")),
+        get("/").header("authorization", format!("Bearer {placeholder}, {placeholder}")),
+        get(&format!("/users/{placeholder}")),
+        get(&format!("/?q={placeholder}")),
+        get(&format!("/?key={placeholder}")),
+        get(&format!("/?callback=https%3A%2F%2Fevil.test%2F{placeholder}")),
+    ];
+    let count = attempts.len();
+    for request in attempts {
+        let (status, headers, body) = world.send(&target, request.body(full("")).unwrap()).await;
+        assert_eq!(
+            (status, &headers["x-ringfence-rule"]),
+            (403, &"network.secrets".parse().unwrap()),
+            "{body}"
+        );
+        assert!(body.contains("--place"), "{body}");
+    }
+    assert_eq!(server.seen().len(), 0, "{}", server.all());
+    let notes = world.notes().await;
+    assert_eq!(requests(&notes).iter().filter(|(_, end)| is_refused(end, "network.secrets")).count(), count);
+    assert!(!format!("{notes:?}").contains(&key.value));
 }

@@ -10,10 +10,12 @@ mod inject;
 mod leak;
 #[cfg(test)]
 mod names;
+mod partial;
 #[cfg(test)]
 mod sign;
 #[cfg(test)]
 mod smuggle;
+mod steer;
 #[cfg(test)]
 mod upstream;
 #[cfg(test)]

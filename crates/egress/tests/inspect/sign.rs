@@ -55,12 +55,19 @@ struct Scene {
 }
 
 async fn scene() -> Scene {
+    scene_with(|_| {}).await
+}
+
+async fn scene_with(limit: impl FnOnce(&mut ringfence_egress::Limits)) -> Scene {
     let root = Root::new();
     let server =
         Server::http1(&root, &["aws.test"], |_| Box::pin(async { http::Response::new(full("ok")) })).await;
     let (key, token) = (Key::new("secret-key", &["aws.test"]), Key::new("token", &["aws.test"]));
     let rule = Signing { id_inside: "AKINSIDE".into(), id: "AKREAL".into(), credential: "secret-key".into() };
-    let world = World::new(&root, |http| http.secrets = signing(&[&key, &token], vec![rule]));
+    let world = World::settled(&root, Box::new(|_| Ok(())), |settings| {
+        settings.http.secrets = signing(&[&key, &token], vec![rule]);
+        limit(&mut settings.limits);
+    });
     let target = format!("aws.test:{}", server.port);
     Scene { world, server, target, key, token }
 }
@@ -152,4 +159,80 @@ async fn a_key_that_signs_is_never_put_in() {
     let notes = scene.world.notes().await;
     assert_eq!(notes.leaks.len(), 9, "{:?}", notes.leaks);
     assert!(notes.leaks.iter().all(|(_, leak)| leak.action == LeakAction::Blocked));
+}
+
+/// What is held to be signed is counted as it comes: once, and against the budget before there is more of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_signed_is_counted_before_it_is_held() {
+    static BODY: [u8; 50_000] = [b'x'; 50_000];
+    let scene = scene_with(|limits| limits.flow.up = 60_000).await;
+    let fine = request(&scene, &scene.key.placeholder, &BODY);
+    assert_eq!(scene.world.send(&scene.target, fine).await.0, 200);
+    let notes = scene.world.notes().await;
+    let up: Vec<u64> = notes.ended.iter().filter(|end| end.0.request.is_some()).map(|end| end.1.up).collect();
+    assert_eq!(up, [50_000]);
+    let scene = scene_with(|limits| limits.flow.up = 40_000).await;
+    let large = request(&scene, &scene.key.placeholder, &BODY);
+    let (status, headers, body) = scene.world.send(&scene.target, large).await;
+    assert_eq!((status, &headers["x-ringfence-rule"]), (403, &"limit flow-bytes".parse().unwrap()), "{body}");
+    assert_eq!(scene.server.seen().len(), 0);
+}
+
+/// All bodies that are held have one room, and give it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_are_signed_have_one_room() {
+    static BODY: [u8; 50_000] = [b'x'; 50_000];
+    let scene = scene_with(|limits| limits.signed_bytes = 64 << 10).await;
+    for _ in 0..3 {
+        let one = request(&scene, &scene.key.placeholder, &BODY);
+        assert_eq!(scene.world.send(&scene.target, one).await.0, 200);
+    }
+    let scene = scene_with(|limits| limits.signed_bytes = 32 << 10).await;
+    let large = request(&scene, &scene.key.placeholder, &BODY);
+    let (status, headers, _) = scene.world.send(&scene.target, large).await;
+    assert_eq!((status, &headers["x-ringfence-rule"]), (403, &"limit signed-bytes".parse().unwrap()));
+    assert_eq!(scene.server.seen().len(), 0);
+}
+
+/// The id may be a secret as well: what stands for it is in `Authorization`, in the middle of more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_is_a_secret_becomes_the_real_one() {
+    let root = Root::new();
+    let server =
+        Server::http1(&root, &["aws.test"], |_| Box::pin(async { http::Response::new(full("ok")) })).await;
+    let [key, token, id] = ["secret-key", "token", "id"].map(|name| Key::new(name, &["aws.test"]));
+    let credential = "secret-key".into();
+    let rule = Signing { id_inside: id.placeholder.clone(), id: id.value.clone(), credential };
+    let world = World::new(&root, |http| http.secrets = signing(&[&key, &token, &id], vec![rule]));
+    let target = format!("aws.test:{}", server.port);
+    let text = canonical("POST", &target, &token.placeholder, b"body");
+    let request = Request::post("/things")
+        .header("host", &target)
+        .header("x-amz-date", TIME)
+        .header("x-amz-security-token", &token.placeholder)
+        .header("authorization", authorization(&id.placeholder, &sign(&key.placeholder, &text)));
+    let (status, _, body) = world.send(&target, request.body(full("body")).unwrap()).await;
+    assert_eq!(status, 200, "{body}");
+    let seen = &server.seen()[0];
+    let text = canonical("POST", seen.header("host"), &token.value, &seen.body);
+    assert_eq!(seen.header("authorization"), authorization(&id.value, &sign(&key.value, &text)));
+    // Of a request that was signed otherwise nothing is made.
+    let bare = Request::get("/").header("authorization", authorization(&id.placeholder, "0"));
+    assert_eq!(world.send(&target, bare.body(full("")).unwrap()).await.0, 403);
+    assert_eq!(server.seen().len(), 1);
+}
+
+/// A list of signed headers is in order and names none twice: without that one header could be hashed ten thousand times.
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_headers_are_a_short_list_in_order() {
+    let scene = scene().await;
+    for list in ["host;host;x-amz-date", "x-amz-date;host", &format!("host{}", ";x-amz-date".repeat(5000))] {
+        let mut request = request(&scene, &scene.key.placeholder, b"");
+        let text = format!("AWS4-HMAC-SHA256 Credential=AKINSIDE/{SCOPE}, SignedHeaders={list}, Signature=0");
+        request.headers_mut().insert("authorization", text.parse().unwrap());
+        let (status, _, body) = scene.world.send(&scene.target, request).await;
+        assert_eq!(status, 403);
+        assert!(body.contains("not in order"), "{body}");
+    }
+    assert_eq!(scene.server.seen().len(), 0);
 }

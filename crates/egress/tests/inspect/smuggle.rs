@@ -33,6 +33,12 @@ async fn n10_ambiguous_requests_do_not_pass() {
         format!(
             "POST /l HTTP/1.0\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}"
         ),
+        format!(
+            "POST /o HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: gzip, chunked\r\nConnection: close\r\n\r\n0\r\n\r\n"
+        ),
+        format!(
+            "POST /p HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n"
+        ),
         format!("GET /m HTTP/1.1\r\nHost: {target}\r\nX-Big: {}\r\n\r\n", "a".repeat(200 << 10)),
         format!("GET /n HTTP/1.1\r\nHost: {target}\r\n{}\r\n", "X-Many: 1\r\n".repeat(300)),
     ];

@@ -165,7 +165,8 @@ async fn what_makes_no_sense_is_not_fetched() {
         let result = fetch(world.clone(), request(url.into())).await;
         assert!(matches!(result, Err(FetchError::Malformed(_))), "{url} {result:?}");
     }
-    let method = FetchRequest { method: "G T".into(), ..request(format!("https://api.test:{}/", server.port)) };
+    let method =
+        FetchRequest { method: "G T".into(), ..request(format!("https://api.test:{}/", server.port)) };
     assert!(matches!(fetch(world.clone(), method).await, Err(FetchError::Malformed(_))));
     assert_eq!(server.seen().len(), 0);
     let metadata = fetch(world.clone(), request("http://169.254.169.254/latest".into())).await;

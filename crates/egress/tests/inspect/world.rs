@@ -21,9 +21,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use ringfence_egress::{
     Ca, Credential, Doors, Flow, FlowEnd, Gate, HttpSettings, Leak, NameServers, Passage, Proxy, Reach,
-    Secrets, Settings, Signing, Traffic, Treatment, Verdict,
+    Secrets, Settings, Signing, Traffic, Treatment, Verdict, Way,
 };
-use ringfence_types::{HostRule, Layer, Refusal, RefusalCode};
+use ringfence_types::{HostRule, KeyPlace, Layer, Refusal, RefusalCode};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -276,6 +276,8 @@ impl Gate for Clerk {
         self.notes.lock().unwrap().leaks.push((flow.clone(), leak.clone()));
     }
 
+    fn malformed(&self, _way: Way, _why: &str) {}
+
     fn ended(&self, flow: &Flow, traffic: Traffic, end: &FlowEnd) {
         self.notes.lock().unwrap().ended.push((flow.clone(), traffic, end.clone()));
     }
@@ -308,6 +310,10 @@ impl World {
     }
 
     pub(crate) fn ruled(root: &Root, rule: Rule, change: impl FnOnce(&mut HttpSettings)) -> Self {
+        Self::settled(root, rule, |settings| change(&mut settings.http))
+    }
+
+    pub(crate) fn settled(root: &Root, rule: Rule, change: impl FnOnce(&mut Settings)) -> Self {
         let ca = Arc::new(Ca::new().unwrap());
         let mut inside = RootCertStore::empty();
         inside.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
@@ -318,7 +324,7 @@ impl World {
             ..Settings::default()
         };
         settings.limits.flows_per_second = 100_000;
-        change(&mut settings.http);
+        change(&mut settings);
         let doors = Doors {
             proxy: TcpListener::bind((HERE, 0)).unwrap(),
             transparent: None,
@@ -458,6 +464,7 @@ pub(crate) struct Key {
     pub(crate) placeholder: String,
     pub(crate) value: String,
     pub(crate) hosts: Vec<String>,
+    pub(crate) places: Vec<KeyPlace>,
 }
 
 impl Key {
@@ -467,6 +474,7 @@ impl Key {
             placeholder: format!("rf_placeholder_{name}_{}", "7f3a91c2".repeat(4)),
             value: format!("real+{name}/{}", "Zq81".repeat(6)),
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            places: Vec::new(),
         }
     }
 
@@ -476,6 +484,7 @@ impl Key {
             placeholder: Some(Zeroizing::new(self.placeholder.clone())),
             value: Zeroizing::new(self.value.clone().into_bytes()),
             hosts: self.hosts.iter().map(|host| HostRule::parse(host).unwrap()).collect(),
+            places: self.places.clone(),
         }
     }
 }

@@ -23,6 +23,7 @@ fn known(state: &Path, secrets: &[(&str, &str)]) -> LeakScanner {
         scope: Scope::default(),
         variable: None,
         hosts: Vec::new(),
+        places: Vec::new(),
     };
     if !secrets.is_empty() {
         store.add(secrets.iter().map(secret).collect()).unwrap();

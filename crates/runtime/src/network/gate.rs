@@ -314,6 +314,14 @@ impl Gate for SessionGate {
             self.write(&Event::Found { transaction, session, action, findings: vec![finding], more: 0 });
     }
 
+    fn malformed(&self, door: Door, why: &str) {
+        let refusal = self.leaks.refusal(&nonsense(way(door), why));
+        locked(&self.seen).unlisted();
+        let session = Some(self.session.clone());
+        // It was answered with an error, whether that is written down or not.
+        let _unwritten = self.write(&Event::Refused { transaction: None, session, call: None, refusal });
+    }
+
     fn ended(&self, flow: &Flow, traffic: Traffic, end: &FlowEnd) {
         let open = locked(&self.open).remove(&flow.id);
         match (open, end) {
@@ -435,6 +443,16 @@ pub(super) fn unwritable(why: &str, hint: Option<&str>) -> Refusal {
         rule: "ledger.written-before-done".to_owned(),
         message: format!("the flow could not be written to the ledger, so it does not happen: {why}"),
         hint: hint.map(str::to_owned),
+    }
+}
+
+fn nonsense(way: Way, why: &str) -> Refusal {
+    Refusal {
+        code: RefusalCode::Malformed,
+        layer: Layer::Floor,
+        rule: "network.malformed".to_owned(),
+        message: format!("a request to the proxy ({way}) makes no sense: {why}"),
+        hint: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_egress::{Ca, Provider};
+use ringfence_egress::{Ca, Provider, SYSTEM_ROOTS};
 use ringfence_sandbox::{PROXY_PORT, SkeletonFile};
 use ringfence_types::Bytes;
 
@@ -10,15 +10,6 @@ use crate::environment::Ground;
 
 /// The roots of the system and the authority of the session.
 const BUNDLE: &str = "/etc/ringfence-ca-bundle.pem";
-
-/// Where distributions keep the roots that everybody trusts.
-const SYSTEM_ROOTS: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// Programs read one of these, some only in small letters, some only in capitals. The proxy is plain HTTP for all of them: a
 /// program that cannot speak SOCKS breaks when it is told to, and what speaks neither is led to the proxy anyway.

@@ -80,6 +80,11 @@ impl Seen {
         self.refused.push(SeenRefusal { host, port, times: 1, refusal: refusal.clone() });
     }
 
+    /// Something that there is no place for in the lists.
+    pub(super) fn unlisted(&mut self) {
+        self.more += 1;
+    }
+
     /// A name that was not answered. Whether it is worth a record: it is new, and not one of very many.
     pub(super) fn unanswered(&mut self, call: &FlowCall, refusal: &Refusal) -> bool {
         let before = self.refused.len();

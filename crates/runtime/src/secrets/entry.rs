@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ringfence_authz::env;
 use ringfence_ledger::Timestamp;
-use ringfence_types::{Bytes, Delivery, HostRule, HostRuleError, SecretClass};
+use ringfence_types::{Bytes, Delivery, HostRule, HostRuleError, KeyPlace, SecretClass};
 use serde::{Deserialize, Serialize};
 
 use super::input::Value;
@@ -14,6 +14,7 @@ use super::input::Value;
 const MAX_NAME: usize = 64;
 const MAX_AGENT: usize = 128;
 const MAX_HOSTS: usize = 64;
+const MAX_PLACES: usize = 16;
 
 /// The name of a secret: it is also the name of a file and, in capitals, of a variable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -115,6 +116,9 @@ pub struct Meta {
     pub variable: String,
     /// Where the proxy may use it. None: nowhere.
     pub hosts: Vec<String>,
+    /// Where in a request it stands. None: where keys for its host usually do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<KeyPlace>,
     pub bytes: u64,
     pub fingerprint: String,
     pub created: Timestamp,
@@ -131,6 +135,7 @@ pub struct NewSecret {
     pub deliver: Option<Delivery>,
     pub variable: Option<String>,
     pub hosts: Vec<String>,
+    pub places: Vec<KeyPlace>,
     pub value: Value,
 }
 
@@ -148,6 +153,8 @@ pub enum EntryError {
     Host(#[from] HostRuleError),
     #[error("more than {MAX_HOSTS} hosts")]
     Hosts,
+    #[error("more than {MAX_PLACES} places in a request")]
+    Places,
     #[error("`{0}` is not the name of an agent")]
     Agent(String),
 }
@@ -162,6 +169,9 @@ impl NewSecret {
         if self.hosts.len() > MAX_HOSTS {
             return Err(EntryError::Hosts);
         }
+        if self.places.len() > MAX_PLACES {
+            return Err(EntryError::Places);
+        }
         self.hosts.iter().try_for_each(|host| HostRule::parse(host).map(drop))?;
         check_agent(self.scope.agent.as_deref())?;
         let meta = Meta {
@@ -171,6 +181,7 @@ impl NewSecret {
             deliver,
             variable,
             hosts: self.hosts,
+            places: self.places,
             bytes,
             fingerprint,
             created: now,
@@ -239,6 +250,7 @@ mod tests {
             deliver,
             variable: None,
             hosts: Vec::new(),
+            places: Vec::new(),
             value: Value::new(Zeroizing::new(b"value".to_vec())).unwrap(),
         }
     }

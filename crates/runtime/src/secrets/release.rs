@@ -20,6 +20,9 @@ use super::store::Secrets;
 use crate::pipeline::chain;
 use crate::session::AgentSession;
 
+/// The variables by which AWS clients know what they sign with.
+const SIGNING_KEY: &str = "AWS_SECRET_ACCESS_KEY";
+const SIGNING_ID: &str = "AWS_ACCESS_KEY_ID";
 /// The most secrets that one session gets.
 const MAX_RELEASED: usize = 64;
 
@@ -84,6 +87,7 @@ impl SessionSecrets {
                 placeholder: placeholder.map(|(_, placeholder)| placeholder.as_str().to_owned().into()),
                 value: value.copy(),
                 hosts: if released { rules(meta) } else { Vec::new() },
+                places: meta.places.clone(),
             }
         };
         known.map(credential).collect()
@@ -104,8 +108,8 @@ impl SessionSecrets {
     /// What AWS clients sign with: a key id and a secret key, known by the variables that those clients read.
     pub(crate) fn signings(&self) -> Vec<Signing> {
         let in_variable = |name: &str| self.released.iter().find(|release| release.meta.variable == name);
-        let key = self.stood_for().find(|(meta, _)| meta.variable == "AWS_SECRET_ACCESS_KEY");
-        let (Some((key, _)), Some(id)) = (key, in_variable("AWS_ACCESS_KEY_ID")) else { return Vec::new() };
+        let key = self.stood_for().find(|(meta, _)| meta.variable == SIGNING_KEY);
+        let (Some((key, _)), Some(id)) = (key, in_variable(SIGNING_ID)) else { return Vec::new() };
         let same = |(meta, _): &(&Meta, &Value)| meta.name == id.meta.name && meta.scope == id.meta.scope;
         let real = self.all.values().find(same).and_then(|(_, value)| text(value));
         let inside = match &id.content {
@@ -179,7 +183,15 @@ impl AgentSession<'_> {
             };
             self.secrets.released.push(Release { meta, content });
         }
-        Ok(())
+        self.judge_signing()
+    }
+
+    /// A key that signs is never sent. Without its id nothing is signed, and what stands for it would be put in like any other.
+    fn judge_signing(&self) -> Result<(), Refusal> {
+        match self.secrets.stood_for().find(|(meta, _)| meta.variable == SIGNING_KEY) {
+            Some((meta, _)) if self.secrets.signings().is_empty() => Err(no_key_id(meta)),
+            _ => Ok(()),
+        }
     }
 
     /// The narrowest secret of this name that may be used here.
@@ -275,6 +287,17 @@ fn no_proxy(meta: &Meta) -> Refusal {
     };
     let message = format!("the secret `{}` is {what}: only the proxy of `--net filtered` uses it", meta.name);
     refuse(rule, message, Some("add `--net filtered`, and `--allow-host` for its host"))
+}
+
+fn no_key_id(meta: &Meta) -> Refusal {
+    let message = format!(
+        "the secret `{}` is a key that AWS clients sign with ({SIGNING_KEY}), and the session has no key id for it",
+        meta.name
+    );
+    let hint = format!(
+        "name the secret with its id as well: one whose --env-name is {SIGNING_ID}, not kept as a file"
+    );
+    refuse("secret.signing", message, Some(&hint))
 }
 
 fn nowhere(meta: &Meta) -> Refusal {

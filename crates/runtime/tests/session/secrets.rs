@@ -62,6 +62,7 @@ fn secret(name: &str, class: SecretClass, deliver: Option<Delivery>) -> NewSecre
         deliver,
         variable: None,
         hosts: Vec::new(),
+        places: Vec::new(),
         value: Value::new(format!("value-of-{name}").into_bytes().into()).unwrap(),
     }
 }

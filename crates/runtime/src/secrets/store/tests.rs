@@ -52,6 +52,7 @@ fn secret(name: &str, text: &str) -> NewSecret {
         deliver: None,
         variable: None,
         hosts: Vec::new(),
+        places: Vec::new(),
         value: value(text),
     }
 }
