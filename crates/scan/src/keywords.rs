@@ -1,26 +1,46 @@
-//! All keywords in one pass: the first three bytes of each are a number, and a table that fits the first cache says for each
-//! place of the text whether any keyword begins with what stands there.
+//! All keywords in one pass: three bytes of each, the rarest that it has, are a number, and a table
+//! says for each place of the text whether any keyword has what stands there.
 //!
-//! WHY NOT an automaton: its next step depends on the last one and its table on the number of keywords. Here neither does,
-//! and keywords are too rare for the comparison that follows a hit to matter.
+//! WHY NOT an automaton: its next step depends on the last one and its table on the number of keywords. Here neither does: the
+//! numbers of many places are computed at once, and keywords are too rare for the comparison that follows a hit to
+//! matter.
 
 use std::ops::Range;
 
 use zeroize::Zeroize as _;
 
-const START: usize = 3;
-const BITS: u32 = 16;
-const NUMBERS: usize = 1 << BITS;
-const WORDS: usize = NUMBERS / 64;
+/// Bytes of a keyword that are looked for.
+const ANCHOR: usize = 3;
+/// How far into a keyword its anchor may lie.
+const DEEPEST: usize = 16;
+const NUMBERS: usize = 1 << u16::BITS;
+/// Numbers that share a place in `begin`.
+const SHARED: usize = 64;
+/// Places whose numbers are computed together, and of those how many are asked about together.
+const BLOCK: usize = 256;
+const GROUP: usize = 8;
+
+/// Pairs of letters by how often they stand in text and programs, the most frequent first.
+const COMMON: &[u8] = b"  e inerre tt anths te aonoratn es cseenst sd lehecoed ideit ftimantneasparoal olir toetarecmeisndng dom nio m p rrifi \
+    wut llassveil bnochsihaloracetry o genspecttaeladusproueaspllopncacfouncl udike ecaulotpompl g osexrttsofamf odemhonaa h \
+    icdalsmorsocurmignniigimowefckapdobesorgddshcrauiaaisummnubuhifr h gryptolupplwhblwildavabttidrragieviuetlrmewifbyc  vgisaovo\
+    oruirm eyibevwonnvaeerntuepixw puumsclycircwatyipubpiogffppbirdlfdsfeuifabaivltweak";
 
 pub(crate) struct Keywords {
-    /// Whether any keyword has the number.
-    known: Box<[u64; WORDS]>,
-    /// Where in `order` the keywords of each number begin; one more than there are numbers.
+    /// 1 if any keyword has the number.
+    known: Box<[u8; NUMBERS]>,
+    /// Where in `order` the anchors begin whose number divided by [`SHARED`] is the index.
     begin: Vec<u32>,
-    /// Keywords by their number.
-    order: Vec<u32>,
+    /// By their number.
+    order: Vec<Anchor>,
     keywords: Vec<Vec<u8>>,
+}
+
+struct Anchor {
+    number: u16,
+    /// Where in the keyword it lies.
+    offset: u32,
+    keyword: u32,
 }
 
 /// Among them are beginnings of secrets.
@@ -31,37 +51,46 @@ impl Drop for Keywords {
 }
 
 impl Keywords {
-    /// Each at least three bytes long; shorter ones are never found.
+    /// In lower case, each at least three bytes long; shorter ones are never found.
     pub(crate) fn new(keywords: Vec<Vec<u8>>) -> Self {
-        let mut numbered: Vec<(usize, u32)> = Vec::with_capacity(keywords.len());
-        for (at, keyword) in keywords.iter().enumerate() {
-            if let [a, b, c, ..] = keyword.as_slice() {
-                numbered.push((number(folded(folded(folded(0, *a), *b), *c)), at as u32));
+        let anchor = |(at, keyword): (usize, &Vec<u8>)| {
+            let (offset, number) = rarest(keyword)?;
+            Some(Anchor { number, offset: offset as u32, keyword: at as u32 })
+        };
+        let mut order: Vec<Anchor> = keywords.iter().enumerate().filter_map(anchor).collect();
+        order.sort_unstable_by_key(|anchor| (anchor.number, anchor.keyword));
+        let mut known = Box::new([0; NUMBERS]);
+        for anchor in &order {
+            if let Some(known) = known.get_mut(usize::from(anchor.number)) {
+                *known = 1;
             }
         }
-        numbered.sort_unstable();
-        let mut known = Box::new([0; WORDS]);
-        for (number, _) in &numbered {
-            if let Some(word) = known.get_mut(number / 64) {
-                *word |= 1 << (number % 64);
-            }
-        }
-        let begin = (0..=NUMBERS).map(|number| numbered.partition_point(|(other, _)| *other < number) as u32);
-        let begin = begin.collect();
-        Self { known, begin, order: numbered.into_iter().map(|(_, at)| at).collect(), keywords }
+        let before = |share: usize| {
+            order.partition_point(|anchor| usize::from(anchor.number) < share * SHARED) as u32
+        };
+        let begin = (0..=NUMBERS / SHARED).map(before).collect();
+        Self { known, begin, order, keywords }
     }
 
-    /// Every place of every keyword, in whatever case.
+    /// Every place of every keyword, in whatever case, from the first to the last.
     pub(crate) fn each(&self, bytes: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
-        let mut last = 0;
-        for (at, byte) in bytes.iter().enumerate() {
-            last = folded(last, *byte);
-            let number = number(last);
-            let is_known = self.known.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1);
-            if is_known && at + 1 >= START {
-                self.at(bytes, at + 1 - START, number, &mut found);
+        let mut hits: Vec<(usize, u32)> = Vec::new();
+        let mut give = |hits: &mut Vec<(usize, u32)>, before: usize| {
+            hits.sort_unstable();
+            let decided = hits.partition_point(|(start, _)| *start < before);
+            for (start, keyword) in hits.drain(..decided) {
+                let length = self.keywords.get(keyword as usize).map_or(0, Vec::len);
+                found(keyword as usize, start..start + length);
+            }
+        };
+        for from in (0..bytes.len()).step_by(BLOCK) {
+            self.block(bytes, from, &mut hits);
+            if !hits.is_empty() {
+                // What begins behind this may still be preceded by what is found in the next block.
+                give(&mut hits, (from + BLOCK).saturating_sub(DEEPEST));
             }
         }
+        give(&mut hits, usize::MAX);
     }
 
     pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
@@ -70,28 +99,73 @@ impl Keywords {
         any
     }
 
+    /// Hits whose anchors lie in one block.
+    fn block(&self, bytes: &[u8], from: usize, hits: &mut Vec<(usize, u32)>) {
+        let mut numbers = [0_u16; BLOCK];
+        let rest = bytes.get(from..).unwrap_or_default();
+        let places = number_each(rest, &mut numbers);
+        let groups = numbers.as_chunks::<GROUP>().0.iter().take(places.div_ceil(GROUP));
+        for (group, at) in groups.zip((from..).step_by(GROUP)) {
+            if group.iter().fold(0, |any, number| any | self.knows(*number)) != 0 {
+                self.group(bytes, (at, group), hits);
+            }
+        }
+    }
+
+    /// 1 or 0.
+    fn knows(&self, number: u16) -> u8 {
+        self.known.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
     #[cold]
-    fn at(&self, bytes: &[u8], start: usize, number: usize, found: &mut impl FnMut(usize, Range<usize>)) {
-        let range = self.begin.get(number).zip(self.begin.get(number + 1));
-        let candidates = range.and_then(|(from, to)| self.order.get(*from as usize..*to as usize));
-        for at in candidates.into_iter().flatten().map(|at| *at as usize) {
-            let Some(keyword) = self.keywords.get(at) else { continue };
-            let range = start..start + keyword.len();
-            if bytes.get(range.clone()).is_some_and(|there| there.eq_ignore_ascii_case(keyword)) {
-                found(at, range);
+    fn group(&self, bytes: &[u8], (at, group): (usize, &[u16; GROUP]), hits: &mut Vec<(usize, u32)>) {
+        for (number, at) in group.iter().zip(at..).filter(|(number, _)| self.knows(**number) != 0) {
+            let share = usize::from(*number) / SHARED;
+            let range = self.begin.get(share).zip(self.begin.get(share + 1));
+            let anchors = range.and_then(|(from, to)| self.order.get(*from as usize..*to as usize));
+            for anchor in anchors.into_iter().flatten().filter(|anchor| anchor.number == *number) {
+                let Some(start) = at.checked_sub(anchor.offset as usize) else { continue };
+                let Some(keyword) = self.keywords.get(anchor.keyword as usize) else { continue };
+                let there = bytes.get(start..start + keyword.len());
+                if there.is_some_and(|there| there.eq_ignore_ascii_case(keyword)) {
+                    hits.push((start, anchor.keyword));
+                }
             }
         }
     }
 }
 
-/// The last three bytes, letters in lower case; other bytes may fall together, and are told apart by the comparison.
-fn folded(last: u32, byte: u8) -> u32 {
-    (last << 8 | u32::from(byte | 0x20)) & 0x00ff_ffff
+/// The place of the three bytes of a keyword that stand least often in a text, and their number.
+fn rarest(keyword: &[u8]) -> Option<(usize, u16)> {
+    let frequency = |pair: &[u8]| {
+        let rank = COMMON.as_chunks::<2>().0.iter().position(|common| common == pair);
+        rank.map_or(0, |rank| COMMON.len() / 2 - rank)
+    };
+    let windows = keyword.windows(ANCHOR).take(DEEPEST + 1).enumerate();
+    let frequencies = windows.map(|(at, anchor)| {
+        let frequency: usize = anchor.windows(2).map(frequency).sum();
+        (frequency, at, anchor)
+    });
+    let (_, at, anchor) = frequencies.min_by_key(|(frequency, at, _)| (*frequency, *at))?;
+    let [a, b, c] = anchor else { return None };
+    Some((at, number([*a, *b, *c])))
 }
 
-/// Spread over the table, because the bytes of texts are not.
-fn number(last: u32) -> usize {
-    (last.wrapping_mul(0x9e37_79b1) >> (u32::BITS - BITS)) as usize
+/// For how many places there was a number. Computed for many at once: no step depends on the one before.
+fn number_each(text: &[u8], numbers: &mut [u16; BLOCK]) -> usize {
+    let places = text.len().saturating_sub(ANCHOR - 1).min(BLOCK);
+    let from = |at: usize| text.get(at..at + places).unwrap_or_default();
+    for (((a, b), c), into) in from(0).iter().zip(from(1)).zip(from(2)).zip(numbers) {
+        *into = number([*a, *b, *c]);
+    }
+    places
+}
+
+/// Of three bytes, letters in lower case; other bytes may fall together, and are told apart by the comparison.
+fn number([a, b, c]: [u8; ANCHOR]) -> u16 {
+    let folded = |byte: u8| u16::from(byte | 0x20);
+    let first = (folded(a) | folded(b) << 8).wrapping_mul(0x9e35);
+    (first ^ first >> 9).wrapping_add(folded(c).wrapping_mul(0xd6e9))
 }
 
 #[cfg(test)]
@@ -116,14 +190,13 @@ mod tests {
     proptest! {
         #[test]
         fn every_place_of_every_keyword_is_found(
-            keywords in proptest::collection::vec("[a-c_]{3,6}", 1..20),
-            text in "[a-cA-C_\x7f@]{0,80}",
+            keywords in proptest::collection::vec("[a-c_]{3,24}", 1..20),
+            text in "[a-cA-C_\x7f@]{0,2100}",
         ) {
             let keywords: Vec<Vec<u8>> = keywords.into_iter().map(String::into_bytes).collect();
             let mut found = Vec::new();
             Keywords::new(keywords.clone()).each(text.as_bytes(), |at, range| found.push((at, range)));
             let mut expected = naive(&keywords, text.as_bytes());
-            found.sort_by_key(|(at, range)| (range.start, *at));
             expected.sort_by_key(|(at, range)| (range.start, *at));
             prop_assert_eq!(found, expected);
         }
