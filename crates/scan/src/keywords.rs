@@ -65,9 +65,8 @@ impl Keywords {
                 *known = 1;
             }
         }
-        let before = |share: usize| {
-            order.partition_point(|anchor| usize::from(anchor.number) < share * SHARED) as u32
-        };
+        let before =
+            |share: usize| order.partition_point(|anchor| usize::from(anchor.number) < share * SHARED) as u32;
         let begin = (0..=NUMBERS / SHARED).map(before).collect();
         Self { known, begin, order, keywords }
     }

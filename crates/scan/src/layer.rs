@@ -30,6 +30,7 @@ const FEWEST_LETTERS: usize = 6;
 const LONGEST_WORD: usize = 12;
 
 /// What was found in a window, unsorted and with overlaps.
+#[derive(Debug)]
 pub(crate) struct Looked {
     pub(crate) findings: Vec<Finding>,
     /// How often a limit stopped the search.

@@ -67,7 +67,12 @@ impl LazyScanner {
     }
 
     pub fn stream(&self) -> LazyStream {
-        LazyStream { scanner: self.clone(), seen: Vec::new(), given: 0, stream: None }
+        LazyStream { scanner: self.clone(), seen: Vec::new(), given: 0, stream: None, grown: |stream| stream }
+    }
+
+    /// As [`Stream::with_threads`], once the input is long.
+    pub fn stream_with_threads(&self) -> LazyStream {
+        LazyStream { grown: Stream::with_threads, ..self.stream() }
     }
 
     fn may_match(&self, input: &[u8]) -> bool {
@@ -114,6 +119,8 @@ pub struct LazyStream {
     /// So much of it was given out.
     given: usize,
     stream: Option<Stream>,
+    /// What the stream becomes when there is one.
+    grown: fn(Stream) -> Stream,
 }
 
 impl LazyStream {
@@ -156,7 +163,9 @@ impl LazyStream {
     }
 
     fn stream(&mut self) -> &mut Stream {
-        let Self { scanner, seen, given, stream } = self;
-        stream.get_or_insert_with(|| Stream::after(scanner.scanner().clone(), std::mem::take(seen), *given))
+        let Self { scanner, seen, given, stream, grown } = self;
+        stream.get_or_insert_with(|| {
+            grown(Stream::after(scanner.scanner().clone(), std::mem::take(seen), *given))
+        })
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! It does not decide what happens to a finding.
 
+mod ahead;
 mod allowlist;
 mod argv;
 mod decode;

@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
+use crate::ahead::{Ahead, MOST_WINDOWS, Place, Task, Work};
 use crate::finding::{Finding, mark, merge};
-use crate::layer::is_private_key;
+use crate::layer::{Looked, is_private_key};
 use crate::matcher::private_key_continues;
 use crate::repeat;
 use crate::scanner::Scanner;
@@ -40,6 +41,15 @@ pub struct Stream {
     /// The last window repeated itself after so many bytes, and nothing was in it.
     quiet: Option<usize>,
     refused: u64,
+    /// Windows that other threads look at; they lie between `next` and the end of the buffer.
+    ahead: Option<Ahead>,
+}
+
+/// What is known of a window.
+enum Sight {
+    /// It goes on as the one before it did, and nothing was in that.
+    Repeated,
+    Looked(Looked),
 }
 
 /// How long nothing has come.
@@ -143,7 +153,14 @@ impl Stream {
             open: None,
             quiet: None,
             refused: 0,
+            ahead: None,
         }
+    }
+
+    /// Other threads look at what is long: what a command prints is read and passed on meanwhile. The result is the same.
+    pub fn with_threads(mut self) -> Self {
+        self.ahead = Some(Ahead::default());
+        self
     }
 
     /// After `seen`, the beginning of the input, of which the first `given` bytes were given out. It is not longer than
@@ -155,25 +172,34 @@ impl Stream {
     /// Takes a chunk; gives what is decided.
     pub fn push(&mut self, mut chunk: &[u8], output: &mut Output) {
         while !chunk.is_empty() {
-            let room = (self.next + WINDOW + AHEAD).saturating_sub(self.end());
+            let full = self.unseen() + WINDOW + AHEAD;
+            let room = full.saturating_sub(self.end());
             let (now, later) = chunk.split_at_checked(room).unwrap_or((chunk, &[]));
             self.buffer.extend_from_slice(now);
             chunk = later;
-            if self.end() >= self.next + WINDOW + AHEAD {
-                self.window(output);
+            if self.end() < full {
+                continue;
+            }
+            match self.ahead.take() {
+                None => self.window(output),
+                Some(ahead) => self.hand_out(ahead, output),
             }
         }
+        self.take_done(output);
     }
 
     /// The input is quiet: gives everything but what may be the beginning of a secret. Without a call to this, what is
     /// given depends on the bytes alone; with it, on the pauses as well, but a registered secret is held back across any.
     pub fn settle(&mut self, pause: Pause, output: &mut Output) {
+        self.take_back(0, output);
         if self.open.is_some() || self.given >= self.end() {
             return;
         }
         let from = self.base.max(self.given.saturating_sub(BEHIND));
         // What began before may end now: its beginning is out, its rest is not.
-        let found = self.look(from..self.end(), self.next.min(self.given)..self.end());
+        let seen = from..self.end();
+        let looked = self.scanner.look(self.bytes(seen.clone()));
+        let found = self.located(looked, &seen, &(self.next.min(self.given)..self.end()));
         let limit = self.end() - self.undecided(from, pause);
         let held = std::mem::take(&mut self.pending);
         self.pending = merge(held.iter().cloned().chain(found).collect());
@@ -184,6 +210,7 @@ impl Stream {
 
     /// The input has ended: gives the rest, and how often a limit stopped the search, as [`Stream::refused`].
     pub fn finish(mut self, output: &mut Output) -> u64 {
+        self.take_back(0, output);
         while self.next < self.end() {
             self.window(output);
         }
@@ -210,11 +237,87 @@ impl Stream {
         self.buffer.get(start..end).unwrap_or_default()
     }
 
-    fn window(&mut self, output: &mut Output) {
-        let window = self.next..(self.next + WINDOW).min(self.end());
+    /// Where the first window begins that nobody looks at.
+    fn unseen(&self) -> usize {
+        let last = self.ahead.as_ref().and_then(|ahead| ahead.tasks.back());
+        last.map_or(self.next, |task| task.place.window.end)
+    }
+
+    fn place(&self, start: usize) -> Place {
+        let window = start..(start + WINDOW).min(self.end());
         let seen = window.start.saturating_sub(BEHIND).max(self.base)..(window.end + AHEAD).min(self.end());
+        Place { window, seen }
+    }
+
+    fn window(&mut self, output: &mut Output) {
+        let place = self.place(self.next);
+        let seen = self.bytes(place.seen.clone());
+        // Where the last window repeated itself and this one goes on with that, everything in it was in the last one.
+        let sight = match self.quiet.is_some_and(|period| repeat::repeats(seen, period)) {
+            true => Sight::Repeated,
+            false => Sight::Looked(self.scanner.look(seen)),
+        };
+        self.decide(place, sight, output);
+    }
+
+    /// Gives the window that is full to another thread.
+    fn hand_out(&mut self, mut ahead: Ahead, output: &mut Output) {
+        let start = ahead.tasks.back().map_or(self.next, |task| task.place.window.end);
+        let place = self.place(start);
+        let seen = self.bytes(place.seen.clone());
+        let again = ahead.period.filter(|period| repeat::repeats(seen, *period));
+        ahead.period = again.or_else(|| repeat::period(seen));
+        let work = again.map(Work::Repeats).or_else(|| ahead.hand(&self.scanner, seen).map(Work::Handed));
+        let is_on_its_way = work.is_some();
+        ahead.tasks.extend(work.map(|work| Task { place, work }));
+        self.ahead = Some(ahead);
+        if is_on_its_way {
+            return self.take_back(MOST_WINDOWS, output);
+        }
+        // There are no threads to be had.
+        self.take_back(0, output);
+        self.window(output);
+    }
+
+    /// Takes what is done, without waiting.
+    fn take_done(&mut self, output: &mut Output) {
+        while let Some(looked) = self.ahead.as_ref().and_then(Ahead::first_done) {
+            self.take_first(looked, output);
+        }
+    }
+
+    /// Waits until no more than `most` windows are on their way.
+    fn take_back(&mut self, most: usize, output: &mut Output) {
+        while self.ahead.as_ref().is_some_and(|ahead| ahead.tasks.len() > most) {
+            self.take_first(None, output);
+        }
+    }
+
+    fn take_first(&mut self, looked: Option<Looked>, output: &mut Output) {
+        let Some(Task { place, work }) = self.ahead.as_mut().and_then(|ahead| ahead.tasks.pop_front()) else {
+            return;
+        };
+        let own = |stream: &Self| stream.scanner.look(stream.bytes(place.seen.clone()));
+        let sight = match (looked, work) {
+            (Some(looked), _) => Sight::Looked(looked),
+            (None, Work::Repeats(period)) if self.quiet == Some(period) => Sight::Repeated,
+            (None, Work::Repeats(_)) => Sight::Looked(own(self)),
+            (None, Work::Handed(handed)) => Sight::Looked(handed.wait().unwrap_or_else(|| own(self))),
+        };
+        self.decide(place, sight, output);
+    }
+
+    /// Windows are decided one after the other.
+    fn decide(&mut self, Place { window, seen }: Place, sight: Sight, output: &mut Output) {
         self.continue_open(&window, seen.end);
-        let found = self.look_once(&seen, &window);
+        let found = match sight {
+            Sight::Repeated => Vec::new(),
+            Sight::Looked(looked) => {
+                let is_quiet = looked.findings.is_empty() && looked.refused == 0 && self.open.is_none();
+                self.quiet = if is_quiet { repeat::period(self.bytes(seen.clone())) } else { None };
+                self.located(looked, &seen, &window)
+            }
+        };
         let cut =
             found.iter().find(|finding| finding.end == seen.end && is_private_key(&self.scanner.0, finding));
         if let Some(finding) = cut {
@@ -227,23 +330,8 @@ impl Stream {
         self.forget();
     }
 
-    /// As [`Stream::look`]; but where the last window repeated itself and this one goes on with that, everything in it was
-    /// in the last one as well.
-    fn look_once(&mut self, seen: &Range<usize>, window: &Range<usize>) -> Vec<Finding> {
-        let goes_on = |period: usize| repeat::repeats(self.bytes(seen.clone()), period);
-        if self.quiet.is_some_and(goes_on) {
-            return Vec::new();
-        }
-        let refused = self.refused;
-        let found = self.look(seen.clone(), seen.clone());
-        let is_quiet = found.is_empty() && self.refused == refused && self.open.is_none();
-        self.quiet = if is_quiet { repeat::period(self.bytes(seen.clone())) } else { None };
-        found.into_iter().filter(|finding| window.contains(&finding.start)).collect()
-    }
-
-    /// Findings in `seen` that begin in `window`.
-    fn look(&mut self, seen: Range<usize>, window: Range<usize>) -> Vec<Finding> {
-        let looked = self.scanner.look(self.bytes(seen.clone()));
+    /// Findings of `seen` that begin in `window`.
+    fn located(&mut self, looked: Looked, seen: &Range<usize>, window: &Range<usize>) -> Vec<Finding> {
         self.refused += looked.refused;
         let mut findings = looked.findings;
         for finding in &mut findings {
@@ -315,8 +403,12 @@ impl Stream {
     fn forget(&mut self) {
         let held = self.pending.first().map_or(self.given, |_| self.next);
         let keep = self.next.saturating_sub(BEHIND).min(held.max(self.given)).max(self.base);
-        self.buffer.drain(..(keep - self.base).min(self.buffer.len()));
-        self.base = keep;
+        let past = (keep - self.base).min(self.buffer.len());
+        // What is kept is moved; not for every window, if it is much.
+        if past * 2 >= self.buffer.len() {
+            self.buffer.drain(..past);
+            self.base += past;
+        }
     }
 
     /// How many bytes at the end may be the beginning of a secret.

@@ -31,7 +31,7 @@ impl OutputFilter {
             leaks: leaks.clone(),
             actions,
             place: place.to_owned(),
-            stream: Some(leaks.scanner().stream()),
+            stream: Some(leaks.scanner().stream_with_threads()),
             output: Output::judged_by(judge),
             tally: Tally::default(),
             stopped: None,

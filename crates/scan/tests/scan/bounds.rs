@@ -140,7 +140,7 @@ fn told() -> Option<usize> {
 fn streams_what_it_is_told_to() {
     let Some((_, pattern)) = told().and_then(|which| HOSTILE.get(which)) else { return };
     let chunk = repeated(pattern, pattern.len() * (60_000 / pattern.len()));
-    let (mut stream, mut output) = (Scanner::built_in().stream(), Output::default());
+    let (mut stream, mut output) = (Scanner::built_in().stream().with_threads(), Output::default());
     let mut found = 0;
     let mut given = 0;
     while given < MUCH {

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use ringfence_scan::rules::{built_in, expand};
-use ringfence_scan::{Confidence, Encoding, Finding, Output, Pause, Salt, Scanner};
+use ringfence_scan::{Confidence, Encoding, Finding, Output, Pause, Salt, Scanner, Stream};
 
 const KIB: usize = 1024;
 /// What a window decides about; tests put secrets around its edges.
@@ -16,7 +16,10 @@ fn token(variant: u64) -> Vec<u8> {
 }
 
 fn in_chunks(scanner: &Scanner, input: &[u8], sizes: &[usize]) -> (Vec<u8>, Vec<Finding>) {
-    let mut stream = scanner.stream();
+    through(scanner.stream(), input, sizes)
+}
+
+fn through(mut stream: Stream, input: &[u8], sizes: &[usize]) -> (Vec<u8>, Vec<Finding>) {
     let mut output = Output::default();
     let mut rest = input;
     for size in sizes.iter().cycle() {
@@ -109,6 +112,54 @@ fn secrets_around_every_edge_of_a_window_are_found() {
             assert_eq!(redacted.clean.len(), input.len() - secret.len() + "[redacted:github-token]".len());
         }
     }
+}
+
+/// Some windows of text that does not repeat itself, of text that does, and of a private key that goes on from window to
+/// window, with secrets in between.
+fn long_mixture() -> Vec<u8> {
+    let counted = |from: usize| -> Vec<u8> {
+        (from..from + 40_000).flat_map(|n| format!("line {n} of {}\n", n * 7919).into_bytes()).collect()
+    };
+    let kind = concat!("RSA PRIV", "ATE KEY");
+    let key = expand(&"{b64:64}\n".repeat(50), 1).unwrap().repeat(300);
+    let repeated = b"the same again\n".repeat(4 * WINDOW / 15);
+    [
+        mixture(1, 40),
+        counted(0),
+        token(1),
+        repeated.clone(),
+        token(2),
+        repeated,
+        format!("\n-----BEGIN {kind}-----\n").into_bytes(),
+        key,
+        format!("-----END {kind}-----\n").into_bytes(),
+        counted(90_000),
+        mixture(2, 40),
+    ]
+    .concat()
+}
+
+#[test]
+fn threads_change_nothing() {
+    let input = long_mixture();
+    let whole = Scanner::built_in().redact(&input);
+    assert!(whole.findings.len() > 50 && input.len() > 12 * WINDOW);
+    for sizes in [&[64 * KIB][..], &[1, 100_000, 7], &[3 * WINDOW], &[4096]] {
+        let (clean, findings) = through(Scanner::built_in().stream().with_threads(), &input, sizes);
+        assert!(clean == whole.clean, "{sizes:?}");
+        assert_eq!(findings, whole.findings, "{sizes:?}");
+    }
+}
+
+#[test]
+fn a_pause_waits_for_what_threads_have_not_done() {
+    let input = long_mixture();
+    let text = [&input[..2 * WINDOW], b" the end of it. "].concat();
+    let (mut stream, mut output) = (Scanner::built_in().stream().with_threads(), Output::default());
+    stream.push(&text, &mut output);
+    stream.settle(Pause::Short, &mut output);
+    assert!(output.clean.ends_with(b" the end of it. "));
+    assert_eq!(output.clean, Scanner::built_in().redact(&text).clean);
 }
 
 #[test]
