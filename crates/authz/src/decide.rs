@@ -19,7 +19,7 @@ use crate::refuse::{Refuse as _, refuse};
 use crate::scene::Scene;
 use crate::sensitive;
 use crate::suggest::{self, Candidate, Place};
-use crate::tools::{judge_tool, judge_tool_of_call};
+use crate::tools::{self, judge_foreign_tool, judge_tool, judge_tool_of_call};
 use call::{check_exec, judge_exec, judge_file, judge_patch};
 
 /// A call with the roots it may touch: what is judged, recorded and executed. The first root is the workspace.
@@ -247,6 +247,18 @@ pub fn decide(policy: &Policy, action: Action, facts: &dyn Facts) -> Verdict {
     }
 }
 
+/// Leaves a tool that no rule speaks of to the person at the agent, whom the agent asks by itself. Whatever else denies it
+/// stays a no, and so does a call that is anything else.
+pub fn refer(policy: &Policy, action: Action, facts: &dyn Facts) -> Result<Grant, Refusal> {
+    let (permissions, judgement) = judged(policy, &action, facts)?;
+    let Some(part) = judgement.decisive() else { return Err(nothing_judged()) };
+    if !matches!(action.call, Call::Tool(_)) || part.rule != tools::UNKNOWN {
+        return Err(part.refusal());
+    }
+    let (rule, layer) = (part.rule.clone().into_owned(), part.layer);
+    Ok(Grant { action, permissions, rule, layer, opened: Vec::new(), stored: Vec::new() })
+}
+
 /// The decision about every part, without a grant: what `check` and `policy explain` show. A refusal is a no to the
 /// call as a whole.
 pub fn judge(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<Judgement, Refusal> {
@@ -296,6 +308,7 @@ fn parts(
         Call::Apply(patch) => judge_patch(&Scene { policy, permissions, facts, cwd: workspace }, patch),
         Call::Flow(flow) => Ok(vec![judge_flow(policy, flow)]),
         Call::Fetch(fetch) => Ok(vec![judge_tool(policy, "fetch"), judge_fetch(policy, fetch)]),
+        Call::Tool(tool) => Ok(vec![judge_foreign_tool(policy, &tool.name)]),
     }
 }
 
@@ -373,7 +386,7 @@ fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
     };
     let net = match &action.call {
         Call::Exec(exec) => exec.net,
-        Call::File(_) | Call::Apply(_) | Call::Flow(_) | Call::Fetch(_) => NetMode::None,
+        Call::File(_) | Call::Apply(_) | Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => NetMode::None,
     };
     Ok(Permissions {
         view,

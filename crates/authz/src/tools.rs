@@ -19,6 +19,9 @@ use crate::policy::{Policy, net_ceiling};
 pub const BUILT_IN: &[&str] =
     &["exec", "read_file", "write_file", "edit_file", "list_dir", "search", "fetch", "jobs", "explain"];
 
+/// The rule about what no rule speaks of.
+pub const UNKNOWN: &str = "tools.unknown";
+
 /// Names that are longer belong to no tool.
 const MAX_NAME: usize = 256;
 
@@ -182,11 +185,21 @@ pub(crate) fn judge_tool_of_call(policy: &Policy, call: &Call) -> Option<Part> {
         Call::File(FileCall::Read { .. }) => "read_file",
         Call::File(FileCall::List { .. }) => "list_dir",
         Call::File(FileCall::Write { .. } | FileCall::Symlink { .. }) | Call::Apply(_) => "write_file",
-        // What runs inside is no tool of its own, and a fetch is judged as one anyway.
-        Call::Flow(_) | Call::Fetch(_) => return None,
+        // What runs inside is no tool of its own, and the others are judged as one anyway.
+        Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => return None,
     };
     let part = judge_tool(policy, name);
     (part.decision > Decision::Allow && part.rule.starts_with("tools.")).then_some(part)
+}
+
+/// Judges a tool that is none of ours. What has a name of ours is not thereby ours.
+pub fn judge_foreign_tool(policy: &Policy, name: &str) -> Part {
+    if !BUILT_IN.contains(&name) {
+        return judge_tool(policy, name);
+    }
+    Part::new(Aspect::Tool, name, UNKNOWN)
+        .because("it has the name of a built-in tool, and is another program's")
+        .deny(Risk::Medium, "give the tool another name")
 }
 
 /// Judges a tool by its name for one agent.
@@ -288,7 +301,7 @@ fn by_profile(policy: &Policy, tool: &ToolPattern) -> Option<Part> {
 }
 
 fn unknown(tool: &ToolPattern) -> Part {
-    let part = Part::new(Aspect::Tool, shown(tool), "tools.unknown").because("no rule knows this tool");
+    let part = Part::new(Aspect::Tool, shown(tool), UNKNOWN).because("no rule knows this tool");
     let ToolPattern::Exact(name) = tool else { return part.deny(Risk::Medium, OPERATOR) };
     match UnknownWord::new("tool", &name.chars().take(MAX_NAME).collect::<String>(), BUILT_IN).nearest {
         Some(nearest) => part.deny(Risk::Medium, format!("use the built-in tool `{nearest}`")),

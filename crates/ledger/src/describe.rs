@@ -1,6 +1,6 @@
 //! Events in words: one line that is safe on any terminal, whatever an agent has put into it.
 
-use ringfence_types::{Bytes, Call, Exit, FileCall, FlowCall};
+use ringfence_types::{Bytes, Call, Exit, FileCall, FlowCall, ToolCall};
 
 use crate::approval::{ApprovalAnswer, Covers};
 use crate::event::{Event, Reading};
@@ -113,6 +113,9 @@ pub fn of_call(call: &Call) -> String {
         Call::Apply(patch) => format!("apply {} files", patch.files.len()),
         Call::Flow(flow) => of_flow(flow),
         Call::Fetch(fetch) => format!("fetch {} {}", shown(&fetch.method), shown(&fetch.url)),
+        Call::Tool(tool) => {
+            format!("tool {} {}", shown(&tool.name), shown(&ToolCall::shortened(&tool.input)))
+        }
     }
 }
 

@@ -37,6 +37,9 @@ use ringfence_types::{Layer, Refusal, RefusalCode, TransactionId};
 
 use crate::session::AgentSession;
 
+use decided::Decided;
+use settled::Refused;
+
 pub use admitted::Admitted;
 pub(crate) use apply::{conflict, edits};
 pub(crate) use decided::chain;
@@ -78,8 +81,29 @@ pub(crate) fn leave(
         .authenticate()
         .and_then(|authenticated| authenticated.hold_secrets(session, io))
         .and_then(|authenticated| authenticated.decide(session, io.interrupts));
-    let admitted = decided.and_then(|decided| decided.admit(session));
-    match admitted {
+    left(decided, session, to)
+}
+
+/// The same for a tool that no rule speaks of, where the agent asks the person at it by itself.
+pub(crate) fn refer(
+    call: Received,
+    session: &mut AgentSession<'_>,
+    io: &Io<'_>,
+    to: &str,
+) -> Result<TransactionId, Settled> {
+    let referred = call
+        .authenticate()
+        .and_then(|authenticated| authenticated.hold_secrets(session, io))
+        .and_then(|authenticated| authenticated.refer(session));
+    left(referred, session, to)
+}
+
+fn left(
+    decided: Result<Decided, Refused>,
+    session: &mut AgentSession<'_>,
+    to: &str,
+) -> Result<TransactionId, Settled> {
+    match decided.and_then(|decided| decided.admit(session)) {
         Ok(admitted) => admitted.leave(session, to).map_err(|error| unrecorded(&chain(&error))),
         Err(refused) => Err(refused.settle(session)),
     }

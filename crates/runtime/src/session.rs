@@ -373,6 +373,12 @@ impl<'r> AgentSession<'r> {
         pipeline::leave(Received::new(call), self, io, to)
     }
 
+    /// Writes down that a tool that no rule speaks of was left `to` the person at the agent, whom the agent asks by itself.
+    /// What is denied, or would let a secret out, comes back as for every other call.
+    pub fn refer(&mut self, call: Call, io: &Io<'_>, to: &str) -> Result<TransactionId, Settled> {
+        pipeline::refer(Received::new(call), self, io, to)
+    }
+
     /// Whether anybody could answer a question of this session: somebody here, somebody who watches, or a channel.
     pub fn can_ask(&mut self) -> bool {
         let elsewhere =

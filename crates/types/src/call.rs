@@ -19,6 +19,8 @@ pub enum Call {
     Flow(FlowCall),
     /// A page for the agent, fetched by Ringfence itself.
     Fetch(Fetch),
+    /// A tool of another program, which the agent calls itself.
+    Tool(ToolCall),
 }
 
 /// A command with everything that decides what it does: what is judged is what is executed.
@@ -106,6 +108,35 @@ pub struct Fetch {
     pub url: String,
 }
 
+/// A tool that is none of ours, with what it is called with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    pub name: String,
+    /// Of the whole input.
+    pub sha256: String,
+    pub bytes: u64,
+    /// All of it until it is written down; then without secrets, and no more than a person reads.
+    pub input: String,
+}
+
+impl ToolCall {
+    /// In characters.
+    const SHOWN: usize = 2048;
+
+    pub fn new(name: &str, input: String) -> Self {
+        let sha256 = hex(&Sha256::digest(&input));
+        Self { name: name.to_owned(), sha256, bytes: input.len() as u64, input }
+    }
+
+    /// How an input begins.
+    pub fn shortened(input: &str) -> String {
+        match input.char_indices().nth(Self::SHOWN) {
+            None => input.to_owned(),
+            Some((end, _)) => format!("{}...", input.get(..end).unwrap_or_default()),
+        }
+    }
+}
+
 words! {
     /// How a flow came to the proxy.
     Way("way") {
@@ -148,6 +179,11 @@ impl Fingerprint {
             Call::Fetch(fetch) => {
                 field(&mut hash, b"fetch");
                 fetch_fields(&mut hash, fetch);
+            }
+            Call::Tool(tool) => {
+                field(&mut hash, b"tool");
+                field(&mut hash, tool.name.as_bytes());
+                field(&mut hash, tool.sha256.as_bytes());
             }
         }
         for root in roots {

@@ -25,7 +25,7 @@ pub use approval::{Block, Card, Offer, OfferScope, Principal, Quorum};
 pub use bytes::Bytes;
 pub use call::{
     Call, Decision, Exec, Fetch, FileCall, Fingerprint, FlowCall, Introduced, Layer, Patch, PatchedFile,
-    Refusal, RefusalCode, Way,
+    Refusal, RefusalCode, ToolCall, Way,
 };
 pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
 pub use host::{Host, HostRule, HostRuleError};

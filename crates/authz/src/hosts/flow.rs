@@ -109,7 +109,7 @@ pub fn handling(policy: &Policy, host: &Host, port: u16) -> Handling {
 pub(crate) fn sought(call: &Call) -> Option<HostRule> {
     match call {
         Call::Flow(flow) => HostRule::parse(&format!("{}:{}", flow.host, flow.port)).ok(),
-        Call::Exec(_) | Call::File(_) | Call::Apply(_) | Call::Fetch(_) => None,
+        Call::Exec(_) | Call::File(_) | Call::Apply(_) | Call::Fetch(_) | Call::Tool(_) => None,
     }
 }
 

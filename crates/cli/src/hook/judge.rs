@@ -3,11 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use ringfence_runtime::authz::Part;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
-use ringfence_runtime::authz::{Aspect, Judgement, Part};
+use ringfence_runtime::authz::tools::{UNKNOWN, judge_foreign_tool};
 use ringfence_runtime::{AgentSession, Ended, Io, Runtime, Settled, Source, Subject, Target, consider};
-use ringfence_types::{Bytes, Call, Decision, Exec, Fetch, FileCall, Layer, Refusal, RefusalCode};
+use ringfence_types::{Bytes, Call, Decision, Exec, Fetch, FileCall, Layer, Refusal, RefusalCode, ToolCall};
 use sha2::{Digest as _, Sha256};
 
 use super::HookError;
@@ -85,8 +86,8 @@ pub(super) fn judged(request: &Request, environment: &Environment) -> Result<Ans
         }
         Deed::Search(paths) => desk.search(&paths),
         Deed::Fetch(url) => desk.fetch(url),
-        Deed::Hosted => desk.named(Subject::Tool(request.tool.clone()), Unknown::No),
-        Deed::Foreign => desk.named(Subject::Tool(request.tool.clone()), Unknown::Theirs),
+        Deed::Hosted => desk.tool(Unknown::No),
+        Deed::Foreign => desk.tool(Unknown::Theirs),
         Deed::Malformed(missing) => desk.no(malformed(&request.tool, missing)),
     }
 }
@@ -172,31 +173,43 @@ impl Desk<'_> {
         })
     }
 
-    /// An address that is open is fetched by the agent itself, after it was searched for secrets and written down.
+    /// An address that is open is fetched by the agent itself, after it was searched for secrets and written down. Questions
+    /// about hosts are asked flow by flow, and none of these goes through us.
     fn fetch(&self, url: String) -> Result<Answer, HookError> {
         let subject = Subject::Url { url: Bytes::from(url.as_str()), method: None };
-        match self.named(subject, Unknown::No)? {
-            Answer::Go => self.left(vec![Call::Fetch(Fetch { method: "GET".to_owned(), url })]),
-            other => Ok(other),
-        }
-    }
-
-    /// What is judged by a name alone: a tool of another program, an address. A question of the operator's is not the
-    /// agent's to ask.
-    fn named(&self, subject: Subject, unknown: Unknown) -> Result<Answer, HookError> {
         let judgement = match consider(&self.setup, &self.governed.asked(), self.here(), subject) {
             Ok(judgement) => judgement,
             Err(refusal) => return self.no(refusal),
         };
-        let Some(part) = judgement.decisive() else { return Ok(Answer::Go) };
-        match judgement.decision() {
-            Decision::Allow => Ok(Answer::Go),
-            Decision::Deny
-                if part.rule == UNKNOWN && unknown == Unknown::Theirs && can_prompt(self.request.agent) =>
-            {
-                Ok(Answer::Theirs(reason(part)))
-            }
-            Decision::Ask | Decision::Deny => self.no(refusal_of(&judgement, part)),
+        match judgement.decisive() {
+            Some(part) if part.decision != Decision::Allow => self.no(closed(part)),
+            _ => self.left(vec![Call::Fetch(Fetch { method: "GET".to_owned(), url })]),
+        }
+    }
+
+    /// What another program does for the agent. A question of the operator's goes to the operator's own queue; what no rule
+    /// speaks of is the person's at the agent, where the agent can ask.
+    fn tool(&self, unknown: Unknown) -> Result<Answer, HookError> {
+        let name = &self.request.tool;
+        let input = serde_json::Value::Object(self.request.input.clone()).to_string();
+        let call = Call::Tool(ToolCall::new(name, input));
+        let part = judge_foreign_tool(&self.governed.effective.policy, name);
+        if part.rule == UNKNOWN && unknown == Unknown::Theirs && can_prompt(self.request.agent) {
+            return self.referred(call, &part);
+        }
+        self.left(vec![call])
+    }
+
+    fn referred(&self, call: Call, part: &Part) -> Result<Answer, HookError> {
+        let runtime = runtime(self.setup.clone())?;
+        let mut session = match self.session(&runtime)? {
+            Ok(session) => session,
+            Err(refusal) => return Ok(self.answer_no(refusal)),
+        };
+        let to = format!("the person at {}, whom it asks", self.request.agent);
+        match session.refer(call, &judged_only(&[]), &to) {
+            Ok(_transaction) => Ok(Answer::Theirs(reason(part))),
+            Err(settled) => self.settled(settled),
         }
     }
 
@@ -215,15 +228,7 @@ impl Desk<'_> {
         );
         let content = content(self.request);
         for call in calls {
-            let io = Io {
-                stdin: Source::Bytes(&content),
-                stdout: Target::Discard,
-                stderr: Target::Discard,
-                interrupts: &[],
-                timeout: None,
-                output_bytes: 0,
-            };
-            if let Err(settled) = session.leave(call, &io, &to) {
+            if let Err(settled) = session.leave(call, &judged_only(&content), &to) {
                 return self.settled(settled);
             }
         }
@@ -256,7 +261,11 @@ impl Desk<'_> {
         Ok(self.answer_no(refusal))
     }
 
-    fn answer_no(&self, refusal: Refusal) -> Answer {
+    fn answer_no(&self, mut refusal: Refusal) -> Answer {
+        if refusal.code == RefusalCode::Network {
+            // Flags are for `run`; whoever is behind a hook has a policy file alone.
+            refusal.hint = Some(ALLOW_HOST.to_owned());
+        }
         let what = Bytes::from(self.request.tool.as_str()).display();
         Answer::No { what, refusal, workspace: Some(self.governed.flags.workspace.clone()) }
     }
@@ -329,7 +338,6 @@ impl Desk<'_> {
 
 const ALLOW_HOST: &str =
     "set `net = \"filtered\"` and allow the host in a `[[host]]` entry of the operator's policy file";
-const UNKNOWN: &str = "tools.unknown";
 
 /// What becomes of a tool that no rule speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -361,22 +369,29 @@ fn reason(part: &Part) -> String {
     )
 }
 
-fn refusal_of(judgement: &Judgement, part: &Part) -> Refusal {
-    let unheard = match judgement.decision() {
+fn closed(part: &Part) -> Refusal {
+    let unheard = match part.decision {
         Decision::Ask => ", and a question about it cannot be put to a person here",
         _ => "",
     };
-    // Flags are for `run`; whoever is behind a hook has a policy file alone.
-    let (code, hint) = match part.aspect {
-        Aspect::Tool => (RefusalCode::Tool, part.fix.as_deref().map(str::to_owned)),
-        _ => (RefusalCode::Network, Some(ALLOW_HOST.to_owned())),
-    };
     Refusal {
-        code,
+        code: RefusalCode::Network,
         layer: part.layer,
         rule: part.rule.clone().into_owned(),
         message: format!("`{}`: {}{unheard}", Bytes::from(part.subject.as_str()).display(), part.reason),
-        hint,
+        hint: None,
+    }
+}
+
+/// For a call that is done elsewhere: what it brings along, and nowhere to put anything.
+fn judged_only(content: &[u8]) -> Io<'_> {
+    Io {
+        stdin: Source::Bytes(content),
+        stdout: Target::Discard,
+        stderr: Target::Discard,
+        interrupts: &[],
+        timeout: None,
+        output_bytes: 0,
     }
 }
 

@@ -74,6 +74,18 @@ impl Watcher {
         let pid = world.read("watcher").unwrap().trim().parse().unwrap();
         Self { child, pid, terminal }
     }
+
+    /// Runs a command, and types a key when its question is shown.
+    pub(crate) fn answer(&self, key: &[u8], command: &mut Command, input: &[u8]) -> Done {
+        let count = || self.terminal.seen().matches("[d]eny > ").count();
+        let before = count();
+        std::thread::scope(|scope| {
+            let done = scope.spawn(|| finish(command, input));
+            eventually("the question is shown", || count() > before);
+            self.terminal.type_in(key);
+            done.join().unwrap()
+        })
+    }
 }
 
 impl Drop for Watcher {

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use serde_json::{Value, json};
 
 use crate::approvals::{Watcher, events};
-use crate::testkit::{Done, World, eventually, finish};
+use crate::testkit::{Done, World, finish};
 
 const AGENTS: [&str; 6] = ["claude-code", "codex", "gemini", "cursor", "goose", "opencode"];
 
@@ -304,22 +304,13 @@ fn somebody_who_watches_answers_for_every_tool() {
     let answer = claude(&world, "Bash", &json!({ "command": "mkdir made" }));
     assert_eq!(answer["updatedInput"]["timeout"], 600_000, "the agent waits for a person: {answer}");
     let line = answer["updatedInput"]["command"].as_str().unwrap().to_owned();
-    let asked = |what: &mut std::process::Command, input: &[u8], key: &[u8]| {
-        let count = || watcher.terminal.seen().matches("[d]eny > ").count();
-        let before = count();
-        std::thread::scope(|scope| {
-            let done = scope.spawn(|| finish(what, input));
-            eventually("the question is shown", || count() > before);
-            watcher.terminal.type_in(key);
-            done.join().unwrap()
-        })
-    };
-    asked(world.host("setsid").args(["--wait", "bash", "-c", &line]), b"", b"o").expect(0);
+    watcher.answer(b"o", world.host("setsid").args(["--wait", "bash", "-c", &line]), b"").expect(0);
     assert!(world.workspace.join("made").is_dir());
 
     let write = sent(&world, "claude-code", "Write", &json!({ "file_path": "Makefile", "content": "x" }));
     let ask = |key: &[u8]| {
-        let done = asked(world.ringfence().args(["hook", "claude-code"]), write.to_string().as_bytes(), key);
+        let mut hook = world.ringfence();
+        let done = watcher.answer(key, hook.args(["hook", "claude-code"]), write.to_string().as_bytes());
         done.expect(0).json()["hookSpecificOutput"]["permissionDecision"].clone()
     };
     assert_eq!(ask(b"o"), "allow");

@@ -4,15 +4,19 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::approvals::events;
+use crate::approvals::{Watcher, events};
 use crate::testkit::{World, finish};
 
-fn answer(world: &World, agent: &str, tool: &str, input: &Value) -> Value {
+fn sent(world: &World, agent: &str, tool: &str, input: &Value) -> Value {
     let event = if agent == "opencode" { "tool.execute.before" } else { "PreToolUse" };
-    let sent = json!({
+    json!({
         "session_id": "one", "cwd": world.workspace, "hook_event_name": event,
         "tool_name": tool, "tool_input": input,
-    });
+    })
+}
+
+fn answer(world: &World, agent: &str, tool: &str, input: &Value) -> Value {
+    let sent = sent(world, agent, tool, input);
     let done = finish(world.ringfence().args(["hook", agent]), sent.to_string().as_bytes()).expect(0);
     if done.out.is_empty() { Value::Null } else { done.json() }
 }
@@ -53,12 +57,78 @@ fn only_our_own_tools_have_our_names() {
     }
 }
 
+/// A question of the operator's is not the agent's to ask: it waits in the operator's own queue.
 #[test]
-fn a_question_of_the_operators_is_not_put_by_the_agent() {
+fn a_question_about_a_tool_is_answered_in_the_queue() {
     let world = World::new();
-    assert_eq!(claude(&world, "mcp__a__b", &json!({})).0, "ask", "no rule speaks of it");
     policy(&world, "[[tool]]\nask = [\"mcp__a__*\"]\n");
-    assert_eq!(claude(&world, "mcp__a__b", &json!({})).0, "deny");
+    let (decision, said) = claude(&world, "mcp__a__b", &json!({ "title": "x" }));
+    assert_eq!(decision, "deny", "nobody is there: {said}");
+    assert!(said.contains("approval.unreachable"), "{said}");
+
+    let watcher = Watcher::new(&world);
+    let hook = |key: &[u8], title: &str| {
+        let input = sent(&world, "claude-code", "mcp__a__b", &json!({ "title": title })).to_string();
+        let done = watcher.answer(key, world.ringfence().args(["hook", "claude-code"]), input.as_bytes());
+        done.expect(0).json()["hookSpecificOutput"]["permissionDecision"].clone()
+    };
+    assert_eq!(hook(b"o", "once"), "allow");
+    assert!(watcher.terminal.seen().contains("mcp__a__b"), "{}", watcher.terminal.seen());
+    assert!(watcher.terminal.seen().contains("once"), "what it is called with is shown");
+    assert_eq!(hook(b"d", "no"), "deny");
+    // An answer counts for what it was given for, and for as long as it says.
+    assert_eq!(hook(b"o", "once"), "allow", "once is over");
+    assert_eq!(hook(b"s", "all along"), "allow");
+    assert_eq!(claude(&world, "mcp__a__b", &json!({ "title": "all along" })).0, "allow", "nobody is asked");
+    assert_eq!(hook(b"d", "another"), "deny", "another input is another question");
+    assert_eq!(claude(&world, "mcp__a__b", &json!({ "title": "no" })).0, "deny", "a no is not asked again");
+
+    let all = world.records();
+    let asked = events(&all, "approval-requested");
+    assert_eq!((&asked[0]["call"]["kind"], &asked[0]["call"]["name"]), (&json!("tool"), &json!("mcp__a__b")));
+    let left = events(&all, "settled");
+    assert!(left.iter().all(|event| event["left_to"] == "the tool `mcp__a__b` of claude-code"), "{left:?}");
+    assert_eq!(left.len(), 4);
+}
+
+#[test]
+fn a_tool_of_another_program_is_written_down_and_searched_for_secrets() {
+    let world = World::new();
+    policy(&world, "[[tool]]\nallow = [\"mcp__a__*\"]\n");
+    let value = ["value", "of", "a", "stored", "one", "4711"].join("-");
+    finish(world.ringfence().args(["secret", "set", "KEY"]), value.as_bytes()).expect(0);
+    // With a rule, and without one where the person at the agent is asked.
+    for (tool, decision, to) in [
+        ("mcp__a__b", "allow", "the tool `mcp__a__b` of claude-code"),
+        ("mcp__c__d", "ask", "the person at claude-code, whom it asks"),
+    ] {
+        let (clean, said) = claude(&world, tool, &json!({ "body": { "text": "hello" } }));
+        assert_eq!(clean, decision, "{said}");
+        let records = world.records();
+        let (intent, settled) = (events(&records, "intent"), events(&records, "settled"));
+        let (intent, settled) = (intent.last().unwrap(), settled.last().unwrap());
+        assert_eq!((&intent["call"]["name"], &intent["decision"]), (&json!(tool), &json!(decision)));
+        assert_eq!(intent["call"]["input"], json!({ "body": { "text": "hello" } }).to_string());
+        assert_eq!(intent["call"]["sha256"].as_str().unwrap().len(), 64);
+        assert_eq!(settled["left_to"], to);
+        let leak = json!({ "body": { "text": format!("a {value} b") } });
+        let (decision, said) = claude(&world, tool, &leak);
+        assert_eq!(decision, "deny", "{said}");
+        assert!(said.contains("leaks.arguments") && !said.contains(&value), "{said}");
+    }
+    let ledger = format!("{:?}", world.all_records());
+    assert!(!ledger.contains(&value));
+    assert_eq!(events(&world.records(), "refused").len(), 2);
+}
+
+#[test]
+fn a_name_of_ours_does_not_make_a_tool_ours() {
+    let world = World::new();
+    for (agent, tool) in [("codex", "exec"), ("opencode", "search")] {
+        let said = answer(&world, agent, tool, &json!({})).to_string();
+        assert!(said.contains("deny") && said.contains("tools.unknown"), "{agent} {tool}: {said}");
+    }
+    assert_eq!(claude(&world, "exec", &json!({})).0, "ask");
 }
 
 #[test]

@@ -191,6 +191,7 @@ fn of_call_place(call: Option<&Call>) -> Place {
         Some(Call::File(FileCall::Symlink { .. })) => place(1001, FILE, 1, "Create"),
         Some(Call::File(FileCall::Write { .. }) | Call::Apply(_)) => place(1001, FILE, 3, "Update"),
         Some(Call::Flow(_) | Call::Fetch(_)) => place(4001, NETWORK, 1, "Open"),
+        Some(Call::Tool(_)) => place(6003, "API Activity", 99, "Call"),
         None => place(3003, "Authorize Session", 99, "Refuse"),
     }
 }
@@ -265,6 +266,9 @@ fn add_target(object: &mut Map<String, Value>, event: &Event) {
         Some(Call::Flow(flow)) => add_endpoint(object, flow),
         Some(Call::Fetch(fetch)) => {
             object.insert("url".to_owned(), json!({ "url_string": shown(&fetch.url) }));
+        }
+        Some(Call::Tool(tool)) => {
+            object.insert("api".to_owned(), json!({ "operation": shown(&tool.name) }));
         }
         Some(Call::Apply(_)) | None => {}
     }

@@ -45,6 +45,7 @@ impl Likeness {
             Call::Apply(patch) => patch.files.iter().map(|file| file.path.display()).collect(),
             Call::Flow(flow) => vec!["connect".to_owned(), format!("{}:{}", flow.host, flow.port)],
             Call::Fetch(fetch) => vec!["fetch".to_owned(), fetch.url.clone()],
+            Call::Tool(tool) => vec![tool.name.clone(), tool.input.clone()],
         };
         let program = words.first().map(|word| word.rsplit('/').next().unwrap_or(word).to_owned());
         let subcommand = words.iter().skip(1).find(|word| !word.starts_with('-')).cloned();

@@ -169,6 +169,9 @@ fn facts(fields: &mut Fields<'_>, call: &Call, judgement: &Judgement) {
             fields.one("port", &flow.port.to_string());
             fields.one("way", &format!("{}, from something that runs inside the fence", flow.way));
         }
+        Call::Tool(tool) => {
+            fields.one("input", &format!("{} bytes, sha256 {}", tool.bytes, shown(&tool.sha256)));
+        }
         Call::File(_) | Call::Apply(_) | Call::Fetch(_) => {}
     }
     for (label, aspect) in [("writes", Aspect::Write), ("reads", Aspect::Read), ("hosts", Aspect::Host)] {
@@ -257,6 +260,7 @@ fn same(call: &Call) -> &'static str {
         Call::Apply(_) => "the same changes to the same files",
         Call::Flow(FlowCall { request: None, .. }) => "every connection to the same host and port",
         Call::Flow(_) | Call::Fetch(_) => "the same request",
+        Call::Tool(_) => "the same tool with the same input",
     }
 }
 
@@ -284,6 +288,9 @@ fn sentence(call: &Call) -> String {
             format!("May something inside the fence reach `{}` at port {}?", shown(&flow.host), flow.port)
         }
         Call::Fetch(_) => "May this be fetched for the agent?".to_owned(),
+        Call::Tool(tool) => {
+            format!("May the agent call the tool `{}`, outside the fence?", shown(&tool.name))
+        }
     }
 }
 
@@ -295,7 +302,9 @@ fn blocks(call: &Call, redactor: &Redactor<'_>) -> Vec<Block> {
             let lines = patch.files.iter().map(|file| file.path.display()).collect();
             vec![Block { title: None, lines }]
         }
-        Call::Flow(_) | Call::Fetch(_) => vec![Block { title: None, lines: vec![of_call(call)] }],
+        Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => {
+            vec![Block { title: None, lines: vec![of_call(call)] }]
+        }
     };
     let lines = blocks.iter_mut().flat_map(|block| &mut block.lines);
     lines.for_each(|line| *line = redactor.clean(line));
@@ -336,14 +345,15 @@ fn script_line(line: &[u8]) -> String {
 /// Letters that are not ASCII, by number: some look like others, some are read from right to left.
 fn foreign(call: &Call) -> String {
     let mut seen: Vec<char> = Vec::new();
-    let texts: Vec<&Bytes> = match call {
-        Call::Exec(exec) => exec.argv.iter().collect(),
-        Call::File(file) => vec![file.path()],
-        Call::Apply(patch) => patch.files.iter().map(|file| &file.path).collect(),
+    let texts: Vec<&[u8]> = match call {
+        Call::Exec(exec) => exec.argv.iter().map(Bytes::as_slice).collect(),
+        Call::File(file) => vec![file.path().as_slice()],
+        Call::Apply(patch) => patch.files.iter().map(|file| file.path.as_slice()).collect(),
+        Call::Tool(tool) => vec![tool.name.as_bytes(), tool.input.as_bytes()],
         // Host and URL are ASCII, or they are no such.
         Call::Flow(_) | Call::Fetch(_) => Vec::new(),
     };
-    for chunk in texts.iter().flat_map(|text| text.as_slice().utf8_chunks()) {
+    for chunk in texts.iter().flat_map(|text| text.utf8_chunks()) {
         for c in chunk.valid().chars().filter(|c| !c.is_ascii()) {
             if !seen.contains(&c) && seen.len() <= ENTRIES {
                 seen.push(c);

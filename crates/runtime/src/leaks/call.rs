@@ -79,6 +79,10 @@ impl Judging<'_> {
             Call::Apply(patch) => patch.files.iter().for_each(|file| self.text(&file.path, "path", actions)),
             Call::Flow(flow) => self.text(&Bytes::from(flow.host.as_str()), "host", actions),
             Call::Fetch(fetch) => self.text(&Bytes::from(fetch.url.as_str()), "url", actions),
+            Call::Tool(tool) => {
+                self.bytes(tool.name.as_bytes(), "the name of a tool", actions);
+                self.bytes(tool.input.as_bytes(), "input", actions);
+            }
         }
     }
 

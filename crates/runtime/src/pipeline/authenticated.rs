@@ -1,7 +1,9 @@
-use ringfence_authz::{Action, Verdict, decide};
+use ringfence_authz::{Action, Verdict, decide, refer};
 use ringfence_ledger::Event;
 use ringfence_sandbox::{Interrupt, Io, Source};
-use ringfence_types::{Call, FileCall, Fingerprint, Layer, LeakAction, Refusal, RefusalCode, TransactionId};
+use ringfence_types::{
+    Call, Decision, FileCall, Fingerprint, Layer, LeakAction, Refusal, RefusalCode, TransactionId,
+};
 
 use super::asked::{Asked, Turn};
 use super::decided::Decided;
@@ -43,13 +45,7 @@ impl Authenticated {
         session: &mut AgentSession<'_>,
         interrupts: &[Interrupt<'_>],
     ) -> Result<Decided, Refused> {
-        if session.is_over() {
-            return Err(Refused::early(self.call, terminated()));
-        }
-        if session.memory.is_over() {
-            return Err(Refused::early(self.call, over()));
-        }
-        if let Some(refusal) = repeated(&self.call, session) {
+        if let Some(refusal) = ended(&self.call, session) {
             return Err(Refused::early(self.call, refusal));
         }
         // A transaction is asked about once: what began before the call cannot be asked about again.
@@ -63,6 +59,29 @@ impl Authenticated {
         }
         Err(Refused::early(self.call, restless(turns)))
     }
+
+    /// A tool that no rule speaks of, and that the agent asks about by itself. It is on record as a question.
+    pub(super) fn refer(self, session: &mut AgentSession<'_>) -> Result<Decided, Refused> {
+        if let Some(refusal) = ended(&self.call, session) {
+            return Err(Refused::early(self.call, refusal));
+        }
+        let early = |refusal| Refused::early(self.call.clone(), refusal);
+        let transaction = TransactionId::random().map_err(|error| early(no_id(&error.to_string())))?;
+        let action = Action::new(self.call.clone(), session.all_roots());
+        let grant = refer(&session.policy, action, &Machine::new(&session.runtime.setup)).map_err(early)?;
+        Ok(Decided { decision: Decision::Ask, ..Decided::by_policy(grant, transaction) })
+    }
+}
+
+/// Why nothing more is done in this session, or not this again.
+fn ended(call: &Call, session: &mut AgentSession<'_>) -> Option<Refusal> {
+    if session.is_over() {
+        return Some(terminated());
+    }
+    if session.memory.is_over() {
+        return Some(over());
+    }
+    repeated(call, session)
 }
 
 /// Notes what would leave with a call; the answer, where that must not be.

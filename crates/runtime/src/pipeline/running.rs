@@ -44,6 +44,7 @@ impl Running {
                 Settled { network: seen, ..self.settling.touched(session, done) }
             }
             Call::Flow(_) => self.settling.refused(session, not_from_here()),
+            Call::Tool(_) => self.settling.refused(session, not_ours()),
         }
     }
 }
@@ -115,6 +116,17 @@ fn not_from_here() -> Refusal {
         layer: Layer::Floor,
         rule: "flow.own".to_owned(),
         message: "a flow begins inside the fence, not with a call".to_owned(),
+        hint: None,
+    }
+}
+
+/// What another program does for an agent is judged here and done there.
+fn not_ours() -> Refusal {
+    Refusal {
+        code: RefusalCode::Malformed,
+        layer: Layer::Floor,
+        rule: "tools.foreign".to_owned(),
+        message: "a tool of another program is called by the agent, not here".to_owned(),
         hint: None,
     }
 }

@@ -1,6 +1,7 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, Finding};
 use ringfence_types::{
-    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, Outcome, Posture, Refusal, TransactionId,
+    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, Outcome, Posture, Refusal, ToolCall,
+    TransactionId,
 };
 
 use super::decided::describe;
@@ -245,6 +246,7 @@ pub(crate) fn for_the_record(call: &Call, leaks: &LeakScanner) -> Recorded {
             ..flow.clone()
         }),
         Call::Fetch(fetch) => Call::Fetch(taken.fetch(fetch)),
+        Call::Tool(tool) => Call::Tool(taken.tool(tool)),
     };
     Recorded { call, findings: taken.findings, secrets: taken.secrets }
 }
@@ -288,6 +290,16 @@ impl Taken<'_> {
 
     fn fetch(&mut self, fetch: &Fetch) -> Fetch {
         Fetch { method: self.word(&fetch.method, "method"), url: self.word(&fetch.url, "url") }
+    }
+
+    /// Cut after it was cleaned: half a secret is not known as one.
+    fn tool(&mut self, tool: &ToolCall) -> ToolCall {
+        let input = self.word(&tool.input, "input");
+        ToolCall {
+            name: self.word(&tool.name, "the name of a tool"),
+            input: ToolCall::shortened(&input),
+            ..tool.clone()
+        }
     }
 
     fn word(&mut self, word: &str, place: &str) -> String {
