@@ -24,10 +24,13 @@ use crate::environment::Environment;
 use crate::output::note;
 pub(crate) use judge::argv as shell;
 pub(crate) use quote::quoted;
+pub(crate) use unplugged::switched_off;
 
 use answer::Reply;
 use request::Request;
 
+/// The event before a tool call, in the settings of Codex.
+pub(crate) const EVENT_OF_CODEX: &str = "PreToolUse";
 /// The exit code that every agent takes as a no.
 const BLOCKED: u8 = 2;
 /// Shorter than [`TIMEOUT`], after which an agent would go on without an answer.

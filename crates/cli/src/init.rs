@@ -20,10 +20,10 @@ use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::{aside, say};
-pub(crate) use entry::command;
+pub(crate) use entry::{MARK, command};
 use installed::{Installed, Restored};
 
-pub(crate) use place::{Found, found, is_installed};
+pub(crate) use place::{Found, directory, found, is_installed};
 
 /// Whether an agent asks us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,8 @@ enum Way {
 struct Plan {
     changes: Vec<Change>,
     failed: Vec<InitError>,
+    /// Files of which nothing is ours any more, whoever has seen to that.
+    done: Vec<PathBuf>,
 }
 
 fn performed(arguments: &Init, way: Way) -> ExitCode {
@@ -122,9 +124,12 @@ fn performed(arguments: &Init, way: Way) -> ExitCode {
         Ok(installed) => installed,
         Err(error) => return error::failed(&error, error.hint()),
     };
-    let Plan { mut changes, mut failed } = planned(arguments, way, (&environment, &installed));
+    let Plan { mut changes, mut failed, done } = planned(arguments, way, (&environment, &installed));
     if changes.is_empty() && failed.is_empty() {
         say!("nothing to do");
+    }
+    if way == Way::Out && !arguments.dry_run {
+        failed.extend(done.iter().rev().filter_map(|path| installed.settle(path).err()));
     }
     let wanted = agreed(arguments, &changes);
     if wanted {
@@ -156,7 +161,7 @@ fn planned(arguments: &Init, way: Way, (environment, installed): (&Environment, 
     for agent in agents.into_iter().filter(is_meant) {
         let changes = match way {
             Way::In => planned_init(agent, environment, installed),
-            Way::Out => planned_uninstall(agent, environment, installed),
+            Way::Out => planned_uninstall(agent, (environment, installed), &mut plan.done),
         };
         match changes {
             Ok(changes) => plan.changes.extend(changes),
@@ -183,13 +188,19 @@ fn planned_init(agent: Agent, environment: &Environment, installed: &Installed) 
     Ok(changes)
 }
 
-fn planned_uninstall(agent: Agent, environment: &Environment, installed: &Installed) -> Planned {
+fn planned_uninstall(
+    agent: Agent,
+    (environment, installed): (&Environment, &Installed),
+    done: &mut Vec<PathBuf>,
+) -> Planned {
     let mut changes = Vec::new();
     for file in entry::files(agent, environment)? {
         let before = current(&file.path)?;
         let after = foreign(&file, before.as_deref(), installed)?;
         if before != after {
             changes.push(Change { agent, path: file.path, before, after: after.clone(), foreign: after });
+        } else {
+            done.push(file.path);
         }
     }
     // What was made for the first of several files is empty when the last is gone.
@@ -208,7 +219,12 @@ fn foreign(
         Restored::AsItWas(bytes) => Ok(bytes),
         // All of it was ours, whatever has become of it.
         Restored::Edited if file.is_own() => installed.before(&file.path),
-        Restored::Edited | Restored::Unknown => file.without_ours(bytes),
+        // Where there was no file, nothing was set in it.
+        Restored::Edited => {
+            let original = installed.before(&file.path)?.unwrap_or_else(|| b"{}".to_vec());
+            file.without_ours(bytes, Some(&original))
+        }
+        Restored::Unknown => file.without_ours(bytes, None),
     }
 }
 

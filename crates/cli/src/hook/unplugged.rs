@@ -20,7 +20,7 @@ pub(super) fn unplugged(request: &Request, environment: &Environment) -> Option<
     if request.agent != Agent::ClaudeCode {
         return None;
     }
-    let file = files(request, environment).into_iter().find(|file| switches_off(file))?;
+    let file = switched_off(&request.cwd, environment)?;
     Some(Refusal {
         code: RefusalCode::Tool,
         layer: Layer::Floor,
@@ -34,11 +34,16 @@ pub(super) fn unplugged(request: &Request, environment: &Environment) -> Option<
     })
 }
 
+/// A file by which Claude Code, at work in `cwd`, runs no hook.
+pub(crate) fn switched_off(cwd: &Path, environment: &Environment) -> Option<PathBuf> {
+    files(cwd, environment).into_iter().find(|file| switches_off(file))
+}
+
 /// All directories above count: which of them is the project is the agent's affair.
-fn files(request: &Request, environment: &Environment) -> Vec<PathBuf> {
+fn files(cwd: &Path, environment: &Environment) -> Vec<PathBuf> {
     let user = environment.agent_config.clone().or_else(|| Some(environment.home.as_ref()?.join(".claude")));
     let above = |place: &Path| place.ancestors().map(|above| above.join(".claude")).collect::<Vec<_>>();
-    let mut directories = above(&request.cwd);
+    let mut directories = above(cwd);
     directories.extend(environment.agent_project.as_deref().map(above).unwrap_or_default());
     directories.extend(user);
     let named =

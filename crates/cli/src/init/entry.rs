@@ -13,6 +13,9 @@ use crate::hook::{TIMEOUT, quoted};
 /// By this a hook of ours is known again, whoever has edited what is around it.
 pub(crate) const MARK: &str = "Ringfence gave no answer, so nothing may be done";
 
+/// Skills and commands that a person types hold shell text that Claude Code runs on the host, and no hook sees it.
+const NO_SHELL_IN_SKILLS: &str = "disableSkillShellExecution";
+
 pub(super) fn has_mark(bytes: &[u8]) -> bool {
     memchr::memmem::find(bytes, MARK.as_bytes()).is_some()
 }
@@ -49,7 +52,12 @@ impl File {
     }
 
     /// What is left when our part is gone; `None`: no file. A file in which nothing is ours stays, whatever is in it.
-    pub(super) fn without_ours(&self, before: &[u8]) -> Result<Option<Vec<u8>>, InitError> {
+    /// `original`: what was there before us, where that is known.
+    pub(super) fn without_ours(
+        &self,
+        before: &[u8],
+        original: Option<&[u8]>,
+    ) -> Result<Option<Vec<u8>>, InitError> {
         if !has_mark(before) {
             return Ok(Some(before.to_vec()));
         }
@@ -57,7 +65,7 @@ impl File {
             Content::Own(_) => Ok(None),
             Content::Hook { spot, .. } => {
                 let broken = |why| InitError::Settings(shown(&self.path), why);
-                hooks_json::without(before, spot, MARK).map(Some).map_err(broken)
+                hooks_json::without(before, (spot, MARK), original).map(Some).map_err(broken)
             }
         }
     }
@@ -86,13 +94,15 @@ pub(super) fn files(agent: Agent, environment: &Environment) -> Result<Vec<File>
     let command = command(agent, environment)?;
     let hook = |name: &str, event: &'static str, entry: Value| File {
         path: directory.join(name),
-        content: Content::Hook { spot: Spot { event, version: None }, entry },
+        content: Content::Hook { spot: Spot { event, version: None, switches: &[] }, entry },
     };
     Ok(match agent {
         Agent::ClaudeCode => {
             let hooks =
                 json!([{ "type": "command", "command": command, "timeout": TIMEOUT, "onFailure": "block" }]);
-            vec![hook("settings.json", "PreToolUse", json!({ "matcher": "*", "hooks": hooks }))]
+            let spot = Spot { event: "PreToolUse", version: None, switches: &[NO_SHELL_IN_SKILLS] };
+            let entry = json!({ "matcher": "*", "hooks": hooks });
+            vec![File { path: directory.join("settings.json"), content: Content::Hook { spot, entry } }]
         }
         Agent::Codex => {
             let hooks = json!([{ "type": "command", "command": command, "timeout": TIMEOUT }]);
@@ -105,7 +115,7 @@ pub(super) fn files(agent: Agent, environment: &Environment) -> Result<Vec<File>
         }
         Agent::Cursor => {
             let entry = json!({ "command": command, "timeout": TIMEOUT, "failClosed": true });
-            let spot = Spot { event: "preToolUse", version: Some(1) };
+            let spot = Spot { event: "preToolUse", version: Some(1), switches: &[] };
             vec![File { path: directory.join("hooks.json"), content: Content::Hook { spot, entry } }]
         }
         Agent::Goose => {

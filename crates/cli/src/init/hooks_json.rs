@@ -10,6 +10,8 @@ pub(super) struct Spot {
     pub(super) event: &'static str,
     /// What the file begins with when there was none.
     pub(super) version: Option<u32>,
+    /// Settings beside `hooks` that are `true` with us: what the agent would do without asking a hook.
+    pub(super) switches: &'static [&'static str],
 }
 
 /// The file with the hook, once, and first: it judges before others rewrite.
@@ -25,6 +27,7 @@ pub(super) fn with(
     if let Ok(root) = parsed(text)
         && let [only] = ours(&root, spot, mark).as_slice()
         && value(&only.to_string()).map(|group| part_of_ours(group, mark)).as_ref() == Ok(entry)
+        && value(text).is_ok_and(|settings| off(&settings, spot).next().is_none())
     {
         return Ok(before.unwrap_or_default().to_vec());
     }
@@ -38,18 +41,26 @@ pub(super) fn with(
     let event = hooks.array_value_or_create(spot.event).ok_or("the list of hooks is no list")?;
     event.ensure_multiline();
     event.insert(0, input(entry));
+    set(&object, spot);
     let after = checked(root.to_string(), spot, (entry, mark))?;
     Ok(format!("{bom}{after}").into_bytes())
 }
 
 /// The file without the hook, and without the empty lists that would be left.
-pub(super) fn without(before: &[u8], spot: &Spot, mark: &str) -> Result<Vec<u8>, String> {
+///
+/// `original` is what was there before us, as far as that is known: what it had is not ours to take away.
+pub(super) fn without(
+    before: &[u8],
+    (spot, mark): (&Spot, &str),
+    original: Option<&[u8]>,
+) -> Result<Vec<u8>, String> {
     let (bom, text) = text(before)?;
     let root = parsed(text)?;
     if ours(&root, spot, mark).is_empty() {
         return Ok(before.to_vec());
     }
     remove(&root, spot, mark);
+    unset(&root, spot, original);
     Ok(format!("{bom}{root}").into_bytes())
 }
 
@@ -118,13 +129,45 @@ fn remove(root: &CstRootNode, spot: &Spot, mark: &str) {
     }
 }
 
+/// The settings that are not as they are with us.
+fn off<'s>(settings: &Value, spot: &'s Spot) -> impl Iterator<Item = &'s str> {
+    let is_on = |name: &str| settings.get(name) == Some(&Value::Bool(true));
+    spot.switches.iter().copied().filter(move |name| !is_on(name))
+}
+
+fn set(object: &CstObject, spot: &Spot) {
+    for name in spot.switches {
+        match object.get(name) {
+            Some(property) => property.set_value(CstInputValue::Bool(true)),
+            None => {
+                object.append(name, CstInputValue::Bool(true));
+            }
+        }
+    }
+}
+
+/// As it was; where that is not known it stays, which closes more and opens nothing.
+fn unset(root: &CstRootNode, spot: &Spot, original: Option<&[u8]>) {
+    let settings = |bytes| text(bytes).and_then(|(_, text)| value(text)).ok();
+    let Some(original) = original.and_then(settings) else { return };
+    let Some(object) = root.object_value() else { return };
+    for name in spot.switches {
+        match (object.get(name), original.get(*name)) {
+            (Some(property), None) => property.remove(),
+            (Some(property), Some(before)) => property.set_value(input(before)),
+            (None, _) => {}
+        }
+    }
+}
+
 /// Where a name is twice in a file, an agent takes the last and we would have taken the first.
 fn checked(after: String, spot: &Spot, (entry, mark): (&Value, &str)) -> Result<String, String> {
     let value = value(&after)?;
     let entries = value.get("hooks").and_then(|hooks| hooks.get(spot.event)).and_then(Value::as_array);
     let ours: Vec<&Value> =
         entries.into_iter().flatten().filter(|one| one.to_string().contains(mark)).collect();
-    if ours == [entry] { Ok(after) } else { Err("a name is in it twice".to_owned()) }
+    let twice = off(&value, spot).next().is_some();
+    if ours == [entry] && !twice { Ok(after) } else { Err("a name is in it twice".to_owned()) }
 }
 
 fn value(text: &str) -> Result<Value, String> {
@@ -150,7 +193,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const SPOT: Spot = Spot { event: "PreToolUse", version: None };
+    const SPOT: Spot = Spot { event: "PreToolUse", version: None, switches: &["closed"] };
     const MARK: &str = "MARK";
 
     fn entry() -> Value {
@@ -178,12 +221,14 @@ mod tests {
             let mut entries = vec![entry()];
             entries.extend(list.as_array().cloned().unwrap_or_default());
             *list = Value::Array(entries);
+            expected["closed"] = Value::Bool(true);
             assert_eq!(value(&after), expected, "{after}");
             for line in before.lines().filter(|line| line.trim().len() > 2 && !line.contains("hooks")) {
                 assert!(after.contains(line.trim_end_matches(['}', '\n'])), "{line:?} is not in {after}");
             }
             assert_eq!(added(&after), after, "twice is once");
-            let back = String::from_utf8(without(after.as_bytes(), &SPOT, MARK).unwrap()).unwrap();
+            let back = without(after.as_bytes(), (&SPOT, MARK), Some(before.as_bytes())).unwrap();
+            let back = String::from_utf8(back).unwrap();
             assert_eq!(value(&back), value(before), "{back}");
         }
     }
@@ -199,10 +244,8 @@ mod tests {
             let text = format!("{grouped:#}");
             assert_eq!(added(&text), text, "it has the hook already");
             let alone = json!({ "hooks": { "PreToolUse": [{ "matcher": "*", "hooks": [theirs] }] } });
-            assert_eq!(
-                value(std::str::from_utf8(&without(text.as_bytes(), &SPOT, MARK).unwrap()).unwrap()),
-                Ok(alone)
-            );
+            let left = without(text.as_bytes(), (&SPOT, MARK), Some(b"{}")).unwrap();
+            assert_eq!(value(std::str::from_utf8(&left).unwrap()), Ok(alone));
             let moved = value(&added(&text.replace("x '", "old '"))).unwrap();
             assert_eq!(moved["hooks"]["PreToolUse"][0], entry());
             assert_eq!(moved["hooks"]["PreToolUse"][1], json!({ "matcher": "*", "hooks": [theirs] }));
@@ -215,8 +258,21 @@ mod tests {
         let after = added(before);
         assert_eq!(after, format!("\u{feff}{}", added(before.trim_start_matches('\u{feff}'))));
         assert_eq!(added(&after), after, "twice is once");
-        let back = without(after.as_bytes(), &SPOT, MARK).unwrap();
+        let back = without(after.as_bytes(), (&SPOT, MARK), None).unwrap();
         assert!(back.starts_with("\u{feff}{".as_bytes()), "{}", String::from_utf8_lossy(&back));
+    }
+
+    #[test]
+    fn a_setting_that_was_there_is_again_what_it_was() {
+        for before in ["{\"closed\": false}", "{\"closed\": true}", "{\"a\": 1}"] {
+            let after = added(before);
+            assert_eq!(value(&after).unwrap()["closed"], true);
+            let edited = after.replacen('{', "{\"edited\": 1, ", 1);
+            let back = without(edited.as_bytes(), (&SPOT, MARK), Some(before.as_bytes())).unwrap();
+            let mut expected = value(before).unwrap();
+            expected["edited"] = json!(1);
+            assert_eq!(value(std::str::from_utf8(&back).unwrap()).unwrap(), expected);
+        }
     }
 
     #[test]

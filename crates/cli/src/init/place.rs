@@ -19,7 +19,7 @@ fn programs(agent: Agent) -> &'static [&'static str] {
 }
 
 /// The directory of the user's settings.
-pub(super) fn directory(agent: Agent, environment: &Environment) -> Option<PathBuf> {
+pub(crate) fn directory(agent: Agent, environment: &Environment) -> Option<PathBuf> {
     let moved = |name: &str| {
         let value = environment.all.iter().find(|(variable, _)| variable.as_slice() == name.as_bytes());
         value.map(|(_, path)| path.as_path().to_owned()).filter(|path| path.is_absolute())

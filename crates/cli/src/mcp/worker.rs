@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
@@ -39,20 +40,26 @@ pub(super) struct Job {
 /// Ends a call: first by the signal that also ends the wait for a person, then by one that nothing survives.
 #[derive(Debug)]
 pub(super) struct Cancel {
+    said: AtomicBool,
     term: (OwnedFd, OwnedFd),
     kill: (OwnedFd, OwnedFd),
 }
 
 impl Cancel {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { term: rustix::pipe::pipe()?, kill: rustix::pipe::pipe()? })
+        Ok(Self { said: AtomicBool::new(false), term: rustix::pipe::pipe()?, kill: rustix::pipe::pipe()? })
     }
 
     pub(super) fn cancel(&self) {
+        self.said.store(true, Ordering::SeqCst);
         for (_, end) in [&self.term, &self.kill] {
             // A call that is over reads nothing.
             let _over = rustix::io::write(end, b"x");
         }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.said.load(Ordering::SeqCst)
     }
 
     pub(super) fn interrupts(&self) -> [Interrupt<'_>; 2] {
@@ -151,6 +158,10 @@ impl Asker {
         let _waits = ready.send(Ok(()));
         let mut desk = Desk { session, runtime, governed };
         while let Some(job) = jobs.blocking_recv() {
+            if job.cancel.is_cancelled() {
+                // It waited behind another one, and nobody wants it any more: nothing is begun.
+                continue;
+            }
             if let Ok(mut peer) = peer.lock() {
                 *peer = Some(job.peer);
             }

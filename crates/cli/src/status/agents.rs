@@ -1,12 +1,11 @@
 use std::io::Write as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use clap::ValueEnum as _;
 use ringfence_types::Bytes;
 use serde::Serialize;
-use serde_json::Value;
 
+use super::switches::{self, Switch};
 use crate::args::Agent;
 use crate::environment::Environment;
 use crate::error;
@@ -19,8 +18,19 @@ pub(crate) struct Guarded {
     /// The program or the settings by which it was found.
     pub(crate) found: Option<String>,
     pub(crate) protected: bool,
+    pub(crate) state: State,
     /// What is wrong, or what is not covered.
     pub(crate) notes: Vec<String>,
+}
+
+/// Whether the hook of an agent judges what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum State {
+    Protected,
+    Off,
+    /// It cannot be seen from outside whether the agent runs the hook.
+    Unknown,
 }
 
 /// Every agent that is found, or that has a hook of ours.
@@ -37,26 +47,30 @@ fn of(agent: Agent, environment: &Environment) -> Option<Guarded> {
     if found.is_none() && !matches!(standing, Ok(Standing::On | Standing::Outdated)) {
         return None;
     }
-    let mut notes = Vec::new();
-    let mut protected = false;
-    match standing {
-        Ok(Standing::On) => match fires(agent, environment) {
-            Ok(()) => protected = true,
-            Err(why) => notes.push(format!("the hook does not answer: {why}")),
-        },
-        Ok(Standing::Off) => notes.push(format!("no hook: `ringfence init {agent}` sets it up")),
+    let (state, mut notes) = match standing {
+        Ok(Standing::On) => answering(agent, environment),
+        Ok(Standing::Off) => (State::Off, vec![format!("no hook: `ringfence init {agent}` sets it up")]),
         Ok(Standing::Outdated) => {
-            notes.push(format!("the hook leads elsewhere: `ringfence init {agent}` corrects it"));
+            (State::Off, vec![format!("the hook leads elsewhere: `ringfence init {agent}` corrects it")])
         }
-        Err(error) => notes.push(error::chain(&error)),
-    }
-    if protected {
+        Err(error) => (State::Off, vec![error::chain(&error)]),
+    };
+    if state != State::Off {
         notes.extend(limits(agent).map(str::to_owned));
     }
-    if agent == Agent::ClaudeCode {
-        notes.extend(switched_off(environment));
+    Some(Guarded { agent: agent.to_string(), found, protected: state == State::Protected, state, notes })
+}
+
+/// A hook that is in the settings as it should be: does it answer, and would the agent run it?
+fn answering(agent: Agent, environment: &Environment) -> (State, Vec<String>) {
+    if let Err(why) = fires(agent, environment) {
+        return (State::Off, vec![format!("the hook does not answer: {why}")]);
     }
-    Some(Guarded { agent: agent.to_string(), found, protected, notes })
+    match switches::look(agent, environment) {
+        None => (State::Protected, Vec::new()),
+        Some(Switch::Off(why)) => (State::Off, vec![why]),
+        Some(Switch::Unknown(why)) => (State::Unknown, vec![why]),
+    }
 }
 
 /// Runs the hook as the agent would, with something that is no call: it must say no.
@@ -82,29 +96,13 @@ fn fires(agent: Agent, environment: &Environment) -> Result<(), String> {
 fn limits(agent: Agent) -> Option<&'static str> {
     match agent {
         Agent::Codex => Some(
-            "codex runs the hook only once it is trusted (`/hooks`), goes on if it is killed, and contains commands itself \
-             unless its sandbox mode is `danger-full-access`",
+            "codex goes on if the hook is killed, and contains commands itself unless its sandbox mode is \
+             `danger-full-access`",
         ),
         Agent::Gemini => Some("gemini goes on if the hook is killed"),
         Agent::Goose => Some("goose goes on if the hook is killed, and runs no command: use `ringfence mcp`"),
         Agent::ClaudeCode | Agent::Cursor | Agent::Opencode => None,
     }
-}
-
-/// Settings by which Claude Code runs no hook at all.
-fn switched_off(environment: &Environment) -> Option<String> {
-    let cwd = std::env::current_dir().ok();
-    let here = cwd.iter().flat_map(|cwd| cwd.ancestors());
-    let directories = here.chain(environment.home.as_deref()).map(|place| place.join(".claude"));
-    let mut files =
-        directories.flat_map(|place| ["settings.json", "settings.local.json"].map(|name| place.join(name)));
-    let off = |path: &Path| {
-        let settings =
-            std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-        settings.is_some_and(|settings| settings.get("disableAllHooks") == Some(&Value::Bool(true)))
-    };
-    let file = files.find(|path| off(path))?;
-    Some(format!("`{}` switches every hook off", Bytes::from(file).display()))
 }
 
 pub(crate) fn lines(agents: &[Guarded]) -> Vec<String> {
@@ -113,7 +111,11 @@ pub(crate) fn lines(agents: &[Guarded]) -> Vec<String> {
     }
     let mut lines = Vec::new();
     for agent in agents {
-        let word = if agent.protected { "protected" } else { "NOT protected" };
+        let word = match agent.state {
+            State::Protected => "protected",
+            State::Off => "NOT protected",
+            State::Unknown => "UNKNOWN",
+        };
         let place = agent.found.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
         lines.push(format!("{:<12} {word}{place}", agent.agent));
         lines.extend(agent.notes.iter().map(|note| format!("             {note}")));

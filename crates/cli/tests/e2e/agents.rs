@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::approvals::events;
 use crate::testkit::{Done, World, binary, finish, script, variable};
 
 /// The program of an agent, as `cargo xtask agents` has put it there.
 #[track_caller]
-fn agent(name: &str) -> PathBuf {
+pub(crate) fn agent(name: &str) -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/agents/bin");
     let path = variable("RINGFENCE_TEST_AGENTS").map_or_else(default, PathBuf::from).join(name);
     assert!(path.exists(), "{} is not there: run `cargo xtask agents`", path.display());
@@ -19,20 +20,22 @@ fn agent(name: &str) -> PathBuf {
 }
 
 /// What an agent did with what it was told.
-struct Ran {
-    done: Done,
-    outputs: Vec<String>,
+pub(crate) struct Ran {
+    pub(crate) done: Done,
+    pub(crate) outputs: Vec<String>,
+    /// Who has come to the listener beside the model.
+    pub(crate) visits: Vec<String>,
 }
 
 impl Ran {
     /// What the model was told about its calls, in order.
     #[track_caller]
-    fn output(&self, number: usize) -> &str {
+    pub(crate) fn output(&self, number: usize) -> &str {
         self.outputs.get(number).unwrap_or_else(|| panic!("{:?}: {:?}", self.outputs, self.done))
     }
 }
 
-fn played(world: &World, steps: &Value, command: &mut Command) -> Ran {
+pub(crate) fn played(world: &World, steps: &Value, command: &mut Command) -> Ran {
     let [steps_file, log] = ["steps.json", "log.jsonl"].map(|name| world.home.join(name));
     fs::write(&steps_file, steps.to_string()).unwrap();
     let model =
@@ -50,10 +53,12 @@ fn played(world: &World, steps: &Value, command: &mut Command) -> Ran {
         let value: Value = serde_json::from_str(line).unwrap();
         value["output"].as_str().map_or_else(|| value["output"].to_string(), str::to_owned)
     };
-    Ran { done, outputs: log.lines().map(line).collect() }
+    let visits = fs::read_to_string(world.home.join("log.jsonl.visits")).unwrap_or_default();
+    let visits = visits.lines().map(str::to_owned).collect();
+    Ran { done, outputs: log.lines().map(line).collect(), visits }
 }
 
-fn claude(world: &World, more: &[&str], steps: &Value) -> Ran {
+pub(crate) fn claude(world: &World, more: &[&str], steps: &Value) -> Ran {
     let mut command = Command::new(agent("claude"));
     command.args(["-p", "go"]).args(more);
     command
@@ -67,15 +72,16 @@ fn claude(world: &World, more: &[&str], steps: &Value) -> Ran {
     played(world, steps, &mut command)
 }
 
-fn codex(world: &World, steps: &Value) -> Ran {
-    codex_in(world, &world.workspace, steps)
+/// With every hook, trusted or not.
+pub(crate) fn codex(world: &World, steps: &Value) -> Ran {
+    codex_in(world, &world.workspace, &["--dangerously-bypass-hook-trust"], steps)
 }
 
-fn codex_in(world: &World, place: &Path, steps: &Value) -> Ran {
+pub(crate) fn codex_in(world: &World, place: &Path, more: &[&str], steps: &Value) -> Ran {
     let directory = world.home.join(".codex");
     fs::create_dir_all(&directory).unwrap();
     let mut command = Command::new(agent("codex"));
-    command.args(["exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", "--cd"]).arg(place);
+    command.args(["exec", "--skip-git-repo-check"]).args(more).arg("--cd").arg(place);
     for setting in [
         "sandbox_mode=\"danger-full-access\"",
         "model=\"fake\"",
@@ -88,11 +94,11 @@ fn codex_in(world: &World, place: &Path, steps: &Value) -> Ran {
     played(world, steps, &mut command)
 }
 
-fn init(world: &World, name: &str) {
+pub(crate) fn init(world: &World, name: &str) {
     finish(world.ringfence().args(["init", name, "--yes"]), b"").expect(0);
 }
 
-fn bash(command: &str) -> Value {
+pub(crate) fn bash(command: &str) -> Value {
     json!({ "name": "Bash", "input": { "command": command, "description": "a step" } })
 }
 
@@ -115,7 +121,7 @@ fn claude_code_works_inside_the_fence_and_is_stopped_at_it() {
         { "name": "Read", "input": { "file_path": world.home.join(".ssh/id_ed25519") } },
         { "name": "Write", "input": { "file_path": world.workspace.join("a.txt"), "content": "x" } },
         { "name": "Write", "input": { "file_path": world.workspace.join(".claude/settings.json"), "content": "{}" } },
-        bash("curl -s -m 2 http://127.0.0.1:9/ && echo reached"),
+        bash("curl -s -m 5 http://127.0.0.1:{port}/reached"),
         bash(&format!("echo '{{}}' >{}", settings.display())),
         "finished",
     ]);
@@ -131,6 +137,7 @@ fn claude_code_works_inside_the_fence_and_is_stopped_at_it() {
     assert!(control.output(0).contains("the key"), "{}", control.output(0));
     assert!(outside.join("out").exists() && outside.join("written").exists(), "without the fence it works");
     assert!(control.output(2).contains("the key"));
+    assert!(control.output(5).contains("you reached it") && control.visits == ["/reached"]);
     // It keeps its model from its own settings by itself; nothing else on the machine does.
     let line = format!("echo '{{}}' >{}", settings.display());
     finish(world.host("sh").args(["-c", &line]), b"").expect(0);
@@ -158,7 +165,7 @@ fn claude_code_works_inside_the_fence_and_is_stopped_at_it() {
     assert!(ran.output(2).contains("Ringfence stopped this"), "{}", ran.output(2));
     assert_eq!(world.read("a.txt").as_deref(), Some("x"), "ordinary work needs nobody: {}", ran.output(3));
     assert!(ran.output(4).contains("path.protected") && world.read(".claude/settings.json").is_none());
-    assert!(!ran.output(5).contains("reached"));
+    assert!(!ran.output(5).contains("you reached it") && ran.visits.is_empty(), "{}", ran.output(5));
     assert_eq!(fs::read(&settings).unwrap(), before, "its own hooks are as they were");
 
     let records = world.records();
@@ -207,7 +214,7 @@ fn codex_runs_its_commands_inside_the_fence() {
     assert_eq!(events(&records, "settled")[0]["left_to"], Value::Null, "it ran here");
 
     let step = json!({ "name": "exec_command", "input": { "cmd": "touch made" } });
-    let ran = codex_in(&world, &world.home, &json!([step, "finished"]));
+    let ran = codex_in(&world, &world.home, &["--dangerously-bypass-hook-trust"], &json!([step, "finished"]));
     assert!(ran.output(0).contains("Ringfence stopped this"), "a home is no workspace: {}", ran.output(0));
     assert!(!world.home.join("made").exists());
 }
@@ -238,4 +245,42 @@ fn claude_code_uses_the_tools_of_ringfence_and_its_judgement() {
     assert!(ran.output(1).contains("path."), "{}", ran.output(1));
     assert!(ran.output(2).contains("path.boundary") && !outside.join("x").exists(), "{}", ran.output(2));
     assert!(world.read("touched").is_some(), "{}", ran.output(3));
+}
+
+/// What Codex keeps of a hook that its user has looked at.
+fn trusted(world: &World) -> (String, String) {
+    let path = world.home.join(".codex/hooks.json");
+    let hooks: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let command = hooks["hooks"]["PreToolUse"][0]["hooks"][0]["command"].clone();
+    let identity = format!(
+        r#"{{"event_name":"pre_tool_use","hooks":[{{"async":false,"command":{command},"timeout":600,"type":"command"}}],"matcher":".*"}}"#
+    );
+    let digest: String = Sha256::digest(identity).iter().map(|byte| format!("{byte:02x}")).collect();
+    (format!("{}:pre_tool_use:0:0", path.display()), format!("sha256:{digest}"))
+}
+
+/// `status` says "protected" exactly where the real program runs the hook.
+#[test]
+fn codex_runs_the_hook_where_status_says_so() {
+    let world = World::new();
+    let outside = world.beside("outside").join("out");
+    init(&world, "codex");
+    let (place, digest) = trusted(&world);
+    let state = |line: &str| format!("[hooks.state.\"{place}\"]\n{line}\n");
+    let step = json!({ "name": "exec_command", "input": { "cmd": format!("touch {}", outside.display()) } });
+    for (config, said) in [
+        (String::new(), "off"),
+        (state(&format!("trusted_hash = \"{digest}\"")), "protected"),
+        (state(&format!("trusted_hash = \"{digest}\"\nenabled = false")), "off"),
+        (state(&format!("trusted_hash = \"sha256:{}\"", "0".repeat(64))), "unknown"),
+        (format!("features.hooks = false\n{}", state(&format!("trusted_hash = \"{digest}\""))), "off"),
+    ] {
+        fs::write(world.home.join(".codex/config.toml"), &config).unwrap();
+        let status = finish(world.ringfence().args(["status", "--json"]), b"").expect(0).json();
+        let codex = status["agents"].as_array().unwrap().iter().find(|one| one["agent"] == "codex").unwrap();
+        assert_eq!(codex["state"], said, "{config}: {codex}");
+        let ran = codex_in(&world, &world.workspace, &[], &json!([step, "finished"]));
+        assert_eq!(outside.exists(), said != "protected", "{config}: {:?} {:?}", ran.outputs, ran.done);
+        let _none = fs::remove_file(&outside);
+    }
 }

@@ -3,8 +3,8 @@
     fake_model.py SCRIPT LOG PROGRAM ARGUMENT...
 
 SCRIPT is a JSON list: a string is said, an object {"name", "input"} is a tool call. The results of tool calls that the agent
-reports go to LOG, one JSON value per line. `{port}` in arguments and in the environment becomes the port. Speaks the
-streaming form of Anthropic's Messages and of OpenAI's Responses.
+reports go to LOG, one JSON value per line. `{port}` in the script, in arguments and in the environment becomes the port.
+Speaks the streaming form of Anthropic's Messages and of OpenAI's Responses. Whoever gets `/reached` is noted in LOG.visits.
 """
 
 import http.server
@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 
-SCRIPT = json.load(open(sys.argv[1]))
 LOG = open(sys.argv[2], "w")
+VISITS = open(sys.argv[2] + ".visits", "w")
 LOCK = threading.Lock()
 STEP = 0
 SEEN = set()
@@ -104,7 +104,11 @@ class Model(http.server.BaseHTTPRequestHandler):
         return self.answer(200, "text/event-stream", text.encode())
 
     def do_GET(self):
-        self.answer(404, "application/json", b"{}")
+        if self.path.startswith("/reached"):
+            VISITS.write(self.path + "\n")
+            VISITS.flush()
+            return self.answer(200, "text/plain", b"you reached it")
+        return self.answer(404, "application/json", b"{}")
 
     do_HEAD = do_GET
 
@@ -118,8 +122,9 @@ class Model(http.server.BaseHTTPRequestHandler):
 
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-threading.Thread(target=server.serve_forever, daemon=True).start()
 port = str(server.server_port)
+SCRIPT = json.loads(open(sys.argv[1]).read().replace("{port}", port))
+threading.Thread(target=server.serve_forever, daemon=True).start()
 arguments = [word.replace("{port}", port) for word in sys.argv[3:]]
 environment = {name: value.replace("{port}", port) for name, value in os.environ.items()}
 done = subprocess.run(arguments, env=environment, stdin=subprocess.DEVNULL, timeout=100)

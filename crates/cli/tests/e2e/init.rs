@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::hooks::guarded;
 use crate::terminal::Terminal;
@@ -81,7 +81,10 @@ fn what_init_writes_uninstall_takes_back_byte_for_byte() {
     let status = tool(&world, &["status", "--json"]).expect(0).json();
     let agents = status["agents"].as_array().unwrap();
     assert_eq!(agents.len(), 6, "{status}");
-    assert!(agents.iter().all(|agent| agent["protected"] == true), "{status}");
+    for agent in agents {
+        // Codex runs what its user has looked at, and nobody has.
+        assert_eq!(agent["state"], if agent["agent"] == "codex" { "off" } else { "protected" }, "{status}");
+    }
 
     tool(&world, &["uninstall", "--yes"]).expect(0);
     assert_eq!(tree(&world.home), before);
@@ -247,9 +250,16 @@ fn status_says_what_is_not_protected() {
     assert_eq!(status(&world)["agents"][0]["protected"], false);
     tool(&world, &["init", "claude-code", "--yes"]).expect(0);
     assert_eq!(status(&world)["agents"][0]["protected"], true);
-    world.write(".claude/settings.json", "{\"disableAllHooks\": true}");
-    let notes = status(&world)["agents"][0]["notes"].to_string();
-    assert!(notes.contains("switches every hook off"), "{notes}");
+    let repository = world.write(".claude/settings.json", "{\"disableAllHooks\": true}");
+    let off = status(&world);
+    assert_eq!((&off["agents"][0]["state"], &off["agents"][0]["protected"]), (&json!("off"), &json!(false)));
+    let notes = off["agents"][0]["notes"].to_string();
+    assert!(
+        notes.contains("switches every hook off") && notes.contains("remove `disableAllHooks`"),
+        "{notes}"
+    );
+    fs::remove_file(&repository).unwrap();
+    assert_eq!(status(&world)["agents"][0]["state"], "protected");
     let settings = world.home.join(".claude/settings.json");
     let text = fs::read_to_string(&settings)
         .unwrap()
@@ -270,6 +280,71 @@ fn status_says_what_is_not_protected() {
     assert!(status["ledger"]["records"].as_u64().unwrap() > 5);
     let doctor = tool(&world, &["doctor", "--json"]).json();
     assert_eq!(doctor["agents"][0]["agent"], "claude-code", "{doctor}");
+}
+
+/// Settings elsewhere are looked at where they are, and those of the machine count.
+#[test]
+fn status_knows_settings_that_are_elsewhere() {
+    let world = World::new();
+    let elsewhere = world.beside("elsewhere");
+    let state = |etc: Option<&Path>| {
+        let mut command = match etc {
+            None => world.ringfence(),
+            Some(etc) => {
+                let script = "mount --bind \"$0\" /etc && exec \"$RINGFENCE\" status --json";
+                let mut command = world.host("unshare");
+                command.args(["-Urm", "sh", "-c", script]).arg(etc);
+                command
+            }
+        };
+        if etc.is_none() {
+            command.args(["status", "--json"]);
+        }
+        let report = finish(command.env("CLAUDE_CONFIG_DIR", &elsewhere), b"").expect(0).json();
+        let agent = report["agents"].as_array().unwrap().iter().find(|one| one["agent"] == "claude-code");
+        agent.map(|agent| (agent["state"].clone(), agent["notes"].to_string())).unwrap()
+    };
+    tool(&world, &["init", "claude-code", "--yes"]).expect(0);
+    assert_eq!(state(None).0, "off", "it reads other settings, in which there is no hook");
+    let mut init = world.ringfence();
+    init.args(["init", "claude-code", "--yes"]).env("CLAUDE_CONFIG_DIR", &elsewhere);
+    finish(&mut init, b"").expect(0);
+    assert_eq!(state(None).0, "protected");
+
+    let etc = world.beside("etc");
+    fs::create_dir(etc.join("claude-code")).unwrap();
+    let managed = etc.join("claude-code/managed-settings.json");
+    fs::write(&managed, "{}").unwrap();
+    assert_eq!(state(Some(&etc)).0, "protected", "the control: settings of the machine that say nothing");
+    for switch in ["allowManagedHooksOnly", "disableAllHooks"] {
+        fs::write(&managed, format!("{{\"{switch}\": true}}")).unwrap();
+        let (state, notes) = state(Some(&etc));
+        assert_eq!(state, "off", "{notes}");
+        assert!(notes.contains("managed-settings.json"), "{notes}");
+    }
+    let ours: Value = serde_json::from_slice(&fs::read(elsewhere.join("settings.json")).unwrap()).unwrap();
+    let both = json!({ "allowManagedHooksOnly": true, "hooks": ours["hooks"] });
+    fs::write(&managed, both.to_string()).unwrap();
+    assert_eq!(state(Some(&etc)).0, "protected", "the hook is among the machine's own");
+}
+
+/// Somebody who takes the hook out with an editor leaves nothing for us to remember.
+#[test]
+fn what_was_removed_by_hand_leaves_no_trace() {
+    let world = World::new();
+    let before = tree(&world.home);
+    fs::create_dir_all(&world.state).unwrap();
+    for agent in ["claude-code", "goose"] {
+        tool(&world, &["init", agent, "--yes"]).expect(0);
+    }
+    fs::remove_file(world.home.join(".claude/settings.json")).unwrap();
+    fs::remove_dir_all(world.home.join(".agents")).unwrap();
+    assert!(world.state.join("ringfence/init/files.json").exists());
+    tool(&world, &["uninstall", "--dry-run"]).expect(0);
+    assert!(world.state.join("ringfence/init/files.json").exists());
+    tool(&world, &["uninstall", "--yes"]).expect(0);
+    assert_eq!(tree(&world.home), before);
+    assert!(tree(&world.state).is_empty());
 }
 
 /// Every line of a quickstart is typed as it stands there.

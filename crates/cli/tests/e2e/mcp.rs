@@ -250,6 +250,34 @@ fn a_call_that_is_cancelled_is_killed_and_the_next_one_works() {
     assert_eq!(events(&world.records(), "settled").len(), 2);
 }
 
+/// Calls come one after the other; one that still waits when it is cancelled never begins.
+#[test]
+fn a_call_that_is_cancelled_before_it_begins_is_not_made() {
+    let world = World::new();
+    let mut client = Client::new(&world, &[]);
+    let exec = |command: &str| json!({ "name": "exec", "arguments": { "command": command } });
+    let first = client.begin("tools/call", exec("touch begun; while [ ! -e go ]; do sleep 0.05; done"));
+    eventually("the first runs", || world.read("begun").is_some());
+    let waiting = client.begin("tools/call", exec("touch cancelled"));
+    let write = json!({ "name": "write_file", "arguments": { "path": "written", "content": "x" } });
+    let also = client.begin("tools/call", write);
+    let wanted = client.begin("tools/call", exec("touch wanted"));
+    for id in [waiting, also] {
+        client.send(&json!({
+            "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id },
+        }));
+    }
+    // What is read after the cancellations comes after them: one connection is one order.
+    assert!(client.request("ping", json!({})).get("result").is_some());
+    world.write("go", "");
+    client.answer(first);
+    client.answer(wanted);
+    assert!(world.read("wanted").is_some(), "the control: what was not cancelled is done");
+    assert!(world.read("cancelled").is_none() && world.read("written").is_none());
+    client.end();
+    assert_eq!(events(&world.records(), "intent").len(), 2);
+}
+
 #[test]
 fn what_needs_a_person_is_asked_in_the_queue_or_at_the_client() {
     let world = World::new();

@@ -1,0 +1,142 @@
+//! Whether an agent runs the hooks of its user at all: switches in its settings, and what it was told to trust.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ringfence_types::Bytes;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::args::Agent;
+use crate::environment::Environment;
+use crate::hook::{EVENT_OF_CODEX, switched_off};
+use crate::init::{MARK, directory};
+
+/// Why a hook that is written down may not run, and what helps.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Switch {
+    Off(String),
+    Unknown(String),
+}
+
+/// `None`: as far as can be seen from outside, the agent runs it.
+pub(super) fn look(agent: Agent, environment: &Environment) -> Option<Switch> {
+    match agent {
+        Agent::ClaudeCode => claude_code(environment),
+        Agent::Codex => codex(environment),
+        Agent::Gemini | Agent::Cursor | Agent::Goose | Agent::Opencode => None,
+    }
+}
+
+fn shown(path: &Path) -> String {
+    Bytes::from(path).display()
+}
+
+fn claude_code(environment: &Environment) -> Option<Switch> {
+    let here = std::env::current_dir().unwrap_or_default();
+    if let Some(file) = switched_off(&here, environment) {
+        let why = format!("`{}` switches every hook off: remove `disableAllHooks` from it", shown(&file));
+        return Some(Switch::Off(why));
+    }
+    let texts: Vec<(PathBuf, Option<String>)> =
+        managed().into_iter().map(|path| (path.clone(), fs::read_to_string(path).ok())).collect();
+    if let Some((path, _)) = texts.iter().find(|(_, text)| text.is_none()) {
+        let why = format!("`{}` cannot be read: it may let no hook of yours run", shown(path));
+        return Some(Switch::Unknown(why));
+    }
+    let ours = texts.iter().any(|(_, text)| text.as_deref().is_some_and(|text| text.contains(MARK)));
+    let closed = texts.iter().find(|(_, text)| text.as_deref().is_some_and(only_managed))?;
+    let why = format!(
+        "`{}` lets only hooks of the machine's own settings run: put the hook there (docs/agents/claude-code.md)",
+        shown(&closed.0)
+    );
+    (!ours).then_some(Switch::Off(why))
+}
+
+/// Settings of the machine, which no user changes.
+fn managed() -> Vec<PathBuf> {
+    const PLACE: &str = "/etc/claude-code";
+    let more = fs::read_dir(Path::new(PLACE).join("managed-settings.d"));
+    let more = more.into_iter().flatten().flatten().map(|entry| entry.path());
+    let one = Path::new(PLACE).join("managed-settings.json");
+    std::iter::once(one).chain(more).filter(|path| path.exists()).collect()
+}
+
+fn only_managed(text: &str) -> bool {
+    const SWITCHES: [&str; 2] = ["allowManagedHooksOnly", "disableAllHooks"];
+    match serde_json::from_str::<Value>(text) {
+        Ok(settings) => SWITCHES
+            .iter()
+            .any(|name| !matches!(settings.get(*name), None | Some(Value::Null | Value::Bool(false)))),
+        Err(_) => SWITCHES.iter().any(|name| text.contains(name)),
+    }
+}
+
+fn codex(environment: &Environment) -> Option<Switch> {
+    let directory = directory(Agent::Codex, environment)?;
+    let requirements = Path::new("/etc/codex/requirements.toml");
+    let (config, required) = match (table(&directory.join("config.toml")), table(requirements)) {
+        (Ok(config), Ok(required)) => (config, required),
+        (Err(why), _) | (_, Err(why)) => return Some(Switch::Unknown(why)),
+    };
+    let is = |value: Option<&toml::Value>, wanted: bool| value.and_then(toml::Value::as_bool) == Some(wanted);
+    if is(required.get("allow_managed_hooks_only"), true) {
+        let why = format!("`{}` lets only hooks of the machine's own settings run", shown(requirements));
+        return Some(Switch::Off(why));
+    }
+    let feature = |name: &str| config.get("features").and_then(|features| features.get(name));
+    if is(feature("hooks"), false) || is(feature("codex_hooks"), false) {
+        return Some(Switch::Off(
+            "hooks are switched off: remove `hooks = false` from `[features]` in codex's config.toml"
+                .to_owned(),
+        ));
+    }
+    trust(&directory.join("hooks.json"), &config)
+}
+
+fn table(path: &Path) -> Result<toml::Table, String> {
+    match fs::read_to_string(path) {
+        Ok(text) => text.parse().map_err(|_error| format!("`{}` cannot be read as TOML", shown(path))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(toml::Table::new()),
+        Err(error) => Err(format!("`{}` cannot be read: {error}", shown(path))),
+    }
+}
+
+/// Codex runs a hook of a user only as the user has seen it: it keeps a digest by file and place in it.
+fn trust(hooks: &Path, config: &toml::Table) -> Option<Switch> {
+    const HOW: &str = "start codex, type `/hooks`, look at the command and trust it";
+    let Some((place, digest)) = identity(hooks) else {
+        return Some(Switch::Unknown(format!("`{}` cannot be read as codex reads it", shown(hooks))));
+    };
+    let state = config.get("hooks").and_then(|hooks| hooks.get("state")).and_then(|state| state.get(&place));
+    let field = |name: &str| state.and_then(|state| state.get(name));
+    if field("enabled").and_then(toml::Value::as_bool) == Some(false) {
+        return Some(Switch::Off("the hook is switched off in codex: `/hooks` there".to_owned()));
+    }
+    match field("trusted_hash").and_then(toml::Value::as_str) {
+        None => Some(Switch::Off(format!("codex does not trust the hook yet, so it does not run: {HOW}"))),
+        Some(trusted) if trusted == digest => None,
+        Some(_) => {
+            Some(Switch::Unknown(format!("what codex was told to trust is not what is there now: {HOW}")))
+        }
+    }
+}
+
+/// The key and the digest of our hook, as Codex 0.166 makes them.
+fn identity(hooks: &Path) -> Option<(String, String)> {
+    let file: Value = serde_json::from_slice(&fs::read(hooks).ok()?).ok()?;
+    let groups = file.get("hooks")?.get(EVENT_OF_CODEX)?.as_array()?;
+    let (group_index, group) =
+        groups.iter().enumerate().find(|(_, group)| group.to_string().contains(MARK))?;
+    let handlers = group.get("hooks")?.as_array()?;
+    let (index, handler) = handlers.iter().enumerate().find(|(_, hook)| hook.to_string().contains(MARK))?;
+    let identity = json!({
+        "event_name": "pre_tool_use", "matcher": group.get("matcher")?,
+        "hooks": [{
+            "type": "command", "command": handler.get("command")?, "timeout": handler.get("timeout")?, "async": false,
+        }],
+    });
+    let digest: String =
+        Sha256::digest(identity.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
+    Some((format!("{}:pre_tool_use:{group_index}:{index}", hooks.display()), format!("sha256:{digest}")))
+}
