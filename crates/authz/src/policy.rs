@@ -1,6 +1,7 @@
 //! What the operator allows, as one value: built from a profile, startup flags and policy files, never from a call.
 
 mod check;
+mod container;
 mod file;
 mod format;
 mod layers;
@@ -25,6 +26,7 @@ use crate::hosts::HostRules;
 use crate::path_rules::PathRules;
 use crate::tools::ToolRules;
 
+pub use container::ContainerPolicy;
 pub use file::{Loader, PolicyFile, Role};
 pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
 pub use leaks::{Leaks, Sinks};
@@ -47,6 +49,8 @@ pub struct Policy {
     pub unknown_hosts: UnknownHosts,
     /// The backend that was asked for; `None` is the strongest this machine has.
     pub backend: Option<Backend>,
+    /// For the backend `container`.
+    pub container: ContainerPolicy,
     pub limits: Limits,
     /// Controls without which nothing runs.
     pub floor: Vec<Control>,
@@ -81,6 +85,7 @@ impl Policy {
             net: NetMode::None,
             unknown_hosts: unknown_hosts(profile),
             backend: None,
+            container: ContainerPolicy::default(),
             limits: limits(profile),
             floor: Control::ALL.to_vec(),
             leaks: Leaks::default(),

@@ -25,7 +25,7 @@ use crate::redactor::Redactor;
 
 pub(crate) use agent::{Agent, Init, Mcp, Status};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
-pub(crate) use image::{EngineArgs, ImageCommand, InContainer};
+pub(crate) use image::{EngineArgs, ImageCommand, InContainer, SignatureArgs};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
 pub(crate) use secret::{Kind, ScopeArgs, SecretCommand};

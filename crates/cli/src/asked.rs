@@ -7,13 +7,15 @@ use ringfence_runtime::approval::{Here, grant_files, live_grants};
 use ringfence_runtime::authz::policy::{
     Effective, Flags, PolicyError, PolicyFile, Problem, Request, Settings, effective, settings as settings_of,
 };
+use ringfence_runtime::images::InImage;
 use ringfence_runtime::ledger::{Location, OpenError, Settings as LedgerSettings, Timestamp};
 use ringfence_runtime::policy_files::{IN_WORKSPACE, OperatorFile, PolicyPlaces, load};
 use ringfence_runtime::{Asked, Setup};
-use ringfence_types::{Access, Bytes, HostRule, Layer, Refusal, RefusalCode, WorkspaceId};
+use ringfence_types::{Access, Backend, Bytes, HostRule, Layer, Refusal, RefusalCode, WorkspaceId};
 
 use crate::approval;
 use crate::args::{Network, Place};
+use crate::engine;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
@@ -29,6 +31,8 @@ pub(crate) struct Governed {
     operator_file: PathBuf,
     /// As it was asked for; whether it can be a workspace is judged later.
     workspace: PathBuf,
+    /// Where it runs in a container.
+    image: Option<InImage>,
 }
 
 impl Governed {
@@ -41,6 +45,7 @@ impl Governed {
             worked_in: vec![real(&self.cwd)],
             agent: self.flags.agent.clone(),
             started_by: approval::here(),
+            image: self.image.clone(),
             ..Asked::new(self.workspace.clone(), self.effective.policy.clone())
         }
     }
@@ -93,6 +98,7 @@ pub(crate) fn governed(
     files.extend(grants(setup, &flags.workspace).map_err(Ungoverned::Failed)?);
     match effective(&flags, &files, &|path| real(path)) {
         Ok(effective) => Ok(Governed {
+            image: image(&effective, environment),
             effective,
             files,
             flags,
@@ -107,6 +113,15 @@ pub(crate) fn governed(
         }
         Err(error) => Err(Ungoverned::Refused(beyond(&error))),
     }
+}
+
+/// The first image of the policy: a flag has made it the only one.
+fn image(effective: &Effective, environment: &Environment) -> Option<InImage> {
+    let policy = &effective.policy;
+    let container = &policy.container;
+    let name = container.images.as_ref()?.first().filter(|_| policy.backend == Some(Backend::Container))?;
+    let engine = container.engine.as_deref().map_or_else(|| engine::usual(environment), engine::absolute);
+    Some(InImage { name: name.clone(), engine, runtime: container.runtime })
 }
 
 /// The directory to work in, canonical where it exists.

@@ -20,10 +20,17 @@ pub(crate) fn places(environment: &Environment) -> Vec<PathBuf> {
 
 /// The socket that was named, or the first that is there.
 pub(crate) fn socket(arguments: &EngineArgs, environment: &Environment) -> PathBuf {
-    if let Some(named) = &arguments.engine {
-        let absolute = || std::path::absolute(named).unwrap_or_else(|_| named.clone());
-        return named.canonicalize().unwrap_or_else(|_| absolute());
-    }
+    arguments.engine.as_deref().map_or_else(|| usual(environment), absolute)
+}
+
+/// A socket as it was named, from wherever one looks.
+pub(crate) fn absolute(named: &Path) -> PathBuf {
+    let absolute = || std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
+    named.canonicalize().unwrap_or_else(|_| absolute())
+}
+
+/// The first that is there, or the first that could be.
+pub(crate) fn usual(environment: &Environment) -> PathBuf {
     let places = places(environment);
     let found = places.iter().find(|place| place.exists()).or(places.first());
     found.map_or_else(|| Path::new("/run/podman/podman.sock").to_owned(), Clone::clone)
@@ -37,5 +44,6 @@ pub(crate) fn connect(arguments: &EngineArgs, environment: &Environment) -> Resu
 /// What was said about where to run.
 pub(crate) fn in_image(arguments: &InContainer, environment: &Environment) -> Option<InImage> {
     let name = arguments.image.clone()?;
-    Some(InImage { name, engine: socket(&arguments.engine, environment) })
+    let engine = socket(&arguments.engine, environment);
+    Some(InImage { name, engine, runtime: arguments.runtime })
 }

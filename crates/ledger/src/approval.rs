@@ -53,6 +53,8 @@ pub struct Bound {
 pub enum BoundKind {
     /// The file that would be executed.
     Program,
+    /// The program of an image; its digest is the image's.
+    Image,
     /// A file that an argument names: what an interpreter would run, for example.
     Operand,
     /// The working directory.

@@ -51,5 +51,5 @@ pub fn consider(
         }
         Subject::Tool(name) => return Ok(Judgement::one(judge_tool(&asked.policy, &name))),
     };
-    judge(&asked.policy, &Action::new(call, roots), &Machine::new(setup))
+    judge(&asked.policy, &Action::new(call, roots), &Machine::of(setup, &asked.policy))
 }

@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_authz::{Facts, Intent, PathKind, Touch, env};
+use ringfence_authz::{Facts, Intent, PathKind, Policy, Touch, env};
 use ringfence_sandbox::files::{FileError, FileOperation, Tree};
 use ringfence_sandbox::survey::SurveyError;
 use ringfence_sandbox::{is_system, survey};
-use ringfence_types::{Layer, Refusal, RefusalCode};
+use ringfence_types::{Backend, Layer, Refusal, RefusalCode};
 use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::pipeline::{self, chain};
@@ -28,6 +28,14 @@ pub(crate) struct Machine {
     path: Vec<PathBuf>,
     /// What of it is visible besides the system.
     toolchains: Vec<PathBuf>,
+    programs: Programs,
+}
+
+/// Whose programs a command finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Programs {
+    Machine,
+    Image,
 }
 
 impl Machine {
@@ -39,7 +47,17 @@ impl Machine {
         Self {
             path: programs.chain(fixed.split(':').map(PathBuf::from)).collect(),
             toolchains: roots.map(canonical).collect(),
+            programs: Programs::Machine,
         }
+    }
+
+    /// As commands find it under a policy.
+    pub(crate) fn of(setup: &Setup, policy: &Policy) -> Self {
+        let programs = match policy.backend {
+            Some(Backend::Container) => Programs::Image,
+            _ => Programs::Machine,
+        };
+        Self { programs, ..Self::new(setup) }
     }
 
     /// A link from the system to somewhere else leads nowhere inside, and the search goes on.
@@ -53,6 +71,9 @@ impl Facts for Machine {
         let file = Path::new(OsStr::from_bytes(name));
         if name.is_empty() {
             return None;
+        }
+        if self.programs == Programs::Image {
+            return Some(in_image(file, cwd));
         }
         if name.contains(&b'/') {
             return executable(&cwd.join(file));
@@ -102,6 +123,18 @@ impl Facts for Machine {
         touches.iter().filter_map(|touch| Some((touch.path, refused(&tree, touch)?))).collect()
     }
 }
+
+/// The file that an image has under this name. An image is pinned, read-only, and the operator's: a name in it means what
+/// the operator put there, and nobody looks into it. What is below a root is this machine's.
+fn in_image(name: &Path, cwd: &Path) -> PathBuf {
+    match name.components().count() {
+        1 if !name.has_root() && name.as_os_str() != "." => Path::new(IN_IMAGE).join(name),
+        _ => followed(&cwd.join(name)),
+    }
+}
+
+/// Stands for the directories of `PATH` in an image.
+pub(crate) const IN_IMAGE: &str = "/usr/bin";
 
 fn refused(tree: &Tree<'_>, touch: &Touch<'_>) -> Option<Refusal> {
     let operation = match touch.intent {

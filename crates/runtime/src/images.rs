@@ -1,74 +1,34 @@
 //! The images that sessions may run in: named by the operator, pinned by digest, in `images.toml` of the configuration.
 
+mod signature;
+
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use ringfence_authz::policy::sha256;
 use ringfence_sandbox::container::{ContainerSpec, ImageId};
-use ringfence_types::{Backend, CommandMode, Layer, Refusal, RefusalCode};
+pub use ringfence_types::ImageName;
+use ringfence_types::{Backend, Layer, OciRuntime, Refusal, RefusalCode};
 use serde::{Deserialize, Serialize};
 
 use crate::policy_files::{PolicyFileError, read_operator};
 use crate::session::{Asked, Setup};
 use crate::standing::{Stored, replace};
 
+pub use signature::{Signature, SignatureError, Verified};
+
 /// In the configuration directory.
 const FILE: &str = "images.toml";
-
-/// What the operator calls an image.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct ImageName(String);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the name of an image is up to 64 of a-z, 0-9, `.`, `_` and `-`, and begins with a letter or digit")]
-pub struct NotAName;
-
-impl ImageName {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for ImageName {
-    type Err = NotAName;
-
-    fn from_str(text: &str) -> Result<Self, NotAName> {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let begins = text.bytes().next().is_some_and(plain);
-        let goes_on = text.bytes().all(|byte| plain(byte) || b"._-".contains(&byte));
-        if begins && goes_on && text.len() <= 64 { Ok(Self(text.to_owned())) } else { Err(NotAName) }
-    }
-}
-
-impl TryFrom<String> for ImageName {
-    type Error = NotAName;
-
-    fn try_from(text: String) -> Result<Self, NotAName> {
-        text.parse()
-    }
-}
-
-impl From<ImageName> for String {
-    fn from(name: ImageName) -> Self {
-        name.0
-    }
-}
-
-impl std::fmt::Display for ImageName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Where a session was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InImage {
     pub name: ImageName,
     pub engine: PathBuf,
+    /// `None`: what the engine uses by itself.
+    pub runtime: Option<OciRuntime>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +36,22 @@ pub struct InImage {
 pub struct Listed {
     pub name: ImageName,
     pub id: ImageId,
+    /// Checked when it was put on the list, and again where the policy asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Signature>,
+}
+
+impl Listed {
+    pub fn new(name: ImageName, id: ImageId) -> Self {
+        Self { name, id, signature: None }
+    }
+}
+
+/// The image that a session runs in, and how its containers are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) image: Listed,
+    pub(crate) spec: ContainerSpec,
 }
 
 /// The list.
@@ -148,8 +124,9 @@ impl Images {
     pub fn add(config_dir: &Path, image: Listed) -> Result<Stored, ImagesError> {
         change(config_dir, |images| match images.find(&image.name) {
             Some(known) if known.id != image.id => Err(ImagesError::Known(image.name.clone())),
-            Some(_) => Ok(()),
-            None => {
+            _ => {
+                // The same image, perhaps with a signature by now.
+                images.entries.retain(|known| known.name != image.name);
                 images.entries.push(image.clone());
                 Ok(())
             }
@@ -182,69 +159,74 @@ fn change(
     Ok(Stored { sha256: sha256(text.as_bytes()), file: path })
 }
 
-/// The image for a session in a container. Neither an image nor a container is taken for granted from the other.
-pub(crate) fn judge(setup: &Setup, asked: &Asked) -> Result<Option<ContainerSpec>, Refusal> {
-    let refuse = |rule: &str, message: &str, hint: &str| Refusal {
-        code: RefusalCode::Profile,
-        layer: Layer::Operator,
-        rule: rule.to_owned(),
-        message: message.to_owned(),
-        hint: Some(hint.to_owned()),
-    };
-    let contained = asked.policy.backend == Some(Backend::Container);
-    match (&asked.image, contained) {
-        (None, false) => Ok(None),
+/// The image for a session in a container.
+pub(crate) fn judge(setup: &Setup, asked: &Asked) -> Result<Option<Chosen>, Refusal> {
+    match (&asked.image, asked.policy.backend == Some(Backend::Container)) {
+        (_, false) => Ok(None),
         (None, true) => Err(refuse(
             "image.unnamed",
-            "the backend `container` needs an image",
-            "name one of `ringfence image list` with --image",
+            "the backend `container` needs an image".to_owned(),
+            Some(
+                "name one of `ringfence image list` with --image, or as `[container] image` in the policy"
+                    .to_owned(),
+            ),
         )),
-        (Some(_), false) => Err(refuse(
-            "image.backend",
-            "an image was named, but the backend is not `container`",
-            "use --backend container",
-        )),
-        // Programs are looked up and compared on this machine; those of an image are others.
-        (Some(_), true) if asked.policy.commands == CommandMode::Listed => Err(refuse(
-            "image.listed",
-            "lists of commands are about the programs of this machine, not about those of an image",
-            "use a profile with `commands = \"contained\"`, or --backend native",
-        )),
-        (Some(wanted), true) => listed(&setup.config_dir, wanted).map(Some),
+        (Some(wanted), true) => {
+            let image = listed(&setup.config_dir, wanted)?;
+            signed(&image, asked.policy.container.signed_by.as_deref())?;
+            let spec = ContainerSpec {
+                engine: wanted.engine.clone(),
+                image: image.id.clone(),
+                runtime: wanted.runtime,
+            };
+            Ok(Some(Chosen { image, spec }))
+        }
     }
 }
 
 /// Answers hold for one image: its digest is part of what they are bound to.
-pub(crate) fn bound(policy: String, container: Option<&ContainerSpec>) -> String {
-    match container {
-        Some(container) => format!("{policy} image {}", container.image),
+pub(crate) fn bound(policy: String, chosen: Option<&Chosen>) -> String {
+    match chosen {
+        Some(chosen) => format!("{policy} image {}", chosen.image.id),
         None => policy,
     }
 }
 
+fn refuse(rule: &str, message: String, hint: Option<String>) -> Refusal {
+    Refusal { code: RefusalCode::Profile, layer: Layer::Operator, rule: rule.to_owned(), message, hint }
+}
+
 /// The image that was asked for, if it is on the list.
-fn listed(config_dir: &Path, wanted: &InImage) -> Result<ContainerSpec, Refusal> {
-    let refuse = |rule: &str, message: String, hint: Option<String>| Refusal {
-        code: RefusalCode::Profile,
-        layer: Layer::Operator,
-        rule: rule.to_owned(),
-        message,
-        hint,
-    };
+fn listed(config_dir: &Path, wanted: &InImage) -> Result<Listed, Refusal> {
     let images = Images::load(config_dir).map_err(|error| {
         refuse("image.list", format!("the list of images cannot be used: {error}"), error.hint())
     })?;
-    match images.find(&wanted.name) {
-        Some(image) => Ok(ContainerSpec { engine: wanted.engine.clone(), image: image.id.clone() }),
-        None => Err(refuse(
+    images.find(&wanted.name).cloned().ok_or_else(|| {
+        refuse(
             "image.unlisted",
             format!("the image `{}` is not on the operator's list", wanted.name),
             Some(format!(
                 "`ringfence image add {} REFERENCE` puts it there, pinned by its digest",
                 wanted.name
             )),
-        )),
-    }
+        )
+    })
+}
+
+fn signed(image: &Listed, keys: Option<&[String]>) -> Result<(), Refusal> {
+    let Some(keys) = keys else { return Ok(()) };
+    let verified = image.signature.as_ref().map(Signature::verify);
+    let why = match verified {
+        Some(Ok(verified)) if keys.contains(&verified.key) => return Ok(()),
+        Some(Ok(verified)) => {
+            format!("is signed with the key {}, which the policy does not name", verified.key)
+        }
+        Some(Err(error)) => format!("has a signature that does not hold: {error}"),
+        None => "has no signature, and the policy asks for one".to_owned(),
+    };
+    let name = &image.name;
+    let hint = format!("`ringfence image add {name} {} --signature FILE --key FILE` checks one", image.id);
+    Err(refuse("image.signature", format!("the image `{name}` {why}"), Some(hint)))
 }
 
 #[cfg(test)]
@@ -252,7 +234,7 @@ mod tests {
     use super::*;
 
     fn listed(name: &str, digit: &str) -> Listed {
-        Listed { name: name.parse().unwrap(), id: digit.repeat(64).parse().unwrap() }
+        Listed::new(name.parse().unwrap(), digit.repeat(64).parse().unwrap())
     }
 
     /// C-24: a name means one digest until the operator says otherwise.
@@ -283,16 +265,6 @@ mod tests {
         ] {
             fs::write(directory.path().join(FILE), text).unwrap();
             assert!(Images::load(directory.path()).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn names_are_plain() {
-        for name in ["dev", "0", "rust-1.95_x"] {
-            assert!(name.parse::<ImageName>().is_ok(), "{name}");
-        }
-        for name in ["", "-x", "A", "a b", "a/b", "a:b", "../x", "ü", &"a".repeat(65)] {
-            assert_eq!(name.parse::<ImageName>(), Err(NotAName), "{name}");
         }
     }
 }

@@ -12,12 +12,12 @@ use ringfence_authz::{Policy, env::Attendance};
 use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
-use ringfence_sandbox::container::ContainerSpec;
 use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, TransactionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
-use crate::images::{self, InImage};
+use crate::facts::Machine;
+use crate::images::{self, Chosen, InImage};
 use crate::leaks::{LeakError, LeakScanner, Tally};
 use crate::network::{Attention, Network, Seen, SharedApprover};
 use crate::pipeline::{self, Ended, Received, Settled};
@@ -257,8 +257,8 @@ impl Runtime {
 
 /// What of a policy a sandbox is made from.
 fn fence(policy: &Policy) -> impl PartialEq + '_ {
-    let Policy { profile, access, danger, net, backend, limits, floor, home, rules, .. } = policy;
-    ((profile, access, danger, net, backend), (limits, floor, home), (&rules.paths, &rules.hosts))
+    let Policy { profile, access, danger, net, backend, container, limits, floor, home, rules, .. } = policy;
+    ((profile, access, danger, net, backend, container), (limits, floor, home), (&rules.paths, &rules.hosts))
 }
 
 /// What became of a call, without anything that the caller said.
@@ -316,7 +316,7 @@ pub struct AgentSession<'r> {
     pub(crate) attention: Attention,
     /// Before the sandbox: its flows end first.
     pub(crate) network: Option<Network>,
-    pub(crate) container: Option<ContainerSpec>,
+    pub(crate) container: Option<Chosen>,
     pub(crate) sandbox: Option<Sandbox>,
     pub(crate) secrets: SessionSecrets,
     pub(crate) leaks: LeakScanner,
@@ -403,6 +403,11 @@ impl<'r> AgentSession<'r> {
         self.runtime.ledger.append(&Event::SessionEnded { session: self.id.clone() }).map(drop)
     }
 
+    /// The machine as commands of this session find it.
+    pub(crate) fn facts(&self) -> Machine {
+        Machine::of(&self.runtime.setup, &self.policy)
+    }
+
     pub(crate) fn all_roots(&self) -> Vec<Root> {
         let path = Bytes::from(self.workspace.path.as_path());
         let mut roots = vec![Root { path, access: self.policy.access }];
@@ -485,12 +490,15 @@ impl<'r> AgentSession<'r> {
     pub(crate) fn refresh(&mut self) -> Result<(), Refusal> {
         let Some(source) = &self.source else { return Ok(()) };
         let asked = source.read()?;
+        let container = images::judge(&self.runtime.setup, &asked)?;
         tracing::info!(before = %self.policy_digest, now = %asked.policy_digest, "policy read again");
-        if fence(&self.policy) != fence(&asked.policy) || self.roots != asked.roots {
+        let fence_changed = fence(&self.policy) != fence(&asked.policy) || self.container != container;
+        if fence_changed || self.roots != asked.roots {
             // It was made for what holds no more. What runs in it ends with it.
             self.sandbox = None;
         }
         self.policy = asked.policy;
+        self.container = container;
         self.policy_digest = images::bound(asked.policy_digest, self.container.as_ref());
         self.policy_files = asked.policy_files;
         self.settings = asked.settings;

@@ -53,7 +53,11 @@ fn main() {
         files: Vec::new(),
         secrets: Vec::new(),
         registry: world.join("registry"),
-        container: Some(ContainerSpec { engine: socket.into(), image: image.parse().unwrap() }),
+        container: Some(ContainerSpec {
+            engine: socket.into(),
+            image: image.parse().unwrap(),
+            runtime: None,
+        }),
     };
     let runs: usize = runs.parse().unwrap();
     let engine = |words: &[&str]| {

@@ -18,6 +18,7 @@ use bollard::errors::Error as ApiError;
 use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{CreateContainerOptions, CreateImageOptions, RemoveContainerOptions};
 use futures_util::TryStreamExt as _;
+use ringfence_types::OciRuntime;
 use serde::{Deserialize, Serialize};
 
 /// Which engine and which image a session runs in.
@@ -26,6 +27,8 @@ pub struct ContainerSpec {
     /// The engine's API socket.
     pub engine: PathBuf,
     pub image: ImageId,
+    /// `None`: what the engine uses by itself.
+    pub runtime: Option<OciRuntime>,
 }
 
 /// The digest of an image's configuration, which names its layers by digest: the same id is the same content.
@@ -157,6 +160,8 @@ impl EngineError {
 pub struct Image {
     pub id: ImageId,
     pub bytes: u64,
+    /// Digests of its manifest, as registries name it and signatures are about.
+    pub manifests: Vec<String>,
 }
 
 /// A container and what we have written on it.
@@ -216,7 +221,10 @@ impl Engine {
             other => other,
         })?;
         let id = found.id.as_deref().unwrap_or_default().parse()?;
-        Ok(Image { id, bytes: found.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0) })
+        let bytes = found.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
+        let named = found.repo_digests.unwrap_or_default();
+        let manifests = named.iter().filter_map(|name| Some(name.rsplit_once('@')?.1.to_owned())).collect();
+        Ok(Image { id, bytes, manifests })
     }
 
     /// Makes an image of one layer from a tar archive of a root file system.

@@ -10,6 +10,7 @@ mod call;
 mod consent;
 mod host;
 mod id;
+mod image;
 mod key_place;
 mod limits;
 mod outcome;
@@ -30,6 +31,7 @@ pub use call::{
 pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
 pub use host::{Host, HostRule, HostRuleError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
+pub use image::{ImageName, NotAnImageName, OciRuntime};
 pub use key_place::{KeyPlace, KeyPlaceError};
 pub use limits::{LimitName, Limits};
 pub use outcome::{Exit, Outcome, Stream, StreamSummary};

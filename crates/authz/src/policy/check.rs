@@ -4,6 +4,7 @@ use std::path::{Component, Path};
 
 use ringfence_types::{Access, Backend, NetMode, Profile};
 
+use super::container;
 use super::file::Role;
 use super::format::{Body, OwnAccess, Top, WorkspaceTable};
 use super::leaks;
@@ -51,7 +52,7 @@ fn workspace(role: Role, path: &At<String>, table: &WorkspaceTable, problems: &m
 }
 
 /// Absolute or below the home, without `..`.
-fn is_place(text: &str) -> bool {
+pub(super) fn is_place(text: &str) -> bool {
     let path = Path::new(text.strip_prefix("~/").map_or(text, |_| text.trim_start_matches('~')));
     path.is_absolute()
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
@@ -63,6 +64,7 @@ fn body(role: Role, body: &Body, problems: &mut Problems<'_>) {
     }
     roots(body, problems);
     body.leaks.iter().for_each(|table| leaks::check(table, problems));
+    body.container.iter().for_each(|table| container::check(role, table, problems));
     if let (Some(net), Some(host)) = (&body.net, body.host.iter().flatten().next())
         && net.value == NetMode::Full
     {

@@ -3,14 +3,15 @@
 
 use ringfence_types::units::{Cpus, Duration, Size};
 use ringfence_types::{
-    Access, ApprovalMode, Backend, CommandMode, Control, LeakAction, NetMode, Profile, UnknownHosts,
+    Access, ApprovalMode, Backend, CommandMode, Control, ImageName, LeakAction, NetMode, OciRuntime, Profile,
+    UnknownHosts,
 };
 use toml::de::DeValue;
 
 use super::problem::Problems;
 use super::read::{
-    Fields, Head, Many, Memory, Named, OpenFiles, People, Processes, Read, Scalar, Table, Value, Version,
-    Wrong, check_text, empty_list, kind_of, unknown, word,
+    Fields, Head, Many, Memory, Named, OpenFiles, People, Pool, Processes, Read, Scalar, Table, Value,
+    Version, Wrong, check_text, empty_list, kind_of, unknown, word,
 };
 use super::text::{At, Span};
 use super::words::split;
@@ -134,6 +135,8 @@ table! {
         "unknown_hosts" unknown_hosts: At<UnknownHosts>,
         /// How the sandbox is made; without it the strongest that the machine has.
         "backend" backend: At<Backend>,
+        /// For `backend = "container"`.
+        "container" container: ContainerTable,
         /// Controls without which nothing runs, whatever else says so.
         "floor" floor: Many<Control>,
         /// UNSAFE: only these controls are required, instead of all. Operator files only.
@@ -154,6 +157,29 @@ table! {
         "env" env: Vec<EnvTable>,
         /// Rules about hosts, for `net = "filtered"`.
         "host" host: Vec<HostTable>,
+    }
+}
+
+table! {
+    /// How sessions in containers are made. A later layer can only shorten the lists and the times, and ask for `runsc`.
+    ContainerTable {
+        /// Images of `ringfence image list` that may be used; the first of them where no `--image` names one. Without this any of
+        /// that list, by `--image`.
+        "image" image: Many<Image>,
+        /// Only images that `ringfence image add --signature` found signed with one of these keys: `sha256:…` as that command shows it.
+        "signed_by" signed_by: Many<Digest>,
+        /// What the engine starts containers with; without this its own choice. Where it uses another, nothing runs.
+        "runtime" runtime: At<OciRuntime>,
+        /// The API socket of Podman or Docker, absolute or below the home (`~/…`). Without this the first of the usual places that
+        /// has one. Operator files only.
+        "engine" engine: At<String>,
+        /// Containers that are made before they are needed, by processes that live long enough (`ringfence mcp`). Operator files
+        /// only.
+        "pool" pool: At<Pool>,
+        /// A container that nothing ran in for so long is removed, with its `/tmp`; the next call makes another. Without this `1d`.
+        "idle" idle: At<Duration>,
+        /// The same for one that is older than this, before the next call. Without this `7d`.
+        "age" age: At<Duration>,
     }
 }
 
@@ -378,6 +404,27 @@ impl Scalar for Digest {
     #[cfg(test)]
     fn schema() -> schemars::Schema {
         schemars::json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-fA-F]{64}$" })
+    }
+}
+
+/// The name of an image on the operator's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Image(pub(super) ImageName);
+
+impl Scalar for Image {
+    const EXPECTED: &'static str = "the name of an image";
+
+    fn parse(value: &DeValue<'_>) -> Result<Self, Wrong> {
+        let text = value.as_str().ok_or(Wrong::Type)?;
+        text.parse().map(Self).map_err(|wrong: ringfence_types::NotAnImageName| Wrong::Value {
+            message: format!("`{}` is not the name of an image: {wrong}", super::read::shorten(text)),
+            fix: "write a name of `ringfence image list`".to_owned(),
+        })
+    }
+
+    #[cfg(test)]
+    fn schema() -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": ImageName::PATTERN })
     }
 }
 

@@ -4,6 +4,7 @@
 //! narrows: a value or rule of it that would give more is a request without effect (workspace) or an error (session,
 //! agent). A flag chooses within what the operator's files leave. Property tests hold this for random stacks.
 
+mod container;
 mod merge;
 mod roots;
 mod slot;
@@ -11,7 +12,9 @@ mod state;
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Backend, Bytes, Control, HostRule, Layer, NetMode, Profile, Root};
+use ringfence_types::{
+    Backend, Bytes, Control, HostRule, ImageName, Layer, NetMode, OciRuntime, Profile, Root,
+};
 
 use super::Policy;
 use super::file::{Document, PolicyFile, Role, Section};
@@ -31,6 +34,11 @@ pub struct Flags {
     pub net: Option<NetMode>,
     pub hosts: Vec<HostRule>,
     pub backend: Option<Backend>,
+    /// Of the operator's list, for the backend `container`.
+    pub image: Option<ImageName>,
+    /// The socket of the engine.
+    pub engine: Option<PathBuf>,
+    pub runtime: Option<OciRuntime>,
     pub limits: LimitFlags,
     /// `--danger-floor`.
     pub floor: Option<Vec<Control>>,

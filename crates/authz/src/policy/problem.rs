@@ -175,8 +175,11 @@ pub(crate) struct StackProblems {
 }
 
 impl StackProblems {
+    /// What two checks find is one problem.
     pub(crate) fn add(&mut self, problem: Problem) {
-        self.found.push(problem);
+        if !self.found.contains(&problem) {
+            self.found.push(problem);
+        }
     }
 
     pub(crate) fn finish(self) -> Result<(), PolicyError> {

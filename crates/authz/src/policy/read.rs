@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use ringfence_types::units::{self, Cpus, Duration, Size};
 use ringfence_types::{
-    Access, ApprovalMode, Backend, Bytes, CommandMode, Control, LeakAction, NetMode, Profile, UnknownHosts,
-    UnknownWord,
+    Access, ApprovalMode, Backend, Bytes, CommandMode, Control, LeakAction, NetMode, OciRuntime, Profile,
+    UnknownHosts, UnknownWord,
 };
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -271,6 +271,7 @@ word! {
     Access: "an" "access",
     NetMode: "a" "network mode",
     Backend: "a" "backend",
+    OciRuntime: "a" "runtime",
     Control: "a" "control",
     LeakAction: "an" "action",
 }
@@ -374,6 +375,8 @@ macro_rules! count {
 count! {
     Processes: "a number of processes", units::PROCESSES;
     OpenFiles: "a number of files", units::OPEN_FILES;
+    /// Containers that wait.
+    Pool: "a number of containers", 0..=16_u64;
     /// How many people it takes.
     People: "a number of people", 1..=100_u64;
     /// Of the format.

@@ -1,3 +1,4 @@
+mod containers;
 mod docs;
 mod errors;
 mod layers;

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use ringfence_runtime::Runtime;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::container::{Engine, EngineError, Image, ImageId};
-use ringfence_runtime::images::{ImageName, Images, ImagesError, Listed};
+use ringfence_runtime::images::{ImageName, Images, ImagesError, Listed, Signature};
 use ringfence_runtime::standing::Stored;
 use serde::Serialize;
 
 use crate::approval::{self, Need};
-use crate::args::{EngineArgs, ImageCommand};
+use crate::args::{EngineArgs, ImageCommand, SignatureArgs};
 use crate::commands::policy::Form;
 use crate::commands::run::{self, print_json};
 use crate::engine;
@@ -31,12 +31,13 @@ fn done(command: ImageCommand) -> Result<ExitCode, ExitCode> {
     match command {
         ImageCommand::List { engine, json } => list(&environment, &engine, json.into()),
         ImageCommand::Verify { name, engine } => verify(&environment, &engine, name.as_ref()),
-        ImageCommand::Add { name, reference, engine } => {
-            put(&environment, &engine, name, |engine| engine.image(&reference))
+        ImageCommand::Add { name, reference, signature, engine } => {
+            put(&environment, (&engine, &signature), name, |engine| engine.image(&reference))
         }
         ImageCommand::Build { name, archive, engine } => {
             let reference = format!("localhost/ringfence/{name}");
-            put(&environment, &engine, name, |engine| engine.import(&archive, &reference))
+            let unsigned = SignatureArgs { signature: None, key: None };
+            put(&environment, (&engine, &unsigned), name, |engine| engine.import(&archive, &reference))
         }
         ImageCommand::Rm { name } => {
             let runtime = operator(&environment)?;
@@ -65,18 +66,30 @@ fn wrong_list(error: ImagesError) -> ExitCode {
 
 fn put(
     environment: &Environment,
-    arguments: &EngineArgs,
+    (arguments, signature): (&EngineArgs, &SignatureArgs),
     name: ImageName,
     image: impl FnOnce(&Engine) -> Result<Image, EngineError>,
 ) -> Result<ExitCode, ExitCode> {
     let runtime = operator(environment)?;
     let engine = engine::connect(arguments, environment)?;
     let image = image(&engine).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
-    let listed = Listed { name: name.clone(), id: image.id.clone() };
+    let signature = signed(signature, &image)?;
+    let listed = Listed { signature, ..Listed::new(name.clone(), image.id.clone()) };
+    let signer = listed.signature.as_ref().and_then(|signature| signature.verify().ok());
     let stored = Images::add(&runtime.setup().config_dir, listed).map_err(wrong_list)?;
     written(&runtime, &stored, &format!("image {name} is {}", image.id))?;
     say!("`{name}` is {} ({} MiB, {} {})", image.id, image.bytes >> 20, engine.kind, engine.version);
+    if let Some(signer) = signer {
+        say!("signed with the key {} for {}", signer.key, signer.digest);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who vouches for it, where somebody was asked for.
+fn signed(arguments: &SignatureArgs, image: &Image) -> Result<Option<Signature>, ExitCode> {
+    let (Some(file), Some(key)) = (&arguments.signature, &arguments.key) else { return Ok(None) };
+    let checked = Signature::check(file, key, &image.manifests);
+    checked.map(Some).map_err(|error| error::failed(&error, error.hint().as_deref()))
 }
 
 fn listed(environment: &Environment) -> Result<Images, ExitCode> {

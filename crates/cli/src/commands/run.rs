@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use ringfence_runtime::authz::policy::{Flags, LimitFlags};
 use ringfence_runtime::authz::{DangerFlags, env::Attendance};
-use ringfence_runtime::images::InImage;
 use ringfence_runtime::network::Seen;
 use ringfence_runtime::{Asked, Ended, Io, PolicySource, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
@@ -70,16 +69,14 @@ struct Said {
     session: Option<String>,
     /// What is passed on belongs to whoever reads it, whole.
     whole_output: bool,
-    image: Option<InImage>,
     agent_in: Vec<PathBuf>,
 }
 
 impl Said {
-    fn of(run: &Run, environment: &Environment) -> Self {
+    fn of(run: &Run) -> Self {
         Self {
             session: run.session.clone(),
             whole_output: run.output.is_none() && !run.json,
-            image: engine::in_image(&run.container, environment),
             agent_in: run.agent_in.iter().map(|place| asked::real(place)).collect(),
         }
     }
@@ -132,7 +129,7 @@ fn call(
     environment: &Environment,
     governed: &Governed,
 ) -> Result<ExitCode, ExitCode> {
-    let asked = asked(&Said::of(run, environment), governed);
+    let asked = asked(&Said::of(run), governed);
     let net = asked.policy.net;
     let opened = runtime.session(asked).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let mut session = match opened {
@@ -146,7 +143,7 @@ fn call(
     }
     let again = Again {
         place: run.place.clone(),
-        said: Said::of(run, environment),
+        said: Said::of(run),
         environment: environment.clone(),
         setup: runtime.setup().clone(),
         flags: governed.flags.clone(),
@@ -211,7 +208,6 @@ fn target(fd: BorrowedFd<'_>) -> Target<'_> {
 fn asked(said: &Said, governed: &Governed) -> Asked {
     let mut asked = governed.asked();
     asked.name.clone_from(&said.session);
-    asked.image.clone_from(&said.image);
     asked.worked_in.extend_from_slice(&said.agent_in);
     // What is captured is held in memory.
     let unsaid = asked.policy.limits.output_bytes == Limits::default().output_bytes;
@@ -233,6 +229,9 @@ fn flags(run: &Run) -> Result<Flags, ExitCode> {
         net: run.network.net,
         hosts: asked::hosts(&run.network)?,
         backend: run.backend,
+        image: run.container.image.clone(),
+        engine: run.container.engine.engine.as_deref().map(engine::absolute),
+        runtime: run.container.runtime,
         limits: limits(run),
         floor: run.danger_floor.clone(),
         danger: DangerFlags {

@@ -17,6 +17,8 @@ mod consent_git;
 #[cfg(test)]
 mod container;
 #[cfg(test)]
+mod container_policy;
+#[cfg(test)]
 mod environment;
 #[cfg(test)]
 mod exits;

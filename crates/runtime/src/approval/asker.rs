@@ -8,6 +8,8 @@ use ringfence_ledger::{ApprovalRequest, ReasonRule, Timestamp};
 use ringfence_types::{Call, Layer, Principal, Risk, SessionId, TransactionId, WorkspaceId};
 
 use super::binding::Binding;
+use crate::images::Listed;
+
 use super::{Context, DEFAULT_EXPIRY, Redactor, card, offers, patience};
 
 /// For whom something is asked.
@@ -21,6 +23,8 @@ pub(crate) struct Asker<'a> {
     /// What the agent says about it.
     pub(crate) stated: Option<&'a str>,
     pub(crate) settings: &'a ApprovalSettings,
+    /// The image whose programs would run.
+    pub(crate) image: Option<&'a Listed>,
 }
 
 impl Asker<'_> {
@@ -49,6 +53,8 @@ impl Asker<'_> {
             reason_rule,
             offers: &offers,
             grant_expiry: holds(self.settings),
+            image: self.image,
+            roots: question.action().roots(),
         };
         let card = card(&call, judgement, &context, redactor);
         ApprovalRequest {

@@ -32,6 +32,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) policy_files: &'a [PathBuf],
     pub(crate) session: &'a str,
     pub(crate) requester: String,
+    /// The digest of the image whose programs run, where those of this machine do not.
+    pub(crate) image: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,15 +48,22 @@ impl Binding {
         let mut looked = Looked { bound: Vec::new(), left: MOST_BYTES };
         ground.policy_files.iter().for_each(|path| looked.at(BoundKind::Policy, path));
         let parts = question.judgement().parts();
-        parts
-            .iter()
-            .filter_map(|part| part.program.as_deref())
-            .for_each(|path| looked.at(BoundKind::Program, path));
+        let roots = question.action().roots();
+        // Outside the roots there is nothing of this machine in an image.
+        let ours = |path: &Path| {
+            ground.image.is_none() || roots.iter().any(|root| path.starts_with(root.path.as_path()))
+        };
+        for path in parts.iter().filter_map(|part| part.program.as_deref()) {
+            match ground.image {
+                Some(image) if !ours(path) => looked.in_image(path, image),
+                _ => looked.at(BoundKind::Program, path),
+            }
+        }
         let paths = |aspect| {
             let parts = parts.iter().filter(move |part| part.aspect == aspect);
             parts.filter_map(|part| part.path.as_ref()).map(Bytes::as_path)
         };
-        paths(Aspect::Read).for_each(|path| looked.at_file(path));
+        paths(Aspect::Read).filter(|path| ours(path)).for_each(|path| looked.at_file(path));
         // What is replaced does not decide what happens.
         let written: BTreeSet<&Path> = paths(Aspect::Write).collect();
         if let Call::Exec(exec) = question.action().call() {
@@ -65,7 +74,7 @@ impl Binding {
             let named = operands(cwd, &words);
             named
                 .iter()
-                .filter(|path| !written.contains(path.as_path()))
+                .filter(|path| !written.contains(path.as_path()) && ours(path))
                 .for_each(|path| looked.at_file(path));
         }
         let fingerprint = question.action().fingerprint().as_str();
@@ -86,13 +95,16 @@ pub(crate) fn of_call(call: &Call) -> Vec<Bound> {
 /// The first thing that is not what it was.
 pub(crate) fn changed(bound: &[Bound]) -> Option<&Bound> {
     let mut left = MOST_BYTES;
-    bound.iter().find(|bound| state(bound.what, bound.path.as_path(), &mut left) != bound.sha256)
+    // The digest of an image is part of the policy that an answer is bound to.
+    let mut here = bound.iter().filter(|bound| bound.what != BoundKind::Image);
+    here.find(|bound| state(bound.what, bound.path.as_path(), &mut left) != bound.sha256)
 }
 
 /// What it is, for people.
 pub(crate) fn noun(what: BoundKind) -> &'static str {
     match what {
         BoundKind::Program => "the program",
+        BoundKind::Image => "the program of an image",
         BoundKind::Operand => "the file",
         BoundKind::Directory => "the directory",
         BoundKind::Policy => "the policy",
@@ -129,6 +141,14 @@ impl Looked {
         }
         let sha256 = state(what, path.as_path(), &mut self.left);
         self.bound.push(Bound { what, path, sha256 });
+    }
+
+    /// Its content is what the image's digest says.
+    fn in_image(&mut self, path: &Path, image: &str) {
+        let bound = Bound { what: BoundKind::Image, path: Bytes::from(path), sha256: image.to_owned() };
+        if !self.bound.contains(&bound) {
+            self.bound.push(bound);
+        }
     }
 
     fn at_file(&mut self, path: &Path) {
@@ -170,7 +190,7 @@ fn names(word: &Bytes) -> Vec<&Path> {
 fn state(what: BoundKind, path: &Path, left: &mut u64) -> String {
     let looked = match what {
         BoundKind::Directory => directory(path),
-        BoundKind::Program | BoundKind::Operand | BoundKind::Policy => content(path, left),
+        BoundKind::Program | BoundKind::Image | BoundKind::Operand | BoundKind::Policy => content(path, left),
     };
     looked.unwrap_or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => "none".to_owned(),

@@ -2,15 +2,18 @@
 //!
 //! INVARIANT: every character of an agent is escaped, no secret is in it, and nothing is left out without a count.
 
+use std::path::Path;
 use std::time::Duration;
 
 use ringfence_authz::{Aspect, Candidate, Judgement, Part};
 use ringfence_ledger::{ReasonRule, of_call};
 use ringfence_types::{
     Block, Bytes, Call, Card, Decision, Exec, FileCall, FlowCall, Layer, NetMode, Offer, OfferScope,
-    Principal, Quorum, Risk,
+    Principal, Quorum, Risk, Root,
 };
 
+use crate::facts::IN_IMAGE;
+use crate::images::Listed;
 use crate::leaks::LeakScanner;
 
 /// Entries of a list (files, hosts, reasons); the rest is counted.
@@ -33,6 +36,9 @@ pub(crate) struct Context<'a> {
     pub(crate) offers: &'a [Offer],
     /// How long "always here" holds.
     pub(crate) grant_expiry: Duration,
+    /// The image whose programs would run.
+    pub(crate) image: Option<&'a Listed>,
+    pub(crate) roots: &'a [Root],
 }
 
 /// What is known to be secret, to take it out of every text that is made from a call.
@@ -71,7 +77,7 @@ pub(crate) fn card(
     let mut fields = Fields { redactor, fields: Vec::new() };
     fields.one("id", context.id);
     fields.one("asked by", &asker(context));
-    facts(&mut fields, call, judgement);
+    facts(&mut fields, call, (judgement, context));
     reasons(&mut fields, judgement);
     if let Some(stated) = context.stated {
         fields.one("claim", &format!("the agent says (untrusted): {}", shown(stated)));
@@ -158,9 +164,9 @@ impl Fields<'_> {
     }
 }
 
-fn facts(fields: &mut Fields<'_>, call: &Call, judgement: &Judgement) {
+fn facts(fields: &mut Fields<'_>, call: &Call, (judgement, context): (&Judgement, &Context<'_>)) {
     match call {
-        Call::Exec(exec) => exec_facts(fields, exec, judgement),
+        Call::Exec(exec) => exec_facts(fields, exec, (judgement, context)),
         Call::File(FileCall::Write { bytes, sha256, .. }) => {
             fields.one("content", &format!("{bytes} bytes, sha256 {}", shown(sha256)));
         }
@@ -184,10 +190,10 @@ fn facts(fields: &mut Fields<'_>, call: &Call, judgement: &Judgement) {
     }
 }
 
-fn exec_facts(fields: &mut Fields<'_>, exec: &Exec, judgement: &Judgement) {
+fn exec_facts(fields: &mut Fields<'_>, exec: &Exec, (judgement, context): (&Judgement, &Context<'_>)) {
     fields.one("in", &exec.cwd.display());
     let programs = judgement.parts().iter().filter_map(|part| part.program.as_deref());
-    fields.list("program", programs.map(|path| Bytes::from(path).display()));
+    fields.list("program", programs.map(|path| program(path, context)));
     let variables = exec.env.iter().map(|(name, value)| format!("{}={}", name.display(), value.quoted()));
     fields.list("with", variables.map(|variable| shown(&variable)));
     fields.one(
@@ -198,6 +204,18 @@ fn exec_facts(fields: &mut Fields<'_>, exec: &Exec, judgement: &Judgement) {
             NetMode::Full => "everything that this machine reaches",
         },
     );
+}
+
+/// Of an image, with what makes it the one that was meant. Where in it `PATH` leads nobody has looked.
+fn program(path: &Path, context: &Context<'_>) -> String {
+    let shown = |path: &Path| Bytes::from(path).display();
+    match context.image {
+        Some(image) if !context.roots.iter().any(|root| path.starts_with(root.path.as_path())) => {
+            let inside = path.strip_prefix(IN_IMAGE).unwrap_or(path);
+            format!("{} of the image `{}`, {}", shown(inside), image.name, image.id)
+        }
+        _ => shown(path),
+    }
 }
 
 /// Why it is asked, and how bad it would be.

@@ -301,6 +301,7 @@ impl SessionGate {
             owner: &who.owner,
             stated: who.stated.as_deref(),
             settings: &in_force.settings,
+            image: None,
         };
         let (call, findings) = match question.action().call() {
             Call::Flow(flow) => self.for_the_record(flow),
@@ -318,6 +319,7 @@ impl SessionGate {
             policy_files: &in_force.files,
             session: self.session.as_str(),
             requester: self.desk.who.requester.identity(),
+            image: None,
         };
         Binding::of(question, &ground)
     }

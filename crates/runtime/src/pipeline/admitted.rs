@@ -227,6 +227,6 @@ fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend)
         files: setup.files.clone(),
         secrets: session.secrets.files(),
         registry: setup.state_dir.join("placeholders"),
-        container: session.container.clone(),
+        container: session.container.as_ref().map(|chosen| chosen.spec.clone()),
     }
 }

@@ -8,7 +8,6 @@ use super::decided::{Decided, chain, describe};
 use super::settled::{Refused, for_the_record, refused};
 use crate::approval::binding::{Binding, Ground, changed};
 use crate::approval::{self, Asker, Held, Redactor, lease};
-use crate::facts::Machine;
 use crate::session::AgentSession;
 
 /// A call that a person has to decide. Nothing has happened.
@@ -136,7 +135,7 @@ impl Asked {
         if *action.fingerprint() != decision.fingerprint {
             return Err(no(other_action()));
         }
-        let facts = Machine::new(&session.runtime.setup);
+        let facts = session.facts();
         let grant = match decide(&session.policy, action, &facts) {
             Verdict::Allow(grant) => *grant,
             Verdict::Ask(question) => question.answered(Answer::Once).map_err(no)?,
@@ -205,6 +204,7 @@ impl Asked {
             owner: &session.started_by,
             stated: session.stated.as_deref(),
             settings: &session.settings,
+            image: session.container.as_ref().map(|chosen| &chosen.image),
         };
         // A rule with a secret in it would be written down with it.
         let candidates = if recorded.findings.is_empty() { self.question.candidates() } else { Vec::new() };
@@ -227,6 +227,7 @@ fn binding(question: &Question, session: &AgentSession<'_>) -> Binding {
         policy_files: &session.policy_files,
         session: session.id.as_str(),
         requester: session.requester().identity(),
+        image: session.container.as_ref().map(|chosen| chosen.image.id.as_str()),
     };
     Binding::of(question, &ground)
 }

@@ -9,7 +9,6 @@ use super::asked::{Asked, Turn};
 use super::decided::Decided;
 use super::settled::Refused;
 use crate::approval::{BREAKER, STOPPED, STOPPED_LOOP};
-use crate::facts::Machine;
 use crate::leaks::{self, Content};
 use crate::session::AgentSession;
 
@@ -116,7 +115,7 @@ fn turn(
     let transaction = begun.map_or_else(TransactionId::random, Ok);
     let transaction = transaction.map_err(|error| early(no_id(&error.to_string())))?;
     let action = Action::new(call.clone(), session.all_roots());
-    let facts = Machine::new(&session.runtime.setup);
+    let facts = session.facts();
     match decide(&session.policy, action, &facts) {
         Verdict::Allow(grant) => Ok(Turn::Decided(Box::new(Decided::by_policy(*grant, transaction)))),
         Verdict::Ask(question) => Asked { question: *question, transaction }.answer(session, interrupts),

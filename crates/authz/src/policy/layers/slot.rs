@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ringfence_types::{
-    Access, ApprovalMode, Backend, CommandMode, Layer, LeakAction, NetMode, Profile, UnknownHosts,
+    Access, ApprovalMode, Backend, CommandMode, Layer, LeakAction, NetMode, OciRuntime, Profile, UnknownHosts,
 };
 
 use super::super::limits::Amount;
@@ -106,14 +106,48 @@ impl Knob for Profile {
     }
 }
 
-/// `None` is the strongest that the machine has, so only asking for the strongest there is gives no more than that.
+/// `None` is the strongest that the machine has, so only asking for the strongest there is gives no more than that. A
+/// container holds what `native` holds and has another system around it: whoever asks for it asks for less.
 impl Knob for Option<Backend> {
     fn exceeds(&self, other: &Self) -> bool {
         match (self, other) {
+            (Some(Backend::Container), _) => false,
+            (_, Some(Backend::Container)) => true,
             (None, other) => other.is_some_and(|backend| backend == Backend::Native),
             (Some(backend), None) => *backend != Backend::Native,
             (Some(backend), Some(other)) => backend > other,
         }
+    }
+}
+
+/// `None` is every one there is.
+#[derive(Clone, Debug)]
+pub(super) struct Only<T>(pub(super) Option<Vec<T>>);
+
+impl<T: Clone + PartialEq> Knob for Only<T> {
+    fn exceeds(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(own), Some(other)) => own.iter().any(|one| !other.contains(one)),
+        }
+    }
+}
+
+/// gVisor is more than the others, which are as good as each other; `None` is unknown until something was started.
+impl Knob for Option<OciRuntime> {
+    fn exceeds(&self, other: &Self) -> bool {
+        self != other && *self != Some(OciRuntime::Runsc)
+    }
+}
+
+/// What has no more and no less: only an operator says it, and nothing besides.
+#[derive(Clone, Debug)]
+pub(super) struct Said<T>(pub(super) Option<T>);
+
+impl<T: Clone + PartialEq> Knob for Said<T> {
+    fn exceeds(&self, other: &Self) -> bool {
+        self.0 != other.0
     }
 }
 
@@ -134,10 +168,12 @@ impl<T: Knob> Slot<T> {
 
     /// A file has said something.
     pub(super) fn offer(&mut self, offer: Self, standing: Standing, report: &mut Report) {
-        if standing == Standing::Authority || self.value.exceeds(&offer.value) {
+        if standing == Standing::Authority {
             *self = offer;
         } else if offer.value.exceeds(&self.value) {
             report.excess(&offer.to_string(), &offer.by, &self.named(), standing);
+        } else if self.value.exceeds(&offer.value) {
+            *self = offer;
         }
     }
 

@@ -13,6 +13,7 @@ use super::super::limits::{Amount, Limit};
 use super::super::problem::{PolicyError, Problem};
 use super::super::text::{At, Span};
 use super::super::{Policy, access, approval, commands, limits, net_ceiling, unknown_hosts};
+use super::container::{Containers, backend_flag};
 use super::merge;
 use super::roots::Roots;
 use super::slot::{By, Knob, Report, Slot};
@@ -34,6 +35,7 @@ pub(super) struct State<'a> {
     pub(super) net: Slot<NetMode>,
     unknown_hosts: Slot<UnknownHosts>,
     backend: Slot<Option<Backend>>,
+    containers: Containers,
     limits: Vec<(Limit, Slot<Amount>)>,
     leaks: Vec<(Leak, Slot<LeakAction>)>,
     floor: Floor,
@@ -79,6 +81,7 @@ impl<'a> State<'a> {
                 By::Default,
             ),
             backend: Slot::new("backend", None, "the strongest there is", By::Default),
+            containers: Containers::new(),
             limits: limits.to_vec(),
             leaks: leaks.to_vec(),
             floor: Floor::default(),
@@ -105,6 +108,9 @@ impl<'a> State<'a> {
             if let Some(given) = body.leaks.as_ref().and_then(|table| leak.in_table(table)) {
                 slot.offer(word(step, leak.key(), given), step.standing, &mut self.report);
             }
+        }
+        if let Some(table) = &body.container {
+            self.containers.apply(step, table, self.flags, &mut self.report);
         }
         self.apply_floor(step, body);
     }
@@ -164,10 +170,10 @@ impl<'a> State<'a> {
     pub(super) fn apply_flags(&mut self) {
         self.apply_net_flag();
         if let Some(backend) = self.flags.backend {
-            let offer =
-                Slot::new("backend", Some(backend), backend, By::Flag(format!("--backend {backend}")));
+            let offer = Slot::new("backend", Some(backend), backend, backend_flag(backend));
             self.backend.choose(offer, &mut self.report);
         }
+        self.containers.apply_flags(self.flags, &mut self.report);
         for (limit, slot) in &mut self.limits {
             if let Some(amount) = limit.in_flags(&self.flags.limits) {
                 let shown = limit.show(amount);
@@ -234,6 +240,7 @@ impl<'a> State<'a> {
         stack: &[Step<'_>],
         files: &[PolicyFile],
     ) -> Result<Effective, PolicyError> {
+        self.containers.check(self.flags, &self.backend, &mut self.report);
         let (floor, floor_settings) = self.floor();
         let merged = merge::rules(stack, files, (self.flags, self.net.value), &mut self.report);
         let (mut settings, limits) = (self.settings(), self.limits());
@@ -250,6 +257,7 @@ impl<'a> State<'a> {
             net: self.net.value,
             unknown_hosts: self.unknown_hosts.value,
             backend: self.backend.value,
+            container: self.containers.policy(),
             limits,
             floor,
             leaks: self.leaks(),
@@ -313,6 +321,7 @@ impl<'a> State<'a> {
             self.unknown_hosts.setting(),
             self.backend.setting(),
         ]);
+        settings.extend(self.containers.settings());
         settings.extend(self.limits.iter().map(|(_, slot)| slot.setting()));
         settings.extend(self.leaks.iter().map(|(_, slot)| slot.setting()));
         settings

@@ -130,6 +130,7 @@ fn tables() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     vec![
         ("file", "", own(Top::keys())),
         ("everywhere", "Body", Body::keys()),
+        ("container", "ContainerTable", ContainerTable::keys()),
         ("limits", "LimitsTable", LimitsTable::keys()),
         ("leaks", "LeaksTable", LeaksTable::keys()),
         ("sinks", "SinksTable", SinksTable::keys()),

@@ -66,6 +66,8 @@ impl World {
             reason_rule: self.reason_rule,
             offers: &offers,
             grant_expiry: Duration::from_secs(30 * 86_400),
+            image: None,
+            roots: &[],
         };
         card(&self.call, &self.judgement, &context, &Redactor::new(&self.secrets, None))
     }
