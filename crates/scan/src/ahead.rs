@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use crate::layer::Looked;
@@ -41,13 +42,18 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) struct Handed {
     worker: usize,
-    answer: Receiver<Looked>,
+    /// Nobody waits for this lock. It is there because a body of the proxy, which holds a stream, must be `Sync`.
+    answer: Mutex<Receiver<Looked>>,
 }
 
 impl Handed {
     /// `None` if the worker is gone.
     pub(crate) fn wait(self) -> Option<Looked> {
-        self.answer.recv().ok()
+        self.answer.into_inner().unwrap_or_else(PoisonError::into_inner).recv().ok()
+    }
+
+    fn done(&self) -> Option<Looked> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).try_recv().ok()
     }
 }
 
@@ -67,7 +73,7 @@ struct Worker {
 
 struct Job {
     bytes: Vec<u8>,
-    answer: std::sync::mpsc::SyncSender<Looked>,
+    answer: SyncSender<Looked>,
 }
 
 impl Ahead {
@@ -78,7 +84,7 @@ impl Ahead {
         let (give, answer) = sync_channel(1);
         let jobs = self.workers.get(worker)?.jobs.as_ref()?;
         jobs.send(Job { bytes: bytes.to_vec(), answer: give }).ok()?;
-        Some(Handed { worker, answer })
+        Some(Handed { worker, answer: Mutex::new(answer) })
     }
 
     fn worker(&mut self, scanner: &Scanner) -> Option<usize> {
@@ -99,7 +105,7 @@ impl Ahead {
     pub(crate) fn first_done(&self) -> Option<Option<Looked>> {
         match &self.tasks.front()?.work {
             Work::Repeats(_) => Some(None),
-            Work::Handed(handed) => handed.answer.try_recv().ok().map(Some),
+            Work::Handed(handed) => handed.done().map(Some),
         }
     }
 }

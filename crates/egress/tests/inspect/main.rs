@@ -10,11 +10,13 @@ mod inject;
 mod leak;
 #[cfg(test)]
 mod names;
+#[cfg(test)]
 mod partial;
 #[cfg(test)]
 mod sign;
 #[cfg(test)]
 mod smuggle;
+#[cfg(test)]
 mod steer;
 #[cfg(test)]
 mod upstream;

@@ -67,7 +67,7 @@ impl Authenticated {
         let early = |refusal| Refused::early(self.call.clone(), refusal);
         let transaction = TransactionId::random().map_err(|error| early(no_id(&error.to_string())))?;
         let action = Action::new(self.call.clone(), session.all_roots());
-        let grant = refer(&session.policy, action, &Machine::new(&session.runtime.setup)).map_err(early)?;
+        let grant = refer(&session.policy, action, &session.facts()).map_err(early)?;
         Ok(Decided { decision: Decision::Ask, ..Decided::by_policy(grant, transaction) })
     }
 }
