@@ -72,6 +72,7 @@ impl Meter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     Flows,
+    Requests,
     FlowsPerSecond,
     Deciding,
     FlowBytes(Direction),
@@ -83,6 +84,9 @@ impl Limit {
     pub(crate) fn refusal(self, limits: &Limits) -> Refusal {
         let (name, message) = match self {
             Self::Flows => ("flows", format!("{} flows are open, which is all that may be", limits.flows)),
+            Self::Requests => {
+                ("requests", format!("{} requests are open, which is all that may be", limits.requests))
+            }
             Self::FlowsPerSecond => {
                 ("flows-per-second", format!("more than {} flows a second", limits.flows_per_second))
             }

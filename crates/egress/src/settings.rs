@@ -35,6 +35,8 @@ pub struct Limits {
     pub connections: usize,
     /// Flows at the same time.
     pub flows: usize,
+    /// Of these, requests that are looked at, each of which takes memory for it.
+    pub requests: usize,
     pub flows_per_second: u32,
     /// Flows that wait for a decision at the same time.
     pub deciding: usize,
@@ -77,6 +79,7 @@ impl Default for Limits {
         Self {
             connections: 8192,
             flows: 8192,
+            requests: 512,
             flows_per_second: 500,
             deciding: 256,
             flow: Budget { up: 4 * GIB, down: 32 * GIB },

@@ -28,6 +28,7 @@ pub(crate) struct Shared {
     flow_ids: AtomicU64,
     session: Meter,
     flows: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
     rate: Rate,
     overruns: Rate,
     nonsense: Rate,
@@ -60,7 +61,15 @@ pub(crate) struct Record {
     pub(crate) end: FlowEnd,
     /// Its place among those that are open, until the gate has been told: ends that wait are no more than flows may be.
     #[expect(dead_code, reason = "held for its drop: a place for the next flow")]
-    pub(crate) place: Option<OwnedSemaphorePermit>,
+    pub(crate) place: Option<Places>,
+}
+
+/// What a flow takes of what there is for all.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held for their drop")]
+pub(crate) struct Places {
+    flow: OwnedSemaphorePermit,
+    request: Option<OwnedSemaphorePermit>,
 }
 
 impl Record {
@@ -130,6 +139,7 @@ impl Shared {
             flow_ids: AtomicU64::new(0),
             session: Meter::new(limits.session),
             flows: Arc::new(Semaphore::new(limits.flows)),
+            requests: Arc::new(Semaphore::new(limits.requests)),
             rate: Rate::new(limits.flows_per_second),
             overruns: Rate::new(1),
             nonsense: Rate::new(1),
@@ -149,7 +159,7 @@ impl Shared {
     ) -> Result<Live, Denied> {
         let id = FlowId(self.flow_ids.fetch_add(1, Ordering::Relaxed) + 1);
         let flow = Flow { id, way, target, request };
-        match self.place() {
+        match self.places(&flow) {
             Ok(place) => Ok(Live(Arc::new(Begun {
                 flow,
                 shared: Arc::clone(self),
@@ -162,11 +172,15 @@ impl Shared {
         }
     }
 
-    fn place(&self) -> Result<OwnedSemaphorePermit, Limit> {
+    /// Its place among the flows, and for a request that is looked at, which takes memory for it, one among these.
+    fn places(&self, flow: &Flow) -> Result<Places, Limit> {
         if !self.rate.admits() {
             return Err(Limit::FlowsPerSecond);
         }
-        Arc::clone(&self.flows).try_acquire_owned().ok().ok_or(Limit::Flows)
+        let taken = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
+        let request =
+            flow.request.as_ref().map(|_| taken(&self.requests).ok_or(Limit::Requests)).transpose()?;
+        Ok(Places { flow: taken(&self.flows).ok_or(Limit::Flows)?, request })
     }
 
     /// A client above a limit would fill the ledger with its own refusals: one a second is written.
@@ -255,7 +269,7 @@ struct Begun {
     meter: Meter,
     leaks: Mutex<Vec<Leak>>,
     end: OnceLock<FlowEnd>,
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Places>,
 }
 
 impl Live {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringfence_authz::hosts::judge_url;
+use ringfence_authz::hosts::judge_request;
 use ringfence_authz::tools::judge_tool;
 use ringfence_authz::{Action, Judgement, judge};
 use ringfence_types::{Bytes, Call, Exec, FileCall, NetMode, Refusal, Root};
@@ -47,7 +47,7 @@ pub fn consider(
         Subject::Read(path) => Call::File(FileCall::Read { path }),
         Subject::Write(path) => Call::File(FileCall::Write { path, sha256: String::new(), bytes: 0 }),
         Subject::Url { url, method } => {
-            return Ok(Judgement::one(judge_url(&asked.policy, url.as_slice(), method.as_deref())));
+            return Ok(Judgement::one(judge_request(&asked.policy, url.as_slice(), method.as_deref())));
         }
         Subject::Tool(name) => return Ok(Judgement::one(judge_tool(&asked.policy, &name))),
     };

@@ -51,10 +51,15 @@ pub fn judge_flow(policy: &Policy, flow: &FlowCall) -> Part {
     asked(policy, part)
 }
 
+/// Judges a request as the proxy would, which sees host, port, method and path of it.
+pub fn judge_request(policy: &Policy, url: &[u8], method: Option<&str>) -> Part {
+    asked(policy, super::judge_url(policy, url, method))
+}
+
 /// Judges what an agent wants to be fetched. Whether a person has to be asked is a question about each flow of it, redirects
 /// included, and is asked there.
 pub fn judge_fetch(policy: &Policy, fetch: &Fetch) -> Part {
-    let mut part = asked(policy, super::judge_url(policy, fetch.url.as_bytes(), Some(&fetch.method)));
+    let mut part = judge_request(policy, fetch.url.as_bytes(), Some(&fetch.method));
     if part.decision == Decision::Ask {
         (part.decision, part.fix) = (Decision::Allow, None);
     }

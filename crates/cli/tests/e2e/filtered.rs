@@ -182,3 +182,49 @@ fn methods_and_paths_are_held_where_the_proxy_inspects() {
     }
     assert_eq!(internet.came_to("30.0.0.10"), seen, "{:?}", internet.visits());
 }
+
+/// `check --url` says what the proxy does: allow, ask (and nobody is there), deny.
+#[test]
+fn check_says_what_the_proxy_does() {
+    let internet = Internet::new();
+    internet.operator("[[host]]\nallow = [\"web.test\"]\n[[host]]\ndeny = [\"evil.test\"]\n");
+    let check = |url: &str| {
+        let mut command = internet.ringfence();
+        crate::testkit::finish(command.args(["check", "--net", "filtered", "--url", url]), b"").code
+    };
+    let status = |url: &str| {
+        let curl = ["curl", "-sS", "-o", "page", "-w", "%{http_code} %header{x-ringfence-rule}", url];
+        internet.run(&["--net", "filtered"], &curl).text()
+    };
+    for (url, code, said) in [
+        ("http://web.test/", 0, "200 "),
+        ("http://other.test/", 10, "403 approval.unreachable"),
+        ("http://evil.test/", 11, "403 hosts.evil.test"),
+        ("http://meta.test/", 10, "403 approval.unreachable"),
+        ("http://169.254.169.254/", 11, "403 host.metadata"),
+    ] {
+        assert_eq!(check(url), Some(code), "{url}");
+        assert_eq!(status(url), said, "{url}");
+    }
+    assert_eq!(
+        internet.came_to("30.0.0.66") + internet.came_to("30.0.0.20") + internet.came_to("169.254.169.254"),
+        0
+    );
+}
+
+/// A request that makes no sense has no target, and is in the ledger all the same.
+#[test]
+fn what_makes_no_sense_is_in_the_ledger() {
+    let internet = Internet::new();
+    let client = "import socket\ns = socket.create_connection(('127.0.0.1', 3128))\n\
+                  s.sendall(b'CONNECT web.test:443 HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n')\nprint(s.recv(12).decode())\n";
+    let done = internet.run(&[WEB, &["--json"]].concat(), &["python3", "-c", client]);
+    let object: Value = done.json();
+    assert_eq!(object["stdout"], "HTTP/1.1 400\n", "{object}");
+    assert_eq!(object["network"]["more"], 1, "{object}");
+    let records = internet.world.records();
+    let refused = records.iter().find(|record| record["event"]["refusal"]["rule"] == "network.malformed");
+    let message = refused.expect("a record")["event"]["refusal"]["message"].as_str().unwrap();
+    assert!(message.contains("evil.test"), "{message}");
+    assert_eq!(internet.visits().len(), 0);
+}

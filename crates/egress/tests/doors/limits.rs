@@ -150,3 +150,26 @@ fn n26_a_server_that_does_not_read_holds_up_its_client() {
     assert!(sent < MOST, "{sent}");
     drop(holder);
 }
+
+/// A request that is looked at takes memory for it: there are fewer of them than of flows, and tunnels are none.
+#[test]
+fn n26_requests_at_once() {
+    let silent = server(|mut client| drop(read_bytes(&mut client)));
+    let world = World::with(Clerk::allowing(&["allowed.test"]), |settings| settings.limits.requests = 2);
+    let target = format!("allowed.test:{}", silent.port());
+    let request = format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n");
+    let ask = || {
+        let mut client = world.client();
+        client.write_all(request.as_bytes()).unwrap();
+        client
+    };
+    let open = [ask(), ask()];
+    world.clerk.wait(|book| book.opened.len() == 2);
+    let answer = world.exchange(request.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("limit requests"), "{answer}");
+    drop(world.tunnel(&target));
+    drop(open);
+    world.clerk.after(4);
+    let _third = ask();
+    world.clerk.wait(|book| book.opened.len() == 4);
+}

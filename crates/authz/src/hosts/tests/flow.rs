@@ -87,3 +87,30 @@ fn a_name_is_local_only_where_its_own_rule_says_so() {
     let names = ["plain.test", "company.test", "localhost", "x.below.test", "127.0.0.1"];
     assert_eq!(names.map(local), [false, true, true, false, false]);
 }
+
+/// What `check` says about a request is what the proxy does with it.
+#[test]
+fn a_request_is_judged_as_its_flow_is() {
+    let rules = || {
+        let partial = HostEntry { methods: methods(&["GET"]), path_prefix: path("/v1"), ..allow("p.test") };
+        vec![allow("a.test:443"), deny("d.test"), partial]
+    };
+    let mut seen = std::collections::HashSet::new();
+    for unknown_hosts in [UnknownHosts::Ask, UnknownHosts::Deny] {
+        for approval in [ApprovalMode::Ask, ApprovalMode::Never] {
+            let profile = Profile::Workspace;
+            let policy = Policy { profile, unknown_hosts, approval, ..filtered(rules()) };
+            for host in ["a.test", "d.test", "p.test", "u.test", "127.0.0.1", "169.254.169.254"] {
+                for (port, path, method) in [(443, "/v1", "GET"), (443, "/x", "GET"), (8443, "/v1", "POST")] {
+                    let url = format!("https://{host}:{port}{path}");
+                    let checked = judge_request(&policy, url.as_bytes(), Some(method));
+                    let flow = request(method, &url, flow(host, port));
+                    let done = verdict(&policy, &flow);
+                    assert_eq!((checked.decision, checked.rule.into_owned()), done, "{method} {url}");
+                    seen.insert(done.0);
+                }
+            }
+        }
+    }
+    assert_eq!(seen.len(), 3, "allow, ask and deny");
+}
