@@ -76,6 +76,9 @@ pub struct Finished {
     pub stderr: StreamSummary,
 }
 
+/// What a command can print before it waits for us. The kernel counts it against what a user may have in all pipes (64 MiB).
+const ROOM: usize = 256 << 10;
+
 /// Between the polite signal and the kill.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -119,6 +122,8 @@ impl Wiring {
 
     fn output(&mut self) -> io::Result<OwnedFd> {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        // Fewer turns for much output. A user who has many pipes gets small ones, and they do as well.
+        let _small = rustix::pipe::fcntl_setpipe_size(&read, ROOM);
         self.inside.push(write);
         nonblocking(read)
     }

@@ -1,11 +1,12 @@
 //! The values of registered secrets in every form in which they leave: plain, encoded at any phase, reversed.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::finding::Encoding;
+use crate::finding::{Confidence, Encoding, Finding, Layers, Salt};
 use crate::stream::Pause;
 
 /// A shorter value would be found in every other word.
@@ -21,10 +22,12 @@ pub enum ExactError {
 
 /// So much of a form is searched for; the rest is compared.
 const PREFIX: usize = 12;
-/// More of a registered secret than this is held back, for a moment and for as long as it takes: single letters are too many
-/// to keep somebody waiting for.
-const SEEN_BRIEFLY: usize = 1;
-const SEEN: usize = 3;
+/// So many letters that a registered secret begins with are held back for a moment, and so many for longer: single ones are
+/// too many to keep somebody waiting for.
+const FEWEST_BRIEFLY: usize = 2;
+const FEWEST: usize = 4;
+/// So many, or half of a short secret, are taken for the whole when nothing follows them: chance hardly makes them.
+const ENOUGH: usize = 8;
 
 /// One way in which one secret may appear.
 #[derive(Clone)]
@@ -52,16 +55,29 @@ impl Form {
 
     /// The length of the longest beginning of it that `bytes` end with, if that is worth holding back.
     pub(crate) fn started(&self, bytes: &[u8], pause: Pause) -> usize {
-        let seen = match pause {
-            Pause::Short => SEEN_BRIEFLY,
-            Pause::Long => SEEN,
+        let least = match pause {
+            Pause::Short => FEWEST_BRIEFLY,
+            Pause::Long => FEWEST,
+            Pause::TooLong => self.bytes.len().div_ceil(2).clamp(FEWEST, ENOUGH),
         };
         let longest = self.bytes.len().saturating_sub(1).min(bytes.len());
         let is_end = |length: &usize| {
             let tail = bytes.get(bytes.len() - length..).unwrap_or_default();
             self.bytes.get(..*length).is_some_and(|start| self.same(tail, start))
         };
-        (seen + 1..=longest).rev().find(is_end).unwrap_or_default()
+        (least..=longest).rev().find(is_end).unwrap_or_default()
+    }
+
+    /// It, or its beginning, at a place.
+    pub(crate) fn found(&self, place: Range<usize>, salt: Option<&Salt>) -> Finding {
+        Finding {
+            rule: self.rule.clone(),
+            start: place.start,
+            end: place.end,
+            layers: self.encoding.map_or_else(Layers::default, |encoding| Layers::default().inside(encoding)),
+            confidence: Confidence::Exact,
+            fingerprint: salt.map(|salt| salt.fingerprint(&self.value)),
+        }
     }
 
     fn same(&self, there: &[u8], own: &[u8]) -> bool {

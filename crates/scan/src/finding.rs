@@ -161,6 +161,13 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
+impl Finding {
+    /// Whether `whole` is this one, seen further.
+    pub(crate) fn is_part_of(&self, whole: &Finding) -> bool {
+        self.rule == whole.rule && whole.start < self.end && self.start < whole.end
+    }
+}
+
 /// Sorted and without overlap. Where findings meet they become one, named by the surest, then by the first.
 pub(crate) fn merge(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_by_key(|finding| (finding.start, std::cmp::Reverse(finding.end)));

@@ -113,10 +113,9 @@ impl Search<'_> {
         if !form.is_at(layer.bytes, start) {
             return;
         }
-        let range = start..start + form.bytes.len();
-        let finding = layer.found(&form.rule, range, Confidence::Exact);
-        finding.layers = form.encoding.map_or(finding.layers, |encoding| finding.layers.inside(encoding));
-        finding.fingerprint = self.engine.salt.as_ref().map(|salt| salt.fingerprint(&form.value));
+        let found = form.found(start..start + form.bytes.len(), self.engine.salt.as_ref());
+        let layers = form.encoding.map_or(layer.layers, |encoding| layer.layers.inside(encoding));
+        layer.findings.push(Finding { layers, ..found });
     }
 
     fn by_rule(&mut self, rule: &Rule, hit: Range<usize>, layer: &mut Layer<'_>) {

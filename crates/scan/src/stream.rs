@@ -11,6 +11,7 @@ use crate::layer::{Looked, is_private_key};
 use crate::matcher::private_key_continues;
 use crate::repeat;
 use crate::scanner::Scanner;
+use crate::tail;
 
 /// What a window decides about.
 const WINDOW: usize = 256 << 10;
@@ -38,6 +39,8 @@ pub struct Stream {
     kept: usize,
     /// A private key without an end, and where it was last seen.
     open: Option<Open>,
+    /// What reached to the end of the input when it was given in a pause: it may go on.
+    begun: Option<Finding>,
     /// The last window repeated itself after so many bytes, and nothing was in it.
     quiet: Option<usize>,
     refused: u64,
@@ -57,9 +60,11 @@ enum Sight {
 pub enum Pause {
     /// Whatever may be the beginning of a secret is held back.
     Short,
-    /// Somebody may be waiting for what is there, such as a prompt: only what a registered secret or a private key begins
-    /// with is held back.
+    /// Somebody may be waiting for what is there: only what a registered secret or a private key begins with is held back.
     Long,
+    /// Somebody is waiting, such as a person before a prompt: nothing is held back. Enough letters that a registered
+    /// secret begins with, and a private key that has begun, are taken for the whole.
+    TooLong,
 }
 
 #[derive(Debug)]
@@ -151,6 +156,7 @@ impl Stream {
             kept: 0,
             pending: Vec::new(),
             open: None,
+            begun: None,
             quiet: None,
             refused: 0,
             ahead: None,
@@ -188,24 +194,48 @@ impl Stream {
         self.take_done(output);
     }
 
-    /// The input is quiet: gives everything but what may be the beginning of a secret. Without a call to this, what is
-    /// given depends on the bytes alone; with it, on the pauses as well, but a registered secret is held back across any.
+    /// The input is quiet: gives everything but what may be the beginning of a secret, as far as the pause allows. Without a
+    /// call to this, what is given depends on the bytes alone; with it, on the pauses as well.
     pub fn settle(&mut self, pause: Pause, output: &mut Output) {
         self.take_back(0, output);
         if self.open.is_some() || self.given >= self.end() {
             return;
         }
-        let from = self.base.max(self.given.saturating_sub(BEHIND));
+        let behind = self.given.saturating_sub(BEHIND);
+        let from = self.base.max(self.begun.as_ref().map_or(behind, |begun| begun.start.min(behind)));
         // What began before may end now: its beginning is out, its rest is not.
         let seen = from..self.end();
         let looked = self.scanner.look(self.bytes(seen.clone()));
-        let found = self.located(looked, &seen, &(self.next.min(self.given)..self.end()));
-        let limit = self.end() - self.undecided(from, pause);
+        let mut found = self.located(looked, &seen, &(self.next.min(self.given).min(from)..self.end()));
+        let limit = match pause {
+            Pause::Short | Pause::Long => {
+                self.end() - tail::undecided(&self.scanner.0, self.bytes(seen), pause)
+            }
+            Pause::TooLong => self.at_last(seen, &mut found, output),
+        };
         let held = std::mem::take(&mut self.pending);
         self.pending = merge(held.iter().cloned().chain(found).collect());
         self.give(limit, output);
         // What was not given is found again, with what follows it.
         self.pending = held.into_iter().filter(|finding| finding.end > self.given).collect();
+    }
+
+    /// Takes a registered secret that has begun for the whole; where the answer to one would be more than a mark, it is held
+    /// back until it is one.
+    fn at_last(&self, seen: Range<usize>, found: &mut Vec<Finding>, output: &Output) -> usize {
+        let engine = &self.scanner.0;
+        let Some(started) = tail::started_form(engine, self.bytes(seen), Pause::TooLong) else {
+            return self.end();
+        };
+        let start = self.end() - started.length;
+        let finding = started.form.found(start..self.end(), engine.salt.as_ref());
+        match output.treatment(&finding) {
+            Treatment::Stop => return start,
+            Treatment::Redact => found.push(finding),
+            // Told when it is whole.
+            Treatment::Keep => {}
+        }
+        self.end()
     }
 
     /// The input has ended: gives the rest, and how often a limit stopped the search, as [`Stream::refused`].
@@ -372,9 +402,13 @@ impl Stream {
                 continue;
             }
             self.give_plain(finding.start, output);
-            output.copy(mark(&finding.rule).as_bytes());
             self.given = finding.end;
-            output.report(finding);
+            let goes_on = self.begun.as_ref().is_some_and(|begun| begun.is_part_of(&finding));
+            if !goes_on {
+                output.copy(mark(&finding.rule).as_bytes());
+                output.report(finding.clone());
+            }
+            self.begun = (finding.end == self.end()).then_some(finding);
             if treatment == Treatment::Stop {
                 output.wanted = Wanted::NoMore;
             }
@@ -409,10 +443,5 @@ impl Stream {
             self.buffer.drain(..past);
             self.base += past;
         }
-    }
-
-    /// How many bytes at the end may be the beginning of a secret.
-    fn undecided(&self, from: usize, pause: Pause) -> usize {
-        crate::tail::undecided(&self.scanner.0, self.bytes(from..self.end()), pause)
     }
 }

@@ -1,5 +1,6 @@
 //! What must not be given out in a pause, because the next bytes may complete a secret.
 
+use crate::exact::Form;
 use crate::scanner::Engine;
 use crate::stream::Pause;
 
@@ -12,10 +13,18 @@ const ENCODED: usize = 16;
 
 /// The number of bytes at the end of `bytes` that are to be held back.
 pub(crate) fn undecided(engine: &Engine, bytes: &[u8], pause: Pause) -> usize {
-    let begun = started_form(engine, bytes, pause).max(started_key(bytes));
+    let form = started_form(engine, bytes, pause).map_or(0, |started| started.length);
+    let begun = form.max(started_key(bytes));
     let word = word_length(bytes);
     let by_shape = pause == Pause::Short && word > 0 && is_suspicious(engine, bytes, word);
     if by_shape { begun.max(word) } else { begun }
+}
+
+/// A registered secret that has begun.
+pub(crate) struct Started<'e> {
+    pub(crate) form: &'e Form,
+    /// So many bytes at the end are it.
+    pub(crate) length: usize,
 }
 
 fn word_length(bytes: &[u8]) -> usize {
@@ -40,24 +49,24 @@ pub(crate) fn is_encoded(bytes: &[u8]) -> bool {
 
 /// The longest beginning of a form of a registered secret that `bytes` end with, also where escapes or terminal codes stand
 /// between its letters.
-fn started_form(engine: &Engine, bytes: &[u8], pause: Pause) -> usize {
+pub(crate) fn started_form<'e>(engine: &'e Engine, bytes: &[u8], pause: Pause) -> Option<Started<'e>> {
     if engine.forms.is_empty() {
-        return 0;
+        return None;
     }
-    let longest =
-        |text: &[u8]| engine.forms.iter().map(|form| form.started(text, pause)).max().unwrap_or_default();
     let tail = bytes.get(bytes.len().saturating_sub(LONGEST_WORD)..).unwrap_or_default();
     // The last letter of UTF-16 is half there.
     let is_half = memchr::memchr(0, tail).is_some() && tail.last() != Some(&0);
-    let whole = |text: &[u8]| {
-        let ends = engine.forms.iter().filter(|form| is_half && text.ends_with(&form.bytes));
-        ends.map(|form| form.bytes.len()).max().unwrap_or_default()
-    };
-    let behind_escapes = crate::decode::readings(tail).into_iter().map(|(text, places)| {
-        let first = text.len() - longest(&text).max(whole(&text));
-        places.get(first).map_or(0, |place| tail.len() - place)
+    let readings = crate::decode::readings(tail);
+    let started = engine.forms.iter().map(|form| {
+        let behind_escapes = readings.iter().map(|(text, places)| {
+            let whole = if is_half && text.ends_with(&form.bytes) { form.bytes.len() } else { 0 };
+            let first = text.len() - form.started(text, pause).max(whole);
+            places.get(first).map_or(0, |place| tail.len() - place)
+        });
+        let length = behind_escapes.chain([form.started(bytes, pause)]).max().unwrap_or_default();
+        Started { form, length }
     });
-    behind_escapes.chain([longest(bytes)]).max().unwrap_or_default()
+    started.filter(|started| started.length > 0).max_by_key(|started| started.length)
 }
 
 /// From the first dash of a private key that has not ended.

@@ -190,3 +190,11 @@ proptest! {
         prop_assert!(!String::from_utf8(once).unwrap().contains("ghp_a1B2"));
     }
 }
+
+/// Bodies of requests are shared between the threads of a server.
+#[test]
+fn streams_can_be_sent_and_shared() {
+    fn is_shared<T: Send + Sync>(_: &T) {}
+    is_shared(&Scanner::built_in().stream().with_threads());
+    is_shared(&LazyScanner::default().stream_with_threads());
+}

@@ -76,7 +76,7 @@ impl Filter for OutputFilter {
     fn pause(&mut self, quiet: Quiet, out: &mut Vec<u8>) -> Flow {
         let pause = match quiet {
             Quiet::Briefly => Pause::Short,
-            Quiet::Long => Pause::Long,
+            Quiet::Long => Pause::TooLong,
         };
         if let Some(stream) = &mut self.stream {
             stream.settle(pause, &mut self.output);

@@ -143,6 +143,8 @@ pub(super) struct Outward<'a> {
     source: Option<OwnedFd>,
     target: Target<'a>,
     filter: Option<Filtered<'a>>,
+    /// What was read last.
+    buffer: Vec<u8>,
     /// What the filter gives, empty between turns.
     clean: Vec<u8>,
     pending: Pending,
@@ -162,6 +164,7 @@ impl<'a> Outward<'a> {
             source,
             target,
             filter: None,
+            buffer: Vec::new(),
             clean: Vec::new(),
             pending: Pending::default(),
             cap,
@@ -230,8 +233,13 @@ impl<'a> Outward<'a> {
 
     fn fill(&mut self) {
         let Some(source) = &self.source else { return };
-        let mut buffer = [0_u8; CHUNK];
-        match rustix::io::read(source, &mut buffer) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        if buffer.is_empty() {
+            // Zeros from the kernel: what is not read into costs nothing.
+            buffer = vec![0; super::ROOM];
+        }
+        let read = rustix::io::read(source, &mut buffer);
+        match read {
             Ok(0) => self.end(),
             Ok(length) => self.take(buffer.get(..length).unwrap_or_default()),
             Err(Errno::AGAIN) if self.no_more => self.end(),
@@ -239,6 +247,7 @@ impl<'a> Outward<'a> {
             // A terminal whose last user is gone answers EIO.
             Err(_) => self.end(),
         }
+        self.buffer = buffer;
     }
 
     fn end(&mut self) {

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use ringfence_scan::rules::{built_in, expand};
-use ringfence_scan::{Confidence, Encoding, Finding, Output, Pause, Salt, Scanner, Stream};
+use ringfence_scan::{Confidence, Encoding, Finding, Output, Pause, Salt, Scanner, Stream, Treatment};
 
 const KIB: usize = 1024;
 /// What a window decides about; tests put secrets around its edges.
@@ -286,13 +286,10 @@ fn an_invalid_checksum_is_still_found_and_a_valid_one_is_certain() {
     assert_eq!(Scanner::built_in().scan(&glued).len(), 1, "a right checksum needs no edge");
 }
 
-/// However long the pauses are: more than three letters of a registered secret are not seen.
-#[test]
-fn a_registered_secret_is_held_across_any_pause_in_any_spelling() {
-    let value = "Zq8-hunter2/stapleX91";
-    let scanner = Scanner::builder().secret("KEY", value.as_bytes()).unwrap().build();
+/// A value and how it may be spelled.
+fn spellings(value: &str) -> Vec<Vec<u8>> {
     let spelled = |spell: fn(u8) -> String| value.bytes().map(spell).collect::<String>().into_bytes();
-    let spellings: Vec<Vec<u8>> = vec![
+    vec![
         value.into(),
         value.bytes().rev().collect(),
         STANDARD.encode(value).into_bytes(),
@@ -301,18 +298,110 @@ fn a_registered_secret_is_held_across_any_pause_in_any_spelling() {
         spelled(|byte| format!("\\u{byte:04x}")),
         spelled(|byte| format!("{}\x1b[3{}m", byte as char, byte % 8)),
         value.bytes().flat_map(|byte| [byte, 0]).collect(),
-    ];
-    for spelling in spellings {
+    ]
+}
+
+fn dripped(scanner: &Scanner, bytes: &[u8], size: usize, pauses: &[Pause]) -> (String, Vec<Finding>) {
+    let (mut stream, mut output) = (scanner.stream(), Output::default());
+    for chunk in bytes.chunks(size) {
+        stream.push(chunk, &mut output);
+        pauses.iter().for_each(|pause| stream.settle(*pause, &mut output));
+    }
+    stream.finish(&mut output);
+    (String::from_utf8_lossy(&output.clean).into_owned(), output.findings)
+}
+
+/// However long the pauses are: what is left to be seen of a registered secret is less than half of it, and nobody waits for
+/// what is there.
+#[test]
+fn too_long_a_pause_gives_a_mark_for_what_has_begun_and_swallows_the_rest() {
+    let value = "Zq8-hunter2/stapleX91";
+    let scanner = Scanner::builder().secret("KEY", value.as_bytes()).unwrap().build();
+    for spelling in spellings(value) {
         for size in [1, 2, 3, 5, 7] {
-            let mut stream = scanner.stream();
-            let mut output = Output::default();
-            for chunk in [b"so: ".as_slice(), &spelling, b" and on\n"].concat().chunks(size) {
-                stream.push(chunk, &mut output);
-                stream.settle(Pause::Short, &mut output);
-                stream.settle(Pause::Long, &mut output);
-            }
-            stream.finish(&mut output);
-            let text = String::from_utf8_lossy(&output.clean).into_owned();
+            let text = [b"so: ".as_slice(), &spelling, b" and on\n"].concat();
+            let (clean, findings) = dripped(&scanner, &text, size, &[Pause::Short, Pause::TooLong]);
+            let (seen, rest) = clean.split_once("[redacted:secret/KEY]").unwrap_or_default();
+            assert!(seen.len() - 4 < spelling.len() / 2, "{size}: {clean:?}");
+            assert!(rest.ends_with(" and on\n") && rest.len() < 16, "{size}: {clean:?}");
+            assert_eq!(findings.len(), 1, "{size}: {clean:?}");
+        }
+    }
+}
+
+#[test]
+fn after_too_long_a_pause_nothing_is_held_back() {
+    let value = "Zq8-hunter2/stapleX91";
+    let scanner = Scanner::builder().secret("KEY", value.as_bytes()).unwrap().build();
+    let begin = concat!("-----BEGIN RSA PRIV", "ATE KEY-----");
+    for (text, given) in [
+        ("Continue? [y/N] ".to_owned(), "Continue? [y/N] ".to_owned()),
+        ("api_key=".to_owned(), "api_key=".to_owned()),
+        ("Name: Zq8-hun".to_owned(), "Name: Zq8-hun".to_owned()),
+        ("Name: Zq8-hunt".to_owned(), "Name: [redacted:secret/KEY]".to_owned()),
+        (begin.to_owned(), begin.to_owned()),
+        (format!("{begin}\nMIIEpAIBAAKCAQEA1c7"), "[redacted:private-key]".to_owned()),
+    ] {
+        let (mut stream, mut output) = (scanner.stream(), Output::default());
+        stream.push(text.as_bytes(), &mut output);
+        stream.settle(Pause::Short, &mut output);
+        stream.settle(Pause::TooLong, &mut output);
+        assert_eq!(String::from_utf8_lossy(&output.clean), given);
+        stream.push(b"? no", &mut output);
+        stream.settle(Pause::TooLong, &mut output);
+        assert_eq!(String::from_utf8_lossy(&output.clean), format!("{given}? no"));
+    }
+}
+
+#[test]
+fn a_private_key_in_drops_is_one_finding_and_what_follows_is_seen() {
+    let kind = concat!("RSA PRIV", "ATE KEY");
+    for lines in [4, 50, 300] {
+        let body = expand(&"{b64:64}\n".repeat(50), 1).unwrap();
+        let body: Vec<u8> = body.iter().cycle().take(65 * lines).copied().collect();
+        let text = [
+            format!("-----BEGIN {kind}-----\n").into_bytes(),
+            body.clone(),
+            format!("-----END {kind}-----\nContinue? ").into_bytes(),
+        ]
+        .concat();
+        for size in [40, 65, 1000] {
+            let scanner = Scanner::built_in();
+            let (clean, findings) = dripped(scanner, &text, size, &[Pause::Short, Pause::TooLong]);
+            let left = clean.split('\n').filter(|line| line.len() > 16 && !line.contains("BEGIN"));
+            assert_eq!(left.collect::<Vec<_>>(), ["[redacted:private-key]"], "{lines} {size}: {clean:?}");
+            assert!(clean.ends_with("\nContinue? "), "{clean:?}");
+            assert_eq!(findings.len(), 1, "{lines} {size}");
+        }
+    }
+}
+
+/// What would stop the stream is held back until it is whole.
+#[test]
+fn a_beginning_stops_nothing() {
+    let scanner = Scanner::builder().secret("KEY", b"Zq8-hunter2/stapleX91").unwrap().build();
+    let (mut stream, mut output) = (scanner.stream(), Output::judged_by(|_| Treatment::Stop));
+    for part in ["Name: Zq8-hun", "ter2/sta"] {
+        stream.push(part.as_bytes(), &mut output);
+        stream.settle(Pause::TooLong, &mut output);
+    }
+    assert!(!output.is_stopped() && output.findings.is_empty());
+    assert_eq!(String::from_utf8_lossy(&output.clean), "Name: Zq8-hun");
+    stream.push(b"pleX91 and", &mut output);
+    stream.settle(Pause::TooLong, &mut output);
+    assert!(output.is_stopped());
+    assert_eq!(String::from_utf8_lossy(&output.clean), "Name: Zq8-hun[redacted:secret/KEY]");
+}
+
+/// Where nobody waits: more than three letters of a registered secret are not seen.
+#[test]
+fn a_registered_secret_is_held_across_long_pauses_in_any_spelling() {
+    let value = "Zq8-hunter2/stapleX91";
+    let scanner = Scanner::builder().secret("KEY", value.as_bytes()).unwrap().build();
+    for spelling in spellings(value) {
+        for size in [1, 2, 3, 5, 7] {
+            let input = [b"so: ".as_slice(), &spelling, b" and on\n"].concat();
+            let (text, _) = dripped(&scanner, &input, size, &[Pause::Short, Pause::Long]);
             assert!(text.contains("[redacted:secret/KEY]") && text.ends_with(" and on\n"), "{text:?}");
             assert!(text.len() < 4 + 32 + 21 + 8, "{size}: {text:?}");
         }
