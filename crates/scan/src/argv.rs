@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::finding::{Confidence, Finding, Fingerprint, Layers, mark};
@@ -77,7 +78,76 @@ pub(crate) fn redacted<A: AsRef<[u8]>>(
         clean.push(shown);
         findings.extend(found.into_iter().map(|finding| (index, finding)));
     }
+    for (pieces, finding) in cut(argv, scanner) {
+        let first = pieces.first().map(|(index, place)| (*index, place.clone()));
+        for (index, place) in pieces {
+            let unchanged = argv.get(index).map(AsRef::as_ref).unwrap_or_default();
+            if let Some(shown) = clean.get_mut(index) {
+                *shown = without(shown, unchanged, place, &mark(&finding.rule));
+            }
+        }
+        findings.extend(
+            first.map(|(index, place)| (index, Finding { start: place.start, end: place.end, ..finding })),
+        );
+    }
     (clean, findings)
+}
+
+/// A part of each of several arguments, by their index.
+type Pieces = Vec<(usize, Range<usize>)>;
+
+/// What is in several arguments at once: a value that was cut, to be put together by whoever is called. Stored values are looked
+/// for in all of them together, shapes in two neighbours. What is found only by what stands beside it would be found in
+/// every second command line.
+fn cut<A: AsRef<[u8]>>(argv: &[A], scanner: &impl Redacting) -> Vec<(Pieces, Finding)> {
+    let is_stored = |confidence: Confidence| confidence == Confidence::Exact;
+    let is_shape = |confidence: Confidence| matches!(confidence, Confidence::Shape | Confidence::Checksum);
+    let mut found = Vec::new();
+    for between in [&b""[..], b" "] {
+        found.extend(across(argv, between, scanner).into_iter().filter(|(_, it)| is_stored(it.confidence)));
+    }
+    for (from, pair) in argv.windows(2).enumerate() {
+        let shapes = across(pair, b"", scanner).into_iter().filter(|(_, it)| is_shape(it.confidence));
+        found.extend(shapes.map(|(mut pieces, finding)| {
+            pieces.iter_mut().for_each(|(index, _)| *index += from);
+            (pieces, finding)
+        }));
+    }
+    found
+}
+
+/// What is found in the arguments with `between` between them and lies in more than one of them.
+fn across<A: AsRef<[u8]>>(argv: &[A], between: &[u8], scanner: &impl Redacting) -> Vec<(Pieces, Finding)> {
+    let line = argv.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(between);
+    if argv.len() < 2 || !scanner.may_match(&line) {
+        return Vec::new();
+    }
+    let mut across = Vec::new();
+    for finding in scanner.redact(&line).findings {
+        let mut begin = 0;
+        let mut pieces = Vec::new();
+        for (index, arg) in argv.iter().enumerate() {
+            let end = begin + arg.as_ref().len();
+            let covered = finding.start.max(begin)..finding.end.min(end);
+            if covered.start < covered.end {
+                pieces.push((index, covered.start - begin..covered.end - begin));
+            }
+            begin = end + between.len();
+        }
+        if pieces.len() > 1 {
+            across.push((pieces, finding));
+        }
+    }
+    across
+}
+
+/// An argument without a part; all of it where something was taken out before.
+fn without(shown: &[u8], unchanged: &[u8], place: Range<usize>, mark: &str) -> Vec<u8> {
+    if shown != unchanged {
+        return mark.as_bytes().to_vec();
+    }
+    let part = |range: Range<usize>| unchanged.get(range).unwrap_or_default();
+    [part(0..place.start), mark.as_bytes(), part(place.end..unchanged.len())].concat()
 }
 
 /// Everything from `start` on is the secret.

@@ -8,6 +8,7 @@ mod hex;
 mod lines;
 mod region;
 mod runs;
+mod spaced;
 mod utf16;
 
 use std::ops::Range;
@@ -119,6 +120,7 @@ pub(crate) fn pieces(bytes: &[u8], joined: Joined, allowance: &mut Allowance) ->
     escape::pieces(bytes, joined, &mut pieces, allowance);
     utf16::pieces(bytes, &mut pieces, allowance);
     gzip::raw(bytes, &mut pieces, allowance);
+    spaced::pieces(bytes, &mut pieces, allowance);
     for run in Runs::new(bytes) {
         hex::pieces(bytes, run.clone(), &mut pieces, allowance);
         base64::pieces(bytes, run, &mut pieces, allowance);

@@ -20,6 +20,11 @@ pub enum ExactError {
     Short { name: String },
 }
 
+/// What stands between the digits of bytes where programs show them.
+const BETWEEN: &[&str] = &[" ", ":", "-", "\\x", ",0x", ", 0x"];
+/// Of digits with something in between; see `decode`.
+const SHORTEST_DECODED: usize = 12;
+
 /// So much of a form is searched for; the rest is compared.
 const PREFIX: usize = 12;
 /// So many letters that a registered secret begins with are held back for a moment, and so many for longer: single ones are
@@ -111,7 +116,11 @@ pub(crate) fn forms(name: &str, value: &[u8]) -> Result<Vec<Form>, ExactError> {
     add(value.iter().rev().copied().collect(), Some(Encoding::Reversed), Case::Matters);
     add(percent(value), Some(Encoding::Url), Case::Free);
     add(json(value), Some(Encoding::Escaped), Case::Matters);
-    add(hex(value), Some(Encoding::Hex), Case::Free);
+    add(hex(value, "").into_bytes(), Some(Encoding::Hex), Case::Free);
+    // Longer ones are decoded.
+    for between in BETWEEN.iter().filter(|_| value.len() < SHORTEST_DECODED) {
+        add(hex(value, between).into_bytes(), Some(Encoding::Hex), Case::Free);
+    }
     for phase in 0..3 {
         let standard = base64_at(value, phase);
         let url_safe = standard.iter().map(|byte| match byte {
@@ -143,8 +152,8 @@ fn json(value: &[u8]) -> Vec<u8> {
     value.iter().flat_map(escaped).collect()
 }
 
-fn hex(value: &[u8]) -> Vec<u8> {
-    value.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+fn hex(value: &[u8], between: &str) -> String {
+    value.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
 }
 
 /// The letters that do not depend on what stands before and behind, when `phase` bytes stand before.

@@ -198,3 +198,29 @@ fn streams_can_be_sent_and_shared() {
     is_shared(&Scanner::built_in().stream().with_threads());
     is_shared(&LazyScanner::default().stream_with_threads());
 }
+
+#[test]
+fn a_value_that_is_cut_over_arguments_is_found() {
+    let token = fake(concat!("gh", "p_"), 36);
+    let stored = "correct horse battery";
+    let scanner = LazyScanner::new([("KEY", stored.as_bytes())], || None).unwrap();
+    let encoded: String = stored.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for (argv, shown) in [
+        (vec!["join", token.get(..9).unwrap(), token.get(9..).unwrap(), "x"], vec!["join", "*", "*", "x"]),
+        (vec!["echo", "a=correct", "horse", "battery!"], vec!["echo", "a=*", "*", "*!"]),
+        (
+            vec!["sh", encoded.get(..11).unwrap(), encoded.get(11..20).unwrap(), encoded.get(20..).unwrap()],
+            vec!["sh", "*", "*", "*"],
+        ),
+        (vec!["echo", "correct", "horses", "battery"], vec!["echo", "correct", "horses", "battery"]),
+        (vec!["git", "commit", "-m", "token", "handling"], vec!["git", "commit", "-m", "token", "handling"]),
+    ] {
+        let (clean, findings) = scanner.redact_argv(&argv);
+        let clean: Vec<String> = clean.into_iter().map(|arg| String::from_utf8(arg).unwrap()).collect();
+        let rule = findings.first().map(|(_, finding)| format!("[redacted:{}]", finding.rule));
+        let shown: Vec<String> =
+            shown.iter().map(|arg| arg.replace('*', rule.as_deref().unwrap_or_default())).collect();
+        assert_eq!(clean, shown);
+        assert_eq!(findings.len(), usize::from(clean != argv), "{argv:?}");
+    }
+}

@@ -26,6 +26,13 @@ const ENCODINGS: &[(&str, Encode)] = &[
     ("base64, wrapped in JSON", |text| wrapped(&STANDARD.encode(text).into_bytes(), 76, "\\n")),
     ("hex", hex),
     ("hex, capitals", |text| hex(text).to_ascii_uppercase()),
+    ("hex, blanks", |text| spaced(text, "", " ")),
+    ("hex, colons", |text| spaced(text, "", ":")),
+    ("hex, lines of sixteen", |text| wrapped(&spaced(text, "", " "), 48, "\n")),
+    ("hex, groups of two", |text| wrapped(&hex(text), 4, " ")),
+    ("hex, array", |text| spaced(text, "0x", ", ")),
+    ("hex, tight array", |text| spaced(text, "0x", ",").to_ascii_uppercase()),
+    ("base64 of hex with blanks", |text| STANDARD.encode(spaced(text, "", " ")).into_bytes()),
     ("unicode escapes", |text| text.iter().flat_map(|byte| format!("\\u{byte:04x}").into_bytes()).collect()),
     ("hex escapes", |text| text.iter().flat_map(|byte| format!("\\x{byte:02x}").into_bytes()).collect()),
     ("gzip in base64", |text| STANDARD.encode(gzip(text)).into_bytes()),
@@ -59,6 +66,10 @@ fn url_all(text: &[u8]) -> Vec<u8> {
 
 fn hex(text: &[u8]) -> Vec<u8> {
     text.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+}
+
+fn spaced(text: &[u8], before: &str, between: &str) -> Vec<u8> {
+    text.iter().map(|byte| format!("{before}{byte:02x}")).collect::<Vec<_>>().join(between).into_bytes()
 }
 
 fn wrapped(text: &[u8], width: usize, with: &str) -> Vec<u8> {

@@ -211,11 +211,17 @@ fn exact_values_are_found_in_every_form() {
         Scanner::builder().secret("DEPLOY", value).unwrap().salt(Salt::new(*b"salt and pepper")).build();
     let reversed: Vec<u8> = value.iter().rev().copied().collect();
     let hex: String = value.iter().map(|byte| format!("{byte:02X}")).collect();
+    let spaced =
+        |between: &str| value.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between);
     let json = b"correct horse \\\"battery\\\" / staple+42";
     let forms: Vec<(Option<Encoding>, Vec<u8>)> = vec![
         (None, value.to_vec()),
         (Some(Encoding::Reversed), reversed),
         (Some(Encoding::Hex), hex.into_bytes()),
+        (Some(Encoding::Hex), spaced(" ").into_bytes()),
+        (Some(Encoding::Hex), spaced(":").into_bytes()),
+        (Some(Encoding::Hex), format!("{{ 0x{} }}", spaced(", 0x")).into_bytes()),
+        (Some(Encoding::Escaped), format!("\\x{}", spaced("\\x")).into_bytes()),
         (Some(Encoding::Escaped), json.to_vec()),
         (Some(Encoding::Url), b"correct%20horse%20%22battery%22%20%2f%20staple%2B42".to_vec()),
         (Some(Encoding::Base64), STANDARD.encode(value).into_bytes()),
@@ -243,6 +249,16 @@ fn exact_values_are_found_in_every_form() {
     let other = Scanner::builder().secret("DEPLOY", value).unwrap().salt(Salt::new(*b"other salt")).build();
     assert_ne!(other.scan(value)[0].fingerprint, Some(prints[0]));
     assert_eq!(Scanner::built_in().scan(value), []);
+}
+
+#[test]
+fn short_values_are_found_between_blanks_and_colons() {
+    let scanner = Scanner::builder().secret("PIN", b"hunter").unwrap().build();
+    for between in [" ", ":", "-", "\\x", ",0x", ", 0x"] {
+        let digits = b"hunter".iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(between);
+        let redacted = scanner.redact(format!("so {digits} is it").as_bytes());
+        assert_eq!(String::from_utf8_lossy(&redacted.clean), "so [redacted:secret/PIN] is it");
+    }
 }
 
 #[test]

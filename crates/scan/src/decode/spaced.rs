@@ -1,0 +1,105 @@
+//! Hex digits with something between them, as tools and programs show bytes: `73 6b 2d`, `73:6b:2d`, `0x73, 0x6b`, `736b 2d61`.
+
+use std::ops::Range;
+
+use super::{Allowance, Piece, Places, hex, is_textual};
+use crate::finding::Encoding;
+
+/// Fewer bytes hold no credential.
+const FEWEST_BYTES: usize = 12;
+/// The shortest text of so many: two digits each and one byte in between.
+const SHORTEST: usize = FEWEST_BYTES * 3 - 1;
+const PAIR: usize = 2;
+/// Digits that stand together where something stands between.
+const GROUPS: [usize; 3] = [2, 4, 8];
+/// More between two groups than this is something else.
+const WIDEST_GAP: usize = 4;
+
+pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
+    let mut from = 0;
+    while let Some(window) = bytes.get(from..from + SHORTEST) {
+        if let Some(other) = window.iter().rposition(|byte| !is_part(*byte)) {
+            from += other + 1;
+            continue;
+        }
+        let rest = bytes.get(from..).unwrap_or_default();
+        let length = rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
+        if allowance.take(length) {
+            read(bytes, from..from + length, pieces);
+        }
+        from += length;
+    }
+}
+
+/// Digits, what stands between them, and the `0x` before them.
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || byte == b'x' || byte == b'X' || is_gap(byte)
+}
+
+fn is_gap(byte: u8) -> bool {
+    matches!(
+        byte,
+        b' ' | b'\t' | b'\r' | b'\n' | b',' | b':' | b';' | b'-' | b'_' | b'.' | b'|' | b'"' | b'\''
+    )
+}
+
+fn read(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>) {
+    let mut text = Text::default();
+    let mut at = run.start;
+    while at < run.end {
+        let rest = bytes.get(at..run.end).unwrap_or_default();
+        let gap = gap(rest);
+        let digits = rest.iter().skip(gap).take_while(|byte| byte.is_ascii_hexdigit()).count();
+        if gap > WIDEST_GAP || !GROUPS.contains(&digits) {
+            text.flush(pieces);
+        }
+        if GROUPS.contains(&digits) {
+            for pair in rest
+                .get(gap..gap + digits)
+                .unwrap_or_default()
+                .chunks_exact(PAIR)
+                .zip((at + gap..).step_by(PAIR))
+            {
+                text.push(pair, pieces);
+            }
+        }
+        at += (gap + digits).max(1);
+    }
+    text.flush(pieces);
+}
+
+/// Everything before the next digits.
+fn gap(rest: &[u8]) -> usize {
+    let between = rest.iter().take_while(|byte| is_gap(**byte)).count();
+    let prefix = rest.get(between..).is_some_and(|rest| rest.starts_with(b"0x") || rest.starts_with(b"0X"));
+    let prefix = if prefix { 2 } else { 0 };
+    between + prefix
+}
+
+/// Bytes of text in a row, and where they came from.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    places: Vec<(u32, u32)>,
+}
+
+impl Text {
+    fn push(&mut self, (pair, at): (&[u8], usize), pieces: &mut Vec<Piece>) {
+        match hex::byte(pair).filter(|byte| is_textual(*byte)) {
+            Some(byte) => {
+                self.bytes.push(byte);
+                self.places.push((at as u32, (at + PAIR) as u32));
+            }
+            None => self.flush(pieces),
+        }
+    }
+
+    fn flush(&mut self, pieces: &mut Vec<Piece>) {
+        let Self { bytes, places } = std::mem::take(self);
+        // Numbers in a row are rather numbers than hex of control characters and punctuation.
+        let letters = bytes.iter().filter(|byte| byte.is_ascii_alphanumeric()).count();
+        if bytes.len() >= FEWEST_BYTES && letters * 3 > bytes.len() {
+            pieces.push(Piece { bytes, places: Places::Each(places), encodings: &[Encoding::Hex] });
+        }
+    }
+}
