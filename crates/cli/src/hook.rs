@@ -6,6 +6,7 @@
 mod answer;
 mod deed;
 mod judge;
+mod patch;
 mod quote;
 mod request;
 mod transcript;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_runtime::authz::tools::BUILT_IN;
 use serde_json::Value;
 
+use super::patch;
 use super::request::Request;
 use crate::args::Agent;
 
@@ -160,7 +161,7 @@ pub(super) fn of(request: &Request) -> Deed {
     match kind {
         Kind::Own => Deed::Own,
         Kind::Hosted => Deed::Hosted,
-        Kind::Shell => text("command").map_or(Deed::Malformed("command"), Deed::Shell),
+        Kind::Shell => text("command").map_or(Deed::Malformed("command"), |command| shell(request, command)),
         Kind::Fetch => text("url").map_or(Deed::Malformed("url"), Deed::Fetch),
         Kind::Patch => patched(request).map_or(Deed::Malformed("a patch"), Deed::Write),
         Kind::Read => some_paths(request).map_or(Deed::Malformed(FILE), Deed::Read),
@@ -215,14 +216,19 @@ fn is_literal(part: &OsStr) -> bool {
     !part.to_string_lossy().contains(['*', '?', '[', ']', '{', '}', '(', ')', '!', '@', '+', '\\'])
 }
 
-/// The files of a patch in the format of Codex.
+/// There is no `apply_patch` inside the fence, and Codex needs none: it applies a patch itself.
+fn shell(request: &Request, command: String) -> Deed {
+    let patch = if request.agent == Agent::Codex { patch::of_command(&command) } else { None };
+    match patch {
+        Some(patch) => patch::files(request, &[patch]).map_or(Deed::Malformed("a patch"), Deed::Write),
+        None => Deed::Shell(command),
+    }
+}
+
+/// The files of a patch.
 fn patched(request: &Request) -> Option<Vec<PathBuf>> {
-    const HEADS: [&str; 4] = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
     // All of them: which one the agent takes is its own affair.
     let given = ["command", "patchText", "input"].iter().filter_map(|key| request.input.get(*key));
     let texts: Vec<&str> = given.map(Value::as_str).collect::<Option<_>>()?;
-    let lines = texts.iter().flat_map(|text| text.lines());
-    let names = lines.filter_map(|line| HEADS.iter().find_map(|head| line.trim().strip_prefix(head)));
-    let paths: Vec<PathBuf> = names.map(|name| request.path(name.trim())).collect::<Option<_>>()?;
-    (!paths.is_empty()).then_some(paths)
+    patch::files(request, &texts)
 }

@@ -59,8 +59,12 @@ pub(crate) fn played(world: &World, steps: &Value, command: &mut Command) -> Ran
 }
 
 pub(crate) fn claude(world: &World, more: &[&str], steps: &Value) -> Ran {
+    claude_typed(world, "go", more, steps)
+}
+
+pub(crate) fn claude_typed(world: &World, typed: &str, more: &[&str], steps: &Value) -> Ran {
     let mut command = Command::new(agent("claude"));
-    command.args(["-p", "go"]).args(more);
+    command.args(["-p", typed]).args(more);
     command
         .env("ANTHROPIC_BASE_URL", "http://127.0.0.1:{port}")
         .env("ANTHROPIC_API_KEY", "fake")

@@ -77,10 +77,14 @@ impl Watcher {
 
     /// Runs a command, and types a key when its question is shown.
     pub(crate) fn answer(&self, key: &[u8], command: &mut Command, input: &[u8]) -> Done {
+        self.answering(key, || finish(command, input))
+    }
+
+    pub(crate) fn answering<T: Send>(&self, key: &[u8], asks: impl FnOnce() -> T + Send) -> T {
         let count = || self.terminal.seen().matches("[d]eny > ").count();
         let before = count();
         std::thread::scope(|scope| {
-            let done = scope.spawn(|| finish(command, input));
+            let done = scope.spawn(asks);
             eventually("the question is shown", || count() > before);
             self.terminal.type_in(key);
             done.join().unwrap()

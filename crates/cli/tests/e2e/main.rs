@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod agents;
+mod agents_work;
 #[cfg(test)]
 mod approval;
 #[cfg(test)]

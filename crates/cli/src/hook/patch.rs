@@ -1,0 +1,70 @@
+//! Patches in the format of Codex, and the one way in which a shell command is nothing but such a patch.
+
+use std::path::PathBuf;
+
+use super::request::Request;
+
+/// Codex takes this form of a command out of the shell and applies the patch itself. A shell would do the same with it: one
+/// program with one literal text, and not a word after it. `None` for whatever else it may be.
+pub(super) fn of_command(command: &str) -> Option<&str> {
+    let rest = command.trim_start().strip_prefix("apply_patch <<")?;
+    let (word, text) = rest.split_once('\n')?;
+    let quoted = ['\'', '"'].iter().find_map(|quote| word.strip_prefix(*quote)?.strip_suffix(*quote));
+    let delimiter = quoted.unwrap_or(word);
+    if delimiter.is_empty() || !delimiter.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return None;
+    }
+    let end = format!("\n{delimiter}\n");
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let patch = text.strip_suffix(delimiter)?.strip_suffix('\n')?;
+    // The first line that is the delimiter ends it: what follows would be a command.
+    let ends_before =
+        patch == delimiter || patch.starts_with(&end[1..]) || format!("{patch}\n").contains(&end);
+    let expands = quoted.is_none() && patch.contains(['$', '`', '\\']);
+    (!ends_before && !expands && patch.starts_with("*** Begin Patch")).then_some(patch)
+}
+
+/// Every file that patches name; `None` where there is none, or one that cannot be told.
+pub(super) fn files(request: &Request, patches: &[&str]) -> Option<Vec<PathBuf>> {
+    const HEADS: [&str; 4] = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
+    let lines = patches.iter().flat_map(|text| text.lines());
+    let names = lines.filter_map(|line| HEADS.iter().find_map(|head| line.trim().strip_prefix(head)));
+    let paths: Vec<PathBuf> = names.map(|name| request.path(name.trim())).collect::<Option<_>>()?;
+    (!paths.is_empty()).then_some(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATCH: &str = "*** Begin Patch\n*** Add File: a\n+$x\n*** End Patch";
+
+    #[test]
+    fn only_a_command_that_is_nothing_but_a_patch_is_one() {
+        for word in ["'E'", "\"PATCH\"", "'EOF'"] {
+            let end = word.trim_matches(['\'', '"']);
+            for after in ["", "\n"] {
+                assert_eq!(of_command(&format!("apply_patch <<{word}\n{PATCH}\n{end}{after}")), Some(PATCH));
+            }
+        }
+        let plain = PATCH.replace('$', "");
+        assert_eq!(of_command(&format!("apply_patch <<E\n{plain}\nE\n")), Some(plain.as_str()));
+        for command in [
+            format!("apply_patch <<E\n{PATCH}\nE\n"),
+            format!("apply_patch <<'E'\n{PATCH}\nE\nrm x"),
+            format!("apply_patch <<'E'\n{PATCH}\nE\nrm x\nE\n"),
+            format!("apply_patch <<'E'\nE\nrm x\n{PATCH}\nE\n"),
+            format!("apply_patch <<'E'; rm x\n{PATCH}\nE\n"),
+            format!("apply_patch <<'E' >x\n{PATCH}\nE\n"),
+            format!("apply_patch <<'E\n{PATCH}\nE\n"),
+            format!("apply_patch <<''\n{PATCH}\n\n"),
+            format!("apply_patch <<-'E'\n{PATCH}\nE\n"),
+            format!("x; apply_patch <<'E'\n{PATCH}\nE\n"),
+            format!("cd / && apply_patch <<'E'\n{PATCH}\nE\n"),
+            "apply_patch <<'E'\nrm x\nE\n".to_owned(),
+            "apply_patch".to_owned(),
+        ] {
+            assert_eq!(of_command(&command), None, "{command}");
+        }
+    }
+}
