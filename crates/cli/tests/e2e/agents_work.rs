@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::agents::{Ran, bash, claude, codex, init};
-use crate::approvals::{Watcher, configure, events};
-use crate::hooks::guarded;
+use crate::approvals::{Watcher, events};
 use crate::testkit::{World, finish};
 
 /// A repository with a remote next door, and a key in the home.
@@ -190,7 +189,10 @@ fn a_sub_agent_of_claude_code_is_stopped_like_the_agent() {
 #[test]
 fn a_question_of_claude_code_is_approved_denied_or_expires() {
     let world = World::new();
-    guarded(&world);
+    // In the workspace: an ordinary user has the agent in a namespace in which an operator's file would lie below directories of
+    // nobody's.
+    let policy = "profile = \"guarded\"\n";
+    world.write(".ringfence/policy.toml", policy);
     init(&world, "claude-code");
     let steps = |name: &str| json!([bash(&format!("mkdir {name}")), "finished"]);
     let watcher = Watcher::new(&world);
@@ -199,7 +201,7 @@ fn a_question_of_claude_code_is_approved_denied_or_expires() {
         assert_eq!(world.workspace.join(name).is_dir(), name == "yes", "{:?}", ran.outputs);
         assert_eq!(ran.output(0).contains("the answer was no"), name == "no", "{}", ran.output(0));
     }
-    configure(&world, "schema = 1\nprofile = \"guarded\"\n[approvals]\ntimeout = \"2s\"\n");
+    world.write(".ringfence/policy.toml", format!("{policy}[approvals]\ntimeout = \"2s\"\n"));
     let ran = claude(&world, &[], &steps("late"));
     assert!(ran.output(0).contains("approval.expired"), "{}", ran.output(0));
     assert!(!world.workspace.join("late").exists());
