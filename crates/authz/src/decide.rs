@@ -376,7 +376,7 @@ pub(crate) fn sensitive_refusal(path: &Path, store: &Path) -> Refusal {
 }
 
 /// The most this policy gives to any call on these roots.
-fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
+pub fn ceiling(policy: &Policy, action: &Action) -> Result<Permissions, Refusal> {
     // A backend that contains nothing shows a command the machine; the file tools keep their own guard (C-37).
     let bare = policy.backend == Some(Backend::None) && matches!(action.call, Call::Exec(_));
     let (view, rules) = match policy.profile {

@@ -44,7 +44,7 @@ pub use command::{
 };
 pub use danger::{DangerFlags, check_backend, check_flags, check_profile};
 pub use decide::{
-    Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, decide, judge,
+    Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, ceiling, decide, judge,
     judge_proposal, refer,
 };
 pub use facts::{Facts, PathKind, Touch};

@@ -41,6 +41,7 @@ use decided::Decided;
 use settled::Refused;
 
 pub use admitted::Admitted;
+pub(crate) use admitted::spec;
 pub(crate) use apply::{conflict, edits};
 pub(crate) use decided::chain;
 pub use file::Touched;

@@ -1,5 +1,6 @@
 //! A session: one agent, one workspace, one ceiling, for life.
 
+mod containers;
 mod resume;
 
 use std::fmt;
@@ -12,7 +13,7 @@ use ringfence_authz::{Policy, env::Attendance};
 use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
-use ringfence_sandbox::{Io, Session as Sandbox, SkeletonFile};
+use ringfence_sandbox::{Io, Pool, Session as Sandbox, SkeletonFile};
 use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, TransactionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
@@ -26,6 +27,7 @@ use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
 use crate::workspace::{Workspace, judge_extra_root, judge_name};
 
+use containers::Times;
 pub use resume::end_session;
 
 /// What only the command line knows: where things are, and what the host's environment says.
@@ -58,6 +60,8 @@ pub struct Runtime {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) setup: Setup,
     recovered: Vec<Result<Recovery, RecoveryError>>,
+    /// Containers that wait for sessions of this process.
+    pub(crate) pool: Pool,
 }
 
 /// Why a session could not be opened.
@@ -151,7 +155,7 @@ impl Runtime {
         }
         // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
-        Ok(Self { ledger: Arc::new(ledger), setup, recovered })
+        Ok(Self { ledger: Arc::new(ledger), setup, recovered, pool: Pool::default() })
     }
 
     /// Applications that somebody left half done, and what this start made of them.
@@ -248,6 +252,7 @@ impl Runtime {
             network: None,
             container,
             sandbox: None,
+            times: Times::default(),
             secrets: SessionSecrets::new(secrets),
             leaks,
             found: Tally::default(),
@@ -318,6 +323,7 @@ pub struct AgentSession<'r> {
     pub(crate) network: Option<Network>,
     pub(crate) container: Option<Chosen>,
     pub(crate) sandbox: Option<Sandbox>,
+    times: Times,
     pub(crate) secrets: SessionSecrets,
     pub(crate) leaks: LeakScanner,
     /// On its way out in the call that is being made.

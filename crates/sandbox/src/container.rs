@@ -19,6 +19,7 @@ use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{CreateContainerOptions, CreateImageOptions, RemoveContainerOptions};
 use futures_util::TryStreamExt as _;
 use ringfence_types::OciRuntime;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Which engine and which image a session runs in.
@@ -173,6 +174,44 @@ pub(crate) struct Labelled {
     pub(crate) labels: HashMap<String, String>,
 }
 
+/// What an engine says of a container that it has started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inspected {
+    /// Its PID 1, while it runs.
+    pub(crate) pid: Option<u32>,
+    /// By its name alone.
+    pub(crate) runtime: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Told {
+    state: State,
+    #[serde(rename = "OCIRuntime")]
+    oci_runtime: Option<String>,
+    host_config: Option<HostConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct State {
+    pid: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HostConfig {
+    runtime: Option<String>,
+}
+
+impl From<Told> for Inspected {
+    fn from(told: Told) -> Self {
+        let runtime = told.oci_runtime.or(told.host_config.and_then(|config| config.runtime));
+        let name = |path: String| path.rsplit('/').next().unwrap_or_default().to_owned();
+        Self { pid: Some(told.state.pid).filter(|pid| *pid != 0), runtime: runtime.map(name) }
+    }
+}
+
 /// A connection to one engine.
 pub struct Engine {
     docker: Docker,
@@ -256,9 +295,15 @@ impl Engine {
         self.wait(self.docker.start_container(name, None))
     }
 
-    pub(crate) fn is_running(&self, name: &str) -> bool {
-        let found = self.wait(self.docker.inspect_container(name, None));
-        found.is_ok_and(|found| found.state.and_then(|state| state.running).unwrap_or(false))
+    /// What became of a container.
+    ///
+    /// WHY NOT the client: what Podman has started it with is only in its own API.
+    pub(crate) fn inspect(&self, name: &str) -> Result<Inspected, EngineError> {
+        let path = match self.kind {
+            EngineKind::Podman => format!("/v4.0.0/libpod/containers/{name}/json"),
+            EngineKind::Docker => format!("/containers/{name}/json"),
+        };
+        self.ask::<Told>(&path).map(Inspected::from)
     }
 
     /// Ends a container and removes it with its volumes.
@@ -276,8 +321,12 @@ impl Engine {
         );
         let path =
             format!("/containers/json?all=true&filters=%7B%22label%22%3A%5B%22{name}%3D{value}%22%5D%7D");
+        self.ask(&path)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, EngineError> {
         let silent = |source| EngineError::Silent { path: self.socket.clone(), source };
-        let answer = get(&self.socket, &path).map_err(silent)?;
+        let answer = get(&self.socket, path).map_err(silent)?;
         let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
         serde_json::from_str(body).map_err(|error| silent(error.into()))
     }

@@ -8,7 +8,7 @@ use ringfence_launch::command::{TERMINAL_ERR, TERMINAL_IN, TERMINAL_OUT};
 use ringfence_launch::plan::Writer;
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::Message;
-use ringfence_types::{Backend, LimitName, NetMode, Posture};
+use ringfence_types::{Backend, LimitName, NetMode, OciRuntime, Posture};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
@@ -22,6 +22,7 @@ use crate::guard::Guard;
 use crate::launching::{Outer, Sealed};
 use crate::network::Doors;
 use crate::placeholders::{PlaceholderError, Placeholders};
+use crate::pool::Pool;
 use crate::relay::{self, Filters, Finished, Hold, Io};
 use crate::spec::{Command, Spec};
 use crate::survey::{Rules, SurveyError};
@@ -54,6 +55,8 @@ pub enum StartError {
     Unfiltered { backend: Backend },
     #[error("the backend `container` is not available")]
     Engine(#[source] EngineError),
+    #[error("the engine starts containers with {used}, and `{wanted}` was asked for")]
+    OtherRuntime { wanted: OciRuntime, used: String },
 }
 
 impl StartError {
@@ -77,6 +80,10 @@ impl StartError {
                 Some("use --backend native or bubblewrap, or --net none".to_owned())
             }
             Self::Engine(error) => error.hint(),
+            Self::OtherRuntime { wanted, .. } => Some(format!(
+                "install `{wanted}` and let the engine use it: `podman --runtime {wanted} system service …`, or `runtime = \"{wanted}\"` \
+                 below [engine] in containers.conf; for Docker `runtimes` in daemon.json"
+            )),
             _ => None,
         }
     }
@@ -158,6 +165,11 @@ pub struct Session {
 impl Session {
     /// Starts a sandbox as `spec` says, with what `rules` hide and protect in its workspace.
     pub fn start(spec: &Spec, rules: &dyn Rules) -> Result<Self, StartError> {
+        Self::start_from(spec, rules, &Pool::default())
+    }
+
+    /// The same, in a container of `pool` where one waits that is what `spec` asks for.
+    pub fn start_from(spec: &Spec, rules: &dyn Rules, pool: &Pool) -> Result<Self, StartError> {
         if let Some(root) = spec.closed_inside_another() {
             let root = root.path.display();
             let reason = format!("the root `{root}` is to be closed, but lies inside one that is open");
@@ -171,7 +183,7 @@ impl Session {
         let started = match spec.backend {
             Backend::Native => backend::native::start(spec, rules),
             Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),
-            Backend::Container => backend::container::start(spec, rules),
+            Backend::Container => backend::container::start(spec, rules, pool),
             backend if spec.net == NetMode::Filtered => Err(StartError::Unfiltered { backend }),
             Backend::Landlock => backend::landlock::start(spec),
             Backend::External | Backend::None => backend::uncontained::start(spec),

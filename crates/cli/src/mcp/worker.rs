@@ -14,7 +14,7 @@ use ringfence_types::Refusal;
 use rmcp::model::CallToolResult;
 use rmcp::{Peer, RoleServer};
 use serde_json::Value;
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
 use super::elicit::Client;
@@ -155,9 +155,10 @@ impl Asker {
             session.set_flow_approver(client.clone());
             session.set_approver(client);
         }
+        session.keep_containers();
         let _waits = ready.send(Ok(()));
         let mut desk = Desk { session, runtime, governed };
-        while let Some(job) = jobs.blocking_recv() {
+        while let Some(job) = next(&mut jobs, &mut desk.session) {
             if job.cancel.is_cancelled() {
                 // It waited behind another one, and nobody wants it any more: nothing is begun.
                 continue;
@@ -174,6 +175,18 @@ impl Asker {
             Err(error) => error::failed(&error, None),
         }
     }
+}
+
+/// The next call. While none comes, what has rested long enough goes.
+fn next(jobs: &mut mpsc::UnboundedReceiver<Job>, session: &mut AgentSession<'_>) -> Option<Job> {
+    while let Some(due) = session.rest() {
+        // A clock of its own: the one of the protocol may be shut down while a call is made.
+        let Ok(clock) = Builder::new_current_thread().enable_time().build() else { break };
+        if let Ok(job) = clock.block_on(async { tokio::time::timeout(due, jobs.recv()).await }) {
+            return job;
+        }
+    }
+    jobs.blocking_recv()
 }
 
 /// Reads the policy again when something that a question or a flow depends on has changed.

@@ -14,7 +14,7 @@ use crate::terminal::Terminal;
 use crate::testkit::{World, collect, finish};
 
 /// The operator's file, with the engine of this test.
-fn configure(world: &World, podman: &Podman, before: &str, container: &str) {
+pub(crate) fn configure(world: &World, podman: &Podman, before: &str, container: &str) {
     let socket = podman.socket();
     let directory = world.home.join(".config/ringfence");
     fs::create_dir_all(&directory).unwrap();

@@ -20,6 +20,8 @@ mod container;
 #[cfg(test)]
 mod container_policy;
 #[cfg(test)]
+mod container_sessions;
+#[cfg(test)]
 mod environment;
 #[cfg(test)]
 mod exits;

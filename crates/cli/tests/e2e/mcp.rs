@@ -11,7 +11,7 @@ use crate::hooks::guarded;
 use crate::testkit::{World, eventually, processes_with};
 
 /// A client that writes lines and reads lines.
-struct Client {
+pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
@@ -31,7 +31,7 @@ impl Client {
     }
 
     /// With the handshake of 2025-11-25.
-    fn new(world: &World, flags: &[&str]) -> Self {
+    pub(crate) fn new(world: &World, flags: &[&str]) -> Self {
         let mut client = Self::start(world, flags);
         let answer = client.request(
             "initialize",
@@ -86,20 +86,26 @@ impl Client {
         self.answer(id)
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let answer = self.request("tools/call", json!({ "name": tool, "arguments": arguments }));
         answer.get("result").unwrap_or_else(|| panic!("{answer}")).clone()
     }
 
     #[track_caller]
-    fn done(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn done(&mut self, tool: &str, arguments: Value) -> Value {
         let result = self.call(tool, arguments);
         assert_eq!(result["structuredContent"]["ended"], "done", "{result}");
         result["structuredContent"].clone()
     }
 
+    /// Without a chance to clean up.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Closes the connection and waits for the end.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.stdin = None;
         assert!(self.child.wait().unwrap().success());
     }

@@ -64,6 +64,12 @@ impl Podman {
         listed.text().lines().map(str::to_owned).collect()
     }
 
+    /// Ids of those that run.
+    pub(crate) fn running(&self) -> Vec<String> {
+        let listed = self.podman(&["ps", "--quiet", "--no-trunc"]).expect(0);
+        listed.text().lines().map(str::to_owned).collect()
+    }
+
     /// Kills the engine: without root it is two processes.
     pub(crate) fn stop(&mut self) {
         kill_process_group(Pid::from_child(&self.service), Signal::KILL).unwrap();

@@ -46,9 +46,16 @@ impl Admitted {
         if executes && let Err(refusal) = session.record_releases(&settling.transaction) {
             return Err(settling.refused(session, refusal));
         }
+        if executes {
+            // When it is due again does not matter: a command runs now.
+            let _due = session.rest();
+        }
         if executes && session.sandbox.is_none() {
             match start(session, self.grant.permissions()) {
-                Ok((sandbox, network)) => (session.sandbox, session.network) = (Some(sandbox), network),
+                Ok((sandbox, network)) => {
+                    (session.sandbox, session.network) = (Some(sandbox), network);
+                    session.container_started();
+                }
                 Err(NotStarted::Network(error)) => {
                     let hint = Some(
                         "use `--net none`, or look for what is missing in `ringfence doctor`".to_owned(),
@@ -123,7 +130,7 @@ fn start_sandbox(
     for backend in candidates {
         let mut spec = spec(session, permissions, *backend);
         spec.files.extend(ca.map(bundle));
-        match Sandbox::start(&spec, &rules) {
+        match Sandbox::start_from(&spec, &rules, &session.runtime.pool) {
             Ok(sandbox) => match below_floor(sandbox.posture(), permissions) {
                 None => return Ok(sandbox),
                 Some(missing) => tried.push(missing),
@@ -199,7 +206,7 @@ fn make_private(directory: &Path) {
     let _made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
 }
 
-fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend) -> Spec {
+pub(crate) fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend) -> Spec {
     let setup = &session.runtime.setup;
     let mut hidden: Vec<PathBuf> =
         permissions.hidden.iter().map(|path| PathBuf::from(path.as_path())).collect();

@@ -159,6 +159,7 @@ fn execute(
     let answer = sandbox.run_filtered(&command, io, filters);
     session.found.merge(stdout.tally());
     session.found.merge(stderr.tally());
+    session.container_used();
     if answer.is_err() {
         // Nobody knows what is still running in it.
         session.network = None;

@@ -5,9 +5,11 @@
 //! path is held as in `native`, and installs Landlock and the filter. What the engine says it has done is not believed:
 //! who connected, and which namespaces and control groups they are in, is asked of the kernel.
 
+mod draft;
 mod request;
 mod scratch;
 mod verify;
+mod vessel;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -16,61 +18,43 @@ use std::path::Path;
 
 use ringfence_types::{Backend, Bytes, NetMode};
 use sha2::{Digest as _, Sha256};
-use zeroize::Zeroizing;
 
-use self::request::{Bound, Dialect, Request, Unspeakable};
+use self::request::{Dialect, Request, Unspeakable};
 use self::scratch::Scratch;
 use super::native::Surroundings;
-use crate::cgroup::Cgroups;
-use crate::compile::{self, Ground, MountKind};
 use crate::container::{ContainerSpec, Engine, EngineError, Labelled};
-use crate::control::Control;
-use crate::landlock;
-use crate::launching::Launching;
-use crate::network::{self, Netfilter};
-use crate::posture::{Evidence, posture};
+use crate::network;
+use crate::pool::Pool;
 use crate::session::{Session, StartError};
 use crate::spec::{Spec, View};
 use crate::survey::Rules;
 
+pub(crate) use self::draft::Draft;
+pub(crate) use self::vessel::Vessel;
+
 /// Who the caller is inside: never root.
 const INSTEAD_OF_ROOT: u32 = 1000;
 
-pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
-    network::with_or_without_netfilter(|netfilter| start_with(spec, rules, netfilter))
+pub(crate) fn start(spec: &Spec, rules: &dyn Rules, pool: &Pool) -> Result<Session, StartError> {
+    network::with_or_without_netfilter(|netfilter| {
+        let surroundings = Surroundings::look(spec, rules)?;
+        let surveyed = &surroundings.survey.roots;
+        let draft = Draft::new(spec, surveyed)?;
+        let waiting = std::iter::from_fn(|| pool.take(&draft.config));
+        // One that waited may have died, or what is bound in it may be another by now. Then a fresh one is made.
+        let mut sealed = waiting.filter_map(|vessel| vessel.launch(spec, surveyed, netfilter).ok());
+        let (sealed, posture) = match sealed.next() {
+            Some(sealed) => sealed,
+            None => Vessel::make(&draft)?.launch(spec, surveyed, netfilter)?,
+        };
+        Session::new(sealed, posture, surroundings)
+    })
 }
 
-fn start_with(spec: &Spec, rules: &dyn Rules, netfilter: Netfilter) -> Result<Session, StartError> {
-    let wanted = possible(spec)?;
-    let engine = Engine::connect(&wanted.engine)?;
+/// What a container for `spec` would be asked to be, without making one.
+pub(crate) fn draft(spec: &Spec, rules: &dyn Rules) -> Result<Draft, StartError> {
     let surroundings = Surroundings::look(spec, rules)?;
-    let surveyed = &surroundings.survey.roots;
-    let (uid, gid) = ids_inside();
-    let scratch = Scratch::make(spec, surveyed, (uid, gid)).map_err(StartError::Spawn)?;
-    let mut bound = scratch.bound(spec);
-    bound.extend(
-        compile::root_mounts(spec, surveyed)
-            .into_iter()
-            .filter(|mount| mount.kind == MountKind::Root)
-            .map(|mount| Bound { source: mount.path.clone(), target: mount.path, access: mount.access }),
-    );
-    let mut container = Container::start(engine, spec, wanted, (scratch, &bound))?;
-    let socket = container.connected()?;
-    let cgroups = Cgroups::of_process(verify::peer(&socket)?, &spec.limits);
-    let launching = Launching::inside(Control::new(socket), container, (cgroups, (uid, gid)))?;
-    let landlock_abi = landlock::abi();
-    let ground = Ground { netfilter, ..Ground::here(landlock_abi, launching.cgroups()) };
-    let plan = Zeroizing::new(compile::container(spec, surveyed, &ground)?);
-    let sealed = launching.finish(&plan)?;
-    let evidence = Evidence {
-        spec,
-        achieved: sealed.achieved,
-        landlock_abi,
-        cgroups: &sealed.cgroups,
-        doors: sealed.doors.as_ref(),
-    };
-    let posture = posture(&evidence);
-    Session::new(sealed, posture, surroundings)
+    Draft::new(spec, &surroundings.survey.roots)
 }
 
 /// What this backend does not do is refused before anything is made.
@@ -128,21 +112,20 @@ pub(crate) struct Container {
 
 const REGISTRY: &str = "io.ringfence.registry";
 const OWNER: &str = "io.ringfence.owner";
+const CONFIG: &str = "io.ringfence.config";
 
 impl Container {
-    fn start(
-        engine: Engine,
-        spec: &Spec,
-        wanted: &ContainerSpec,
-        (scratch, bound): (Scratch, &[Bound]),
-    ) -> Result<Self, StartError> {
-        let registry = fingerprint(&spec.registry);
+    fn start(engine: Engine, draft: &Draft, scratch: Scratch) -> Result<Self, StartError> {
+        let registry = fingerprint(&draft.registry);
         sweep(&engine, &registry)?;
         let labels = HashMap::from([
             (REGISTRY.to_owned(), registry),
             (OWNER.to_owned(), Owner::here().map_err(StartError::Spawn)?.text()),
+            (CONFIG.to_owned(), draft.config.clone()),
         ]);
-        let request = Request { image: &wanted.image, limits: &spec.limits, bound, labels };
+        let wanted = &draft.wanted;
+        let bound = draft.bound(&scratch);
+        let request = Request { wanted, limits: &draft.limits, bound: &bound, labels };
         let body = request.body(Dialect::from(&engine)).map_err(|Unspeakable(path)| {
             let path = Bytes::from(path).display();
             unavailable(&format!("no engine can be told of the path `{path}`"))
@@ -156,9 +139,14 @@ impl Container {
         Ok(container)
     }
 
-    fn connected(&mut self) -> Result<OwnedFd, StartError> {
+    /// The socket of PID 1, and its number: who connects is the process that the engine has started.
+    fn connected(&mut self, wanted: &ContainerSpec) -> Result<(OwnedFd, u32), StartError> {
         let (engine, name) = (&self.engine, &self.name);
-        self.scratch.connected(|| engine.is_running(name))
+        let socket =
+            self.scratch.connected(|| engine.inspect(name).is_ok_and(|found| found.pid.is_some()))?;
+        let init = verify::peer(&socket)?;
+        verify::started(&engine.inspect(name)?, init, wanted.runtime)?;
+        Ok((socket, init))
     }
 }
 

@@ -15,7 +15,7 @@ use ringfence_types::Limits;
 use rustix::process::Resource;
 
 use crate::cgroup::OWN_PROCESSES;
-use crate::container::{Engine, EngineKind, ImageId, Privilege};
+use crate::container::{ContainerSpec, Engine, EngineKind, Privilege};
 
 /// A directory or file of the host, and where it is inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct Bound {
 }
 
 pub(super) struct Request<'a> {
-    pub(super) image: &'a ImageId,
+    pub(super) wanted: &'a ContainerSpec,
     pub(super) limits: &'a Limits,
     pub(super) bound: &'a [Bound],
     pub(super) labels: HashMap<String, String>,
@@ -56,7 +56,7 @@ impl Request<'_> {
     pub(super) fn body(&self, dialect: Dialect) -> Result<ContainerCreateBody, Unspeakable> {
         let ids = dialect.ids();
         Ok(ContainerCreateBody {
-            image: Some(self.image.to_string()),
+            image: Some(self.wanted.image.to_string()),
             entrypoint: Some(vec![LAUNCHER.to_owned()]),
             cmd: Some(Vec::new()),
             env: Some(Vec::new()),
@@ -86,6 +86,8 @@ impl Request<'_> {
         };
         Ok(HostConfig {
             cap_add: dialect.capabilities(),
+            // Podman does not listen to this, and says in the end what it has used.
+            runtime: self.wanted.runtime.map(|runtime| runtime.word().to_owned()),
             security_opt: Some(security(dialect.kind)),
             masked_paths: (dialect.kind == EngineKind::Docker).then(|| texts(&MASKED)),
             readonly_paths: (dialect.kind == EngineKind::Docker).then(|| texts(&READ_ONLY)),
@@ -205,7 +207,8 @@ mod tests {
 
     fn body(bound: &[Bound], kind: EngineKind) -> Result<ContainerCreateBody, Unspeakable> {
         let image = "0".repeat(64).parse().unwrap();
-        let request = Request { image: &image, limits: &Limits::default(), bound, labels: HashMap::new() };
+        let wanted = ContainerSpec { engine: "/s".into(), image, runtime: None };
+        let request = Request { wanted: &wanted, limits: &Limits::default(), bound, labels: HashMap::new() };
         request.body(Dialect { kind, privilege: Privilege::Rootful })
     }
 

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tempfile::TempDir;
 
+use super::Draft;
 use super::request::Bound;
 use crate::launcher;
 use crate::network;
@@ -30,17 +31,15 @@ pub(super) struct Scratch {
     directory: TempDir,
     /// Until PID 1 has connected.
     listener: Option<OwnedFd>,
-    /// Files of `/etc` that are ours.
-    etc: Vec<SkeletonFile>,
 }
 
 impl Scratch {
-    pub(super) fn make(spec: &Spec, surveyed: &[SurveyedRoot], ids: (u32, u32)) -> io::Result<Self> {
-        fs::create_dir_all(&spec.registry)?;
-        sweep(&spec.registry);
+    pub(super) fn make(draft: &Draft) -> io::Result<Self> {
+        fs::create_dir_all(&draft.registry)?;
+        sweep(&draft.registry);
         let directory = tempfile::Builder::new()
             .prefix(&format!("{PREFIX}{}-", std::process::id()))
-            .tempdir_in(&spec.registry)?;
+            .tempdir_in(&draft.registry)?;
         let at = |name: &str| directory.path().join(name);
         fs::write(at("launch"), launcher::bytes())?;
         fs::set_permissions(at("launch"), fs::Permissions::from_mode(0o555))?;
@@ -50,15 +49,25 @@ impl Scratch {
             fs::create_dir(at(name))?;
             fs::set_permissions(at(name), fs::Permissions::from_mode(0o000))?;
         }
-        for (number, (_, content)) in surveyed.iter().flat_map(|root| &root.rewritten).enumerate() {
-            fs::write(at(&format!("replacement-{number}")), content)?;
-        }
-        let etc = etc(spec, ids);
-        for (number, file) in etc.iter().enumerate() {
-            fs::write(at(&format!("etc-{number}")), &file.content)?;
-        }
         let listener = listen(directory.path())?;
-        Ok(Self { directory, listener: Some(listener), etc })
+        let scratch = Self { directory, listener: Some(listener) };
+        scratch.lay(&draft.etc)?;
+        Ok(scratch)
+    }
+
+    /// Brings the files up to what holds now. They are bound by now, so they stay the same files.
+    pub(super) fn furnish(&self, spec: &Spec, surveyed: &[SurveyedRoot], ids: (u32, u32)) -> io::Result<()> {
+        for (number, (_, content)) in surveyed.iter().flat_map(|root| &root.rewritten).enumerate() {
+            fs::write(self.directory.path().join(format!("replacement-{number}")), content)?;
+        }
+        self.lay(&etc(spec, ids))
+    }
+
+    fn lay(&self, etc: &[SkeletonFile]) -> io::Result<()> {
+        for (number, file) in etc.iter().enumerate() {
+            fs::write(self.directory.path().join(format!("etc-{number}")), &file.content)?;
+        }
+        Ok(())
     }
 
     /// Random in part: an engine has one name for one container.
@@ -68,7 +77,7 @@ impl Scratch {
     }
 
     /// What every container of ours has bound besides the roots.
-    pub(super) fn bound(&self, spec: &Spec) -> Vec<Bound> {
+    pub(super) fn bound(&self, draft: &Draft) -> Vec<Bound> {
         let here = self.directory.path();
         let read = |source: PathBuf, target: &Path| Bound {
             source,
@@ -77,9 +86,9 @@ impl Scratch {
         };
         let mut bound = vec![
             read(here.to_owned(), Path::new("/.ringfence")),
-            Bound { source: spec.home.clone(), target: HOME_INSIDE.into(), access: Access::Write },
+            Bound { source: draft.home.clone(), target: HOME_INSIDE.into(), access: Access::Write },
         ];
-        let etc = self.etc.iter().enumerate();
+        let etc = draft.etc.iter().enumerate();
         bound.extend(etc.map(|(number, file)| read(here.join(format!("etc-{number}")), &file.path)));
         bound
     }
@@ -125,7 +134,7 @@ fn listen(directory: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Who is there, and what the caller lays in. Everything else of /etc is the image's.
-fn etc(spec: &Spec, (uid, gid): (u32, u32)) -> Vec<SkeletonFile> {
+pub(super) fn etc(spec: &Spec, (uid, gid): (u32, u32)) -> Vec<SkeletonFile> {
     let (passwd, group) = system::accounts(uid, gid, HOME_INSIDE);
     let own = |path: &str, content: String| SkeletonFile { path: path.into(), content: content.into_bytes() };
     let mut files = vec![own("/etc/passwd", passwd), own("/etc/group", group)];

@@ -3,8 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 
-use ringfence_types::Backend;
+use ringfence_types::{Backend, OciRuntime};
 
+use crate::container::Inspected;
 use crate::session::StartError;
 
 /// The number of PID 1 of the container, once it is sure that it is the caller and shares nothing with the host.
@@ -29,6 +30,23 @@ pub(super) fn peer(socket: &OwnedFd) -> Result<u32, StartError> {
         }
     }
     Ok(init)
+}
+
+/// The engine's own word about the same process. A process that slipped in before PID 1 would have another number.
+pub(super) fn started(told: &Inspected, init: u32, wanted: Option<OciRuntime>) -> Result<(), StartError> {
+    if told.pid != Some(init) {
+        return Err(unsafe_engine(&format!(
+            "process {init} connected, but PID 1 of the container is {}",
+            told.pid.map_or_else(|| "gone".to_owned(), |pid| format!("process {pid}"))
+        )));
+    }
+    match wanted {
+        Some(wanted) if told.runtime.as_deref() != Some(wanted.word()) => Err(StartError::OtherRuntime {
+            wanted,
+            used: told.runtime.clone().unwrap_or_else(|| "one that it does not name".to_owned()),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn unsafe_engine(reason: &str) -> StartError {

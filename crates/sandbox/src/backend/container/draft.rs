@@ -1,0 +1,68 @@
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use ringfence_types::Limits;
+use sha2::{Digest as _, Sha256};
+
+use super::request::Bound;
+use super::scratch::{self, Scratch};
+use super::{ids_inside, possible};
+use crate::compile::{self, MountKind};
+use crate::container::ContainerSpec;
+use crate::session::StartError;
+use crate::spec::{SkeletonFile, Spec};
+use crate::survey::SurveyedRoot;
+
+/// What a container is asked to be. Two that are asked for the same can stand for each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub(super) wanted: ContainerSpec,
+    pub(super) limits: Limits,
+    pub(super) registry: PathBuf,
+    pub(super) home: PathBuf,
+    /// Files of `/etc` that are ours, as they are now.
+    pub(super) etc: Vec<SkeletonFile>,
+    roots: Vec<Bound>,
+    /// A digest of all that cannot be changed once it was made; on its label.
+    pub(crate) config: String,
+}
+
+impl Draft {
+    pub(super) fn new(spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<Self, StartError> {
+        let wanted = possible(spec)?.clone();
+        let mounts = compile::root_mounts(spec, surveyed).into_iter();
+        let roots = mounts.filter(|mount| mount.kind == MountKind::Root).map(|mount| Bound {
+            source: mount.path.clone(),
+            target: mount.path,
+            access: mount.access,
+        });
+        let mut draft = Self {
+            wanted,
+            limits: spec.limits.clone(),
+            registry: spec.registry.clone(),
+            home: spec.home.clone(),
+            etc: scratch::etc(spec, ids_inside()),
+            roots: roots.collect(),
+            config: String::new(),
+        };
+        draft.config = draft.digest();
+        Ok(draft)
+    }
+
+    /// Everything that is bound: ours, and the roots.
+    pub(super) fn bound(&self, scratch: &Scratch) -> Vec<Bound> {
+        let mut bound = scratch.bound(self);
+        bound.extend(self.roots.iter().cloned());
+        bound
+    }
+
+    /// By which file a path means as well: a root that was replaced is another.
+    fn digest(&self) -> String {
+        let identity = |path: &PathBuf| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let roots: Vec<_> = self.roots.iter().map(|bound| (bound, identity(&bound.source))).collect();
+        let etc: Vec<&PathBuf> = self.etc.iter().map(|file| &file.path).collect();
+        let text =
+            format!("{:?}", ((&self.wanted, &self.limits), (&self.home, identity(&self.home)), roots, etc));
+        Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
