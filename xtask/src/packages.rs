@@ -27,6 +27,9 @@ const PACKAGES: &[Package] = &[
     Package { apt: "libc6-dev", program: "/usr/include/stdio.h" },
     Package { apt: "podman", program: "podman" },
     Package { apt: "runc", program: "runc" },
+    Package { apt: "crun", program: "crun" },
+    // Where it is installed by systemd its service starts, as that of postgresql does. The tests start their own.
+    Package { apt: "docker.io", program: "dockerd" },
     Package { apt: "uidmap", program: "newuidmap" },
     Package { apt: "sqlite3", program: "sqlite3" },
     Package { apt: "postgresql", program: "/usr/lib/postgresql/15/bin/postgres" },

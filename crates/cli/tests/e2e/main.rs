@@ -18,9 +18,13 @@ mod consent_git;
 #[cfg(test)]
 mod container;
 #[cfg(test)]
+mod container_engines;
+#[cfg(test)]
 mod container_policy;
 #[cfg(test)]
 mod container_sessions;
+#[cfg(test)]
+mod docker;
 #[cfg(test)]
 mod environment;
 #[cfg(test)]

@@ -10,11 +10,19 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
-use crate::testkit::{Done, World, binary, eventually, finish};
+use crate::testkit::{Done, World, binary, eventually, finish, is_root};
 
 pub(crate) struct Podman {
     place: TempDir,
     service: Child,
+    runtime: Runtime,
+}
+
+/// What containers are started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    Runc,
+    Crun,
 }
 
 /// What the image has, besides what our own binary needs.
@@ -28,13 +36,17 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Podman {
     pub(crate) fn start() -> Self {
+        Self::with(Runtime::Runc)
+    }
+
+    pub(crate) fn with(runtime: Runtime) -> Self {
         // A short name, whatever TMPDIR is: without root Podman refuses a place for its state of over 50 bytes.
         let place = tempfile::Builder::new().prefix("rfp.").tempdir_in("/var/tmp").unwrap();
         for directory in ["home", "xdg", "tmp"] {
             fs::create_dir(place.path().join(directory)).unwrap();
         }
-        let service = serve(place.path());
-        let mut podman = Self { place, service };
+        let service = serve(place.path(), runtime);
+        let mut podman = Self { place, service, runtime };
         podman.wait();
         podman
     }
@@ -55,7 +67,7 @@ impl Podman {
 
     /// Podman's own command, in the same storage.
     pub(crate) fn podman(&self, arguments: &[&str]) -> Done {
-        finish(podman(self.place.path()).args(arguments), b"")
+        finish(podman(self.place.path(), self.runtime).args(arguments), b"")
     }
 
     /// Ids of all containers, whatever their state.
@@ -78,7 +90,7 @@ impl Podman {
     }
 
     pub(crate) fn start_again(&mut self) {
-        self.service = serve(self.place.path());
+        self.service = serve(self.place.path(), self.runtime);
         self.wait();
     }
 
@@ -96,11 +108,7 @@ impl Podman {
         }
         let archive = archive.to_str().unwrap();
         self.images(world, &["build", "dev", archive]).expect(0);
-        let socket = self.socket();
-        Flags(
-            ["--backend", "container", "--image", "dev", "--engine", socket.to_str().unwrap()]
-                .map(str::to_owned),
-        )
+        Flags::of(&self.socket())
     }
 
     pub(crate) fn images(&self, world: &World, arguments: &[&str]) -> Done {
@@ -118,6 +126,11 @@ impl Podman {
 pub(crate) struct Flags([String; 6]);
 
 impl Flags {
+    pub(crate) fn of(socket: &Path) -> Self {
+        let words = ["--backend", "container", "--image", "dev", "--engine", socket.to_str().unwrap()];
+        Self(words.map(str::to_owned))
+    }
+
     pub(crate) fn with<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         self.0.iter().map(String::as_str).chain(more.iter().copied()).collect()
     }
@@ -125,7 +138,8 @@ impl Flags {
 
 impl Drop for Podman {
     fn drop(&mut self) {
-        let left = podman(self.place.path()).args(["rm", "--all", "--force", "--time", "0"]).output();
+        let left =
+            podman(self.place.path(), self.runtime).args(["rm", "--all", "--force", "--time", "0"]).output();
         let _stopped = kill_process_group(Pid::from_child(&self.service), Signal::KILL);
         let _status = self.service.wait();
         // Without root Podman leaves a process behind that holds its namespaces.
@@ -144,8 +158,21 @@ impl Drop for Podman {
     }
 }
 
-fn podman(place: &Path) -> Command {
-    let mut command = Command::new("/usr/bin/podman");
+/// crun refuses a machine with both kinds of control groups, so that as root it does not see one of them.
+const WITHOUT_CGROUP2: &str = "umount /sys/fs/cgroup/unified 2>/dev/null; exec podman \"$@\"";
+
+fn podman(place: &Path, runtime: Runtime) -> Command {
+    let mut command = match runtime {
+        Runtime::Crun if is_root() => Command::new("/usr/bin/unshare"),
+        _ => Command::new("/usr/bin/podman"),
+    };
+    if runtime == Runtime::Crun && is_root() {
+        command.args(["--mount", "sh", "-c", WITHOUT_CGROUP2, "podman"]);
+    }
+    let runtime = match runtime {
+        Runtime::Runc => "runc",
+        Runtime::Crun => "crun",
+    };
     let at = |name: &str| place.join(name);
     command
         .arg("--root")
@@ -154,7 +181,7 @@ fn podman(place: &Path) -> Command {
         .arg(at("run"))
         .arg("--tmpdir")
         .arg(at("tmp"))
-        .args(["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--storage-driver", "overlay"])
+        .args(["--runtime", runtime, "--cgroup-manager", "cgroupfs", "--storage-driver", "overlay"])
         .args(["--events-backend", "none", "--log-level", "error"])
         .env_clear()
         .env("PATH", PATH)
@@ -165,10 +192,10 @@ fn podman(place: &Path) -> Command {
     command
 }
 
-fn serve(place: &Path) -> Child {
+fn serve(place: &Path, runtime: Runtime) -> Child {
     let socket = format!("unix://{}/api.sock", place.display());
     let log = fs::File::options().create(true).append(true).open(place.join("log")).unwrap();
-    podman(place)
+    podman(place, runtime)
         .args(["system", "service", "--time", "0", &socket])
         .process_group(0)
         .stdin(Stdio::null())
@@ -179,7 +206,7 @@ fn serve(place: &Path) -> Child {
 }
 
 /// Programs of this machine with the libraries they need, as a tar archive.
-fn pack(archive: &Path) {
+pub(crate) fn pack(archive: &Path) {
     let mut files = BTreeSet::new();
     let programs = PROGRAMS.iter().map(|name| {
         let candidates = ["/usr/bin", "/bin", "/usr/sbin"].map(|directory| Path::new(directory).join(name));

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use ringfence_types::{Backend, Bytes, NetMode};
+use ringfence_types::{Backend, Bytes, NetMode, OciRuntime};
 use sha2::{Digest as _, Sha256};
 
 use self::request::{Dialect, Request, Unspeakable};
@@ -133,7 +133,7 @@ impl Container {
         // Missing is said by its name here; at creation it would be one of many reasons.
         engine.image(wanted.image.as_str())?;
         let name = scratch.name();
-        engine.create(&name, body)?;
+        engine.create(&name, body).map_err(|error| unknown_runtime(error, wanted.runtime))?;
         let container = Self { engine, name, scratch };
         container.engine.start(&container.name)?;
         Ok(container)
@@ -147,6 +147,16 @@ impl Container {
         let init = verify::peer(&socket)?;
         verify::started(&engine.inspect(name)?, init, wanted.runtime)?;
         Ok((socket, init))
+    }
+}
+
+/// Docker knows the runtimes it was configured with, and says so when it is asked for another.
+fn unknown_runtime(error: EngineError, wanted: Option<OciRuntime>) -> StartError {
+    match (error, wanted) {
+        (EngineError::Refused(message), Some(wanted)) if message.contains("runtime") => {
+            StartError::OtherRuntime { wanted, used: format!("what it was configured with ({message})") }
+        }
+        (error, _) => StartError::Engine(error),
     }
 }
 
