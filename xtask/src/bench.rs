@@ -4,6 +4,7 @@
 
 mod arena;
 mod consent;
+mod containers;
 mod egress;
 mod inside;
 mod ledger;
@@ -31,6 +32,7 @@ const GROUPS: &[Group] = &[
     Group { name: "scan-peers", run: scan::peers },
     Group { name: "postgres", run: postgres::run },
     Group { name: "egress", run: egress::run },
+    Group { name: "containers", run: containers::run },
 ];
 
 struct Group {

@@ -1,20 +1,20 @@
-//! A call in a running session against the engine's own exec, interleaved: what a session in a container costs.
+//! What a session in a container costs, by turns: each mode prints one duration in nanoseconds per line.
 //!
-//! `bench_container SOCKET IMAGE-ID RUNS PODMAN…` where `PODMAN…` is the engine's command with its global options.
+//! - `bench_container call SOCKET IMAGE-ID PLACE N`: N calls in one running session;
+//! - `bench_container first SOCKET IMAGE-ID PLACE N`: N sessions, each with its first call and its end;
+//! - `bench_container prewarmed SOCKET IMAGE-ID PLACE N`: N first calls in containers that waited.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    clippy::indexing_slicing,
     reason = "a measurement that cannot be made says so and ends"
 )]
 
 use std::path::Path;
-use std::process::{Command as Program, Stdio};
 use std::time::{Duration, Instant};
 
 use ringfence_sandbox::container::ContainerSpec;
 use ringfence_sandbox::survey::Rules;
-use ringfence_sandbox::{Command, Io, Session, Source, Spec, Target, View};
+use ringfence_sandbox::{Command, Io, Pool, Session, Source, Spec, Target, View};
 use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, PathVerdict, Root};
 
 struct Open;
@@ -36,64 +36,66 @@ impl Rules for Open {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [socket, image, runs, podman @ ..] = arguments.as_slice() else { return };
-    let world = tempfile::tempdir().unwrap();
-    let world = world.path().canonicalize().unwrap();
+    let [mode, socket, image, place, count] = arguments.as_slice() else { return };
+    let place = Path::new(place).canonicalize().unwrap();
     for directory in ["w", "home", "registry"] {
-        std::fs::create_dir(world.join(directory)).unwrap();
+        std::fs::create_dir_all(place.join(directory)).unwrap();
     }
     let spec = Spec {
         backend: Backend::Container,
-        roots: vec![Root { path: Bytes::from(world.join("w")), access: Access::Write }],
+        roots: vec![Root { path: Bytes::from(place.join("w")), access: Access::Write }],
         view: View::Constructed,
         toolchains: Vec::new(),
-        home: world.join("home"),
+        home: place.join("home"),
         net: NetMode::None,
         limits: Limits::default(),
         files: Vec::new(),
         secrets: Vec::new(),
-        registry: world.join("registry"),
+        registry: place.join("registry"),
         container: Some(ContainerSpec {
             engine: socket.into(),
             image: image.parse().unwrap(),
             runtime: None,
         }),
     };
-    let runs: usize = runs.parse().unwrap();
-    let engine = |words: &[&str]| {
-        let mut command = Program::new(&podman[0]);
-        let status = command.args(&podman[1..]).args(words).stdout(Stdio::null()).status().unwrap();
-        assert!(status.success(), "{words:?}");
-    };
-    let limits = ["--ulimit", "nofile=256:256", "--ulimit", "nproc=4096:4096", "--network", "none"];
-    engine(&[&["run", "--detach", "--name", "bench"], &limits[..], &[image, "sleep", "1000"]].concat());
-    let mut session = Session::start(&spec, &Open).unwrap();
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..runs {
-        ours.push(timed(|| run(&mut session, &world)));
-        theirs.push(timed(|| engine(&["exec", "bench", "sh", "-c", ":"])));
-    }
-    let (mut first, mut whole) = (Vec::new(), Vec::new());
-    for _ in 0..runs.div_ceil(4) {
-        first.push(timed(|| run(&mut Session::start(&spec, &Open).unwrap(), &world)));
-        whole.push(timed(|| engine(&[&["run", "--rm"], &limits[..], &[image, "sh", "-c", ":"]].concat())));
-    }
-    engine(&["rm", "--force", "--time", "0", "bench"]);
-    for (what, times) in [
-        ("call in a running session", ours),
-        ("engine exec", theirs),
-        ("first call, removal included", first),
-        ("engine run --rm", whole),
-    ] {
-        println!("{what:<30} {}", summary(times));
+    let count: usize = count.parse().unwrap();
+    match mode.as_str() {
+        "call" => calls(&spec, count),
+        "first" => (0..count).for_each(|_| {
+            report(|| run(&mut Session::start(&spec, &Open).unwrap(), &spec));
+        }),
+        "prewarmed" => prewarmed(&spec, count),
+        _ => {}
     }
 }
 
-fn run(session: &mut Session, world: &Path) {
+fn calls(spec: &Spec, count: usize) {
+    let mut session = Session::start(spec, &Open).unwrap();
+    run(&mut session, spec);
+    (0..count).for_each(|_| report(|| run(&mut session, spec)));
+}
+
+fn prewarmed(spec: &Spec, count: usize) {
+    let pool = Pool::default();
+    for _ in 0..count {
+        pool.keep(spec, &Open, 1).unwrap();
+        while pool.waiting() == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut used = None;
+        report(|| {
+            let mut session = Session::start_from(spec, &Open, &pool).unwrap();
+            run(&mut session, spec);
+            used = Some(session);
+        });
+    }
+}
+
+fn run(session: &mut Session, spec: &Spec) {
     let command = Command {
-        argv: ["sh", "-c", ":"].map(Bytes::from).to_vec(),
+        argv: vec![Bytes::from("/usr/bin/true")],
         env: vec![(Bytes::from("PATH"), Bytes::from("/usr/bin:/bin"))],
-        cwd: world.join("w"),
+        cwd: spec.workspace().unwrap().to_owned(),
     };
     let io = Io {
         stdin: Source::Empty,
@@ -106,14 +108,8 @@ fn run(session: &mut Session, world: &Path) {
     assert_eq!(session.run(&command, io).unwrap().exit.code(), 0);
 }
 
-fn timed(work: impl FnOnce()) -> Duration {
+fn report(work: impl FnOnce()) {
     let start = Instant::now();
     work();
-    start.elapsed()
-}
-
-fn summary(mut times: Vec<Duration>) -> String {
-    times.sort();
-    let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
-    format!("p50 {:?}  p90 {:?}  ({} samples)", at(50), at(90), times.len())
+    println!("{}", start.elapsed().as_nanos());
 }

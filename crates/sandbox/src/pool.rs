@@ -54,6 +54,11 @@ impl Pool {
         drop(gone);
     }
 
+    /// How many wait now, for whatever session.
+    pub fn waiting(&self) -> usize {
+        self.shelf().waiting.len()
+    }
+
     /// The one that has waited longest.
     pub(crate) fn take(&self, config: &str) -> Option<Vessel> {
         let mut shelf = self.shelf();

@@ -438,6 +438,36 @@ fn a_container_reaches_the_allowed_host_and_no_other() {
     assert_eq!(podman.containers(), Vec::<String>::new());
 }
 
+/// S004-3: an allowed flow, rootful as root and rootless as anybody else: to a server of this machine, which a rule opens by name.
+#[test]
+fn a_container_reaches_what_a_rule_opens_on_this_machine() {
+    let podman = Podman::start();
+    let (world, flags) = podman.world();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let mut request = [0; 1024];
+        let count = stream.read(&mut request).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nserved").unwrap();
+        String::from_utf8_lossy(&request[..count]).into_owned()
+    });
+    let policy = world.home.join("policy.toml");
+    fs::write(&policy, format!("[[host]]\nallow = [\"localhost:{port}\"]\nlocal = true\n")).unwrap();
+    let flags = flags.with(&["--net", "filtered", "--policy", policy.to_str().unwrap()]);
+    let get = |port: u16| {
+        let url = format!("http://localhost:{port}/x");
+        world.run(&flags, &["curl", "--noproxy", "", "-sS", "--max-time", "20", &url])
+    };
+    let other = get(port.wrapping_add(1));
+    assert!(other.err.contains("is not allowed for this host"), "{}", other.err);
+    assert_eq!(get(port).expect(0).text(), "served");
+    assert!(served.join().unwrap().starts_with("GET /x "));
+    let flows = world.records();
+    assert!(flows.iter().any(|record| record["event"]["kind"] == "intent"
+        && record.to_string().contains(&format!("\"port\":{port}"))));
+}
+
 /// The same calls under both backends: the same answers, the same kinds of records.
 #[test]
 fn native_and_container_answer_alike() {
@@ -481,6 +511,8 @@ fn legitimate_work_passes_in_a_container() {
         let done = world.run(&flags.with(&[]), &["sh", "-c", script]);
         assert_eq!((done.code, done.text().as_str()), (Some(0), expected), "{what}: {}", done.err);
     }
+    // Compilers and languages, with the machine's own instead of another image of a gigabyte.
+    work::real_tools_work(&world, &flags.with(&["--read", "/usr"]));
 }
 
 /// S004-8: an engine counts when it answers and starts something.

@@ -20,6 +20,8 @@ mod container;
 #[cfg(test)]
 mod container_engines;
 #[cfg(test)]
+mod container_faults;
+#[cfg(test)]
 mod container_policy;
 #[cfg(test)]
 mod container_sessions;

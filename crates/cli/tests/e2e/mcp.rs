@@ -98,6 +98,10 @@ impl Client {
         result["structuredContent"].clone()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Without a chance to clean up.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

@@ -23,6 +23,8 @@ pub(crate) struct Podman {
 pub(crate) enum Runtime {
     Runc,
     Crun,
+    /// With storage that is soon full: 200 MiB in memory, that only the service sees. As root.
+    InSmallStorage,
 }
 
 /// What the image has, besides what our own binary needs.
@@ -59,6 +61,11 @@ impl Podman {
             assert!(ended.is_none(), "the engine ended: {}", fs::read_to_string(&log).unwrap());
             UnixStream::connect(&socket).is_ok()
         });
+    }
+
+    /// The process that holds the engine's namespaces, and where its storage is in them.
+    pub(crate) fn storage(&self) -> (u32, PathBuf) {
+        (self.service.id(), self.place.path().join("root"))
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -161,18 +168,20 @@ impl Drop for Podman {
 /// crun refuses a machine with both kinds of control groups, so that as root it does not see one of them.
 const WITHOUT_CGROUP2: &str = "umount /sys/fs/cgroup/unified 2>/dev/null; exec podman \"$@\"";
 
+const IN_SMALL_STORAGE: &str =
+    "mkdir -p root && mount -t tmpfs -o size=200m tmpfs root && exec podman \"$@\"";
+
 fn podman(place: &Path, runtime: Runtime) -> Command {
-    let mut command = match runtime {
-        Runtime::Crun if is_root() => Command::new("/usr/bin/unshare"),
-        _ => Command::new("/usr/bin/podman"),
+    let (name, before) = match runtime {
+        Runtime::Runc => ("runc", None),
+        Runtime::Crun => ("crun", Some(WITHOUT_CGROUP2)),
+        Runtime::InSmallStorage => ("runc", Some(IN_SMALL_STORAGE)),
     };
-    if runtime == Runtime::Crun && is_root() {
-        command.args(["--mount", "sh", "-c", WITHOUT_CGROUP2, "podman"]);
+    let before = before.filter(|_| is_root());
+    let mut command = Command::new(if before.is_some() { "/usr/bin/unshare" } else { "/usr/bin/podman" });
+    if let Some(before) = before {
+        command.args(["--mount", "sh", "-c", before, "podman"]);
     }
-    let runtime = match runtime {
-        Runtime::Runc => "runc",
-        Runtime::Crun => "crun",
-    };
     let at = |name: &str| place.join(name);
     command
         .arg("--root")
@@ -181,7 +190,7 @@ fn podman(place: &Path, runtime: Runtime) -> Command {
         .arg(at("run"))
         .arg("--tmpdir")
         .arg(at("tmp"))
-        .args(["--runtime", runtime, "--cgroup-manager", "cgroupfs", "--storage-driver", "overlay"])
+        .args(["--runtime", name, "--cgroup-manager", "cgroupfs", "--storage-driver", "overlay"])
         .args(["--events-backend", "none", "--log-level", "error"])
         .env_clear()
         .env("PATH", PATH)

@@ -38,19 +38,33 @@ fn legitimate_work_passes_inside() {
     }
 }
 
+/// With the programs of the machine, whatever the fence is made of.
+pub(crate) fn real_tools_work(world: &World, flags: &[&str]) {
+    compilers_work(world, flags);
+    python_works(world, flags);
+    node_works(world, flags);
+    cargo_builds(world, flags);
+}
+
 #[test]
 fn compilers_and_build_tools_work() {
-    let world = World::new();
+    compilers_work(&World::new(), &[]);
+}
+
+fn compilers_work(world: &World, flags: &[&str]) {
     world.write("main.c", "#include <stdio.h>\n#include <pthread.h>\nstatic void *f(void *x) { return x; }\nint main(void) { pthread_t t; pthread_create(&t, 0, f, 0); pthread_join(t, 0); puts(\"compiled\"); return 0; }\n");
-    world.write("Makefile", "main: main.c\n\tcc -pthread -o $@ $<\ntest: main\n\t./main\n");
-    let done = world.run(&[], &["make", "-j2", "test"]).expect(0);
+    world.write("Makefile", "main: main.c\n\tgcc -pthread -o $@ $<\ntest: main\n\t./main\n");
+    let done = world.run(flags, &["make", "-j2", "test"]).expect(0);
     assert!(done.text().ends_with("compiled\n"), "{}", done.text());
     assert!(world.workspace.join("main").exists(), "this test needs gcc, make and libc6-dev");
 }
 
 #[test]
 fn python_works_with_processes_sockets_and_shared_memory() {
-    let world = World::new();
+    python_works(&World::new(), &[]);
+}
+
+fn python_works(world: &World, flags: &[&str]) {
     world.write(
         "work.py",
         r#"
@@ -86,13 +100,16 @@ if __name__ == '__main__':
     print(len(mmap.mmap(-1, 4096)))
 "#,
     );
-    let done = world.run(&[], &["python3", "work.py"]).expect(0);
+    let done = world.run(flags, &["python3", "work.py"]).expect(0);
     assert_eq!(done.text(), "285\n7\npair\nunix\nasync\nchild\n4096\n", "{}", done.err);
 }
 
 #[test]
-fn node_works() {
-    let world = World::new();
+fn node_works_inside() {
+    node_works(&World::new(), &[]);
+}
+
+fn node_works(world: &World, flags: &[&str]) {
     world.write(
         "work.js",
         "const { Worker } = require('worker_threads'); const fs = require('fs'); const http = require('http');\n\
@@ -101,7 +118,7 @@ fn node_works() {
            const s = http.createServer((q, r) => r.end('http')).listen(0, '127.0.0.1', () =>\n\
              http.get({ port: s.address().port, host: '127.0.0.1' }, r => r.on('data', d => { console.log(String(d)); s.close(); process.exit(0); }))); });\n",
     );
-    let done = world.run(&[], &["node", "work.js"]);
+    let done = world.run(flags, &["node", "work.js"]);
     assert_eq!(done.code, Some(0), "this test needs the package `nodejs`: {} {}", done.text(), done.err);
     assert_eq!(done.text(), "worker\nhttp\n");
 }
@@ -109,12 +126,15 @@ fn node_works() {
 /// A toolchain as people have it: below the home, read-only inside.
 #[test]
 fn cargo_builds_offline() {
-    let world = World::new();
+    cargo_builds(&World::new(), &[]);
+}
+
+fn cargo_builds(world: &World, flags: &[&str]) {
     let toolchain = toolchain();
     world.write("Cargo.toml", "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
     world.write("src/main.rs", "fn main() { println!(\"built inside\"); }\n");
     let cargo = toolchain.join("bin/cargo");
-    let flags = ["--read", toolchain.to_str().unwrap(), "--timeout", "100s"];
+    let flags = [flags, &["--read", toolchain.to_str().unwrap(), "--timeout", "100s"]].concat();
     let script =
         format!("export PATH={}/bin:$PATH; {} run -q --offline", toolchain.display(), cargo.display());
     let done = world.sh_with(&flags, &script).expect(0);
