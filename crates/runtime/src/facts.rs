@@ -73,7 +73,8 @@ impl Facts for Machine {
             return None;
         }
         if self.programs == Programs::Image {
-            return Some(in_image(file, cwd));
+            let slashed = name.contains(&b'/');
+            return Some(if slashed { followed(&cwd.join(file)) } else { Path::new(IN_IMAGE).join(file) });
         }
         if name.contains(&b'/') {
             return executable(&cwd.join(file));
@@ -124,16 +125,8 @@ impl Facts for Machine {
     }
 }
 
-/// The file that an image has under this name. An image is pinned, read-only, and the operator's: a name in it means what
+/// Stands for the directories of `PATH` in an image. An image is pinned, read-only, and the operator's: a name in it means what
 /// the operator put there, and nobody looks into it. What is below a root is this machine's.
-fn in_image(name: &Path, cwd: &Path) -> PathBuf {
-    match name.components().count() {
-        1 if !name.has_root() && name.as_os_str() != "." => Path::new(IN_IMAGE).join(name),
-        _ => followed(&cwd.join(name)),
-    }
-}
-
-/// Stands for the directories of `PATH` in an image.
 pub(crate) const IN_IMAGE: &str = "/usr/bin";
 
 fn refused(tree: &Tree<'_>, touch: &Touch<'_>) -> Option<Refusal> {

@@ -162,7 +162,12 @@ fn change(
 /// The image for a session in a container.
 pub(crate) fn judge(setup: &Setup, asked: &Asked) -> Result<Option<Chosen>, Refusal> {
     match (&asked.image, asked.policy.backend == Some(Backend::Container)) {
-        (_, false) => Ok(None),
+        (None, false) => Ok(None),
+        (Some(_), false) => Err(refuse(
+            "image.backend",
+            "an image was named, but the backend is not `container`".to_owned(),
+            Some("use --backend container".to_owned()),
+        )),
         (None, true) => Err(refuse(
             "image.unnamed",
             "the backend `container` needs an image".to_owned(),

@@ -23,7 +23,7 @@ pub(crate) struct Podman {
 pub(crate) enum Runtime {
     Runc,
     Crun,
-    /// With storage that is soon full: 200 MiB in memory, that only the service sees. As root.
+    /// With storage that is soon full: 200 MiB in memory, that only the service sees. Without root it makes no container there.
     InSmallStorage,
 }
 
@@ -168,19 +168,19 @@ impl Drop for Podman {
 /// crun refuses a machine with both kinds of control groups, so that as root it does not see one of them.
 const WITHOUT_CGROUP2: &str = "umount /sys/fs/cgroup/unified 2>/dev/null; exec podman \"$@\"";
 
-const IN_SMALL_STORAGE: &str =
-    "mkdir -p root && mount -t tmpfs -o size=200m tmpfs root && exec podman \"$@\"";
+const IN_SMALL_STORAGE: &str = "mkdir -p root && mount -t tmpfs -o size=200m tmpfs root && \
+    mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /run && exec podman \"$@\"";
 
 fn podman(place: &Path, runtime: Runtime) -> Command {
     let (name, before) = match runtime {
         Runtime::Runc => ("runc", None),
-        Runtime::Crun => ("crun", Some(WITHOUT_CGROUP2)),
+        Runtime::Crun => ("crun", Some(WITHOUT_CGROUP2).filter(|_| is_root())),
         Runtime::InSmallStorage => ("runc", Some(IN_SMALL_STORAGE)),
     };
-    let before = before.filter(|_| is_root());
     let mut command = Command::new(if before.is_some() { "/usr/bin/unshare" } else { "/usr/bin/podman" });
     if let Some(before) = before {
-        command.args(["--mount", "sh", "-c", before, "podman"]);
+        let own = if is_root() { &["--mount"][..] } else { &["--mount", "--user", "--map-root-user"] };
+        command.args(own).args(["sh", "-c", before, "podman"]);
     }
     let at = |name: &str| place.join(name);
     command

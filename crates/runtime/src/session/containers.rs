@@ -28,6 +28,9 @@ enum Keeping {
     Yes,
 }
 
+/// How often what waits is looked at, at most.
+const LOOK: Duration = Duration::from_secs(1);
+
 impl AgentSession<'_> {
     /// From now on as many containers wait as `[container] pool` says, each as the next call of this session would need it.
     /// What cannot be made is told by the call that needs it.
@@ -41,7 +44,10 @@ impl AgentSession<'_> {
         let policy = &self.policy.container;
         let (idle, age) = (Duration::from_millis(policy.idle.0), Duration::from_millis(policy.age.0));
         self.runtime.pool.prune(age);
-        self.sandbox.as_ref().filter(|_| self.container.is_some())?;
+        if self.sandbox.is_none() || self.container.is_none() {
+            let waiting = self.runtime.pool.waiting() > 0;
+            return waiting.then(|| age.max(LOOK));
+        }
         let left = |since: Option<Instant>, most: Duration| {
             since.map_or(most, |since| most.saturating_sub(since.elapsed()))
         };
