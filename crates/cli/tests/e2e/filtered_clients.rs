@@ -1,84 +1,28 @@
-//! Clients that people really use behind the filter: requests, Go, Java over TLS, cargo, and git over ssh.
+//! Clients that people really use behind the filter, with the variables of the proxy and without.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use crate::internet::Internet;
-use crate::testkit::{Done, eventually, finish, marker, quoted};
-use crate::work::toolchain;
+use crate::internet::client::{is_the_page, over_tls, words};
+use crate::testkit::{finish, marker};
 
-const WEB_ADDRESS: &str = "30.0.0.10";
-const OTHER_ADDRESS: &str = "30.0.0.20";
-const SSH_PORT: u16 = 2222;
-
-/// What leads to the proxy, taken away; what says whom to trust stays.
-const UNSET: &str = "unset $(env | cut -d= -f1 | grep -iE '_proxy$|^npm_config|NODE_USE_ENV'); exec \"$@\"";
-
-/// One client in one world: what it runs to get something from a host, and how it is known that it did.
-struct Client<'a> {
-    internet: &'a Internet,
-    flags: Vec<String>,
-    attempt: &'a dyn Fn(&str) -> Vec<String>,
-    got_it: &'a dyn Fn(&Done, &str) -> bool,
-    /// How many times somebody was at the server of an address.
-    visits: &'a dyn Fn(&str) -> usize,
-}
-
-impl Client<'_> {
-    /// The allowed host is reached and the other is not, with the variables of the proxy and without; without the fence the
-    /// other is reached as well.
-    fn reaches_the_allowed_host_alone(&self) {
-        for how in [&[][..], &["sh", "-c", UNSET, "sh"]] {
-            let before = (self.visits)(WEB_ADDRESS);
-            let done = self.inside(how, "web.test");
-            let told = format!("{how:?} {:?} {} {}", done.code, done.text(), done.err);
-            assert!((self.got_it)(&done, WEB_ADDRESS), "{told}");
-            assert!((self.visits)(WEB_ADDRESS) > before, "it came from nowhere: {told}");
-            self.internet.forget_visits();
-            let other = self.inside(how, "other.test");
-            assert!(!(self.got_it)(&other, OTHER_ADDRESS), "{how:?} {}", other.text());
-            assert!(other.err.contains("--allow-host other.test"), "{how:?} {}", other.err);
-            assert_eq!((self.visits)(OTHER_ADDRESS), 0, "{how:?} {:?}", self.internet.visits());
-            assert_eq!(self.internet.names_asked(), Vec::<String>::new(), "{how:?}");
-        }
-        let control = self.outside("other.test");
-        assert!((self.got_it)(&control, OTHER_ADDRESS), "the control: {} {}", control.text(), control.err);
-        assert!((self.visits)(OTHER_ADDRESS) > 0, "the control");
+/// S004-3, S002-33: an allowed host is reached, any other is not, by clients that know of the proxy and by those that do not.
+#[test]
+fn every_client_reaches_the_allowed_host_and_no_other() {
+    const PYTHON: &str =
+        "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).read().decode(), end='')";
+    const NODE: &str = "fetch(process.argv[1]).then(r => r.text()).then(t => process.stdout.write(t), e => { console.error(e); process.exit(9) })";
+    let clients: [&[&str]; 4] = [
+        &["curl", "-sS", "--max-time", "20"],
+        &["wget", "-q", "-T", "20", "-t", "1", "-O", "-"],
+        &["python3", "-c", PYTHON],
+        &["node", "-e", NODE],
+    ];
+    let internet = Internet::new();
+    for client in clients {
+        let attempt = |host: &str| words(&[client, &[&format!("https://{host}/")]].concat());
+        over_tls(&internet, &attempt, &is_the_page);
     }
-
-    /// Whoever comes to this host from another mount namespace has no name for where it is until it goes there again.
-    fn outside(&self, host: &str) -> Done {
-        let mut command = self.internet.host("sh");
-        command.args(["-c", "cd \"$0\" && exec \"$@\""]).arg(&self.internet.world.workspace);
-        finish(command.args((self.attempt)(host)), b"")
-    }
-
-    fn inside(&self, how: &[&str], host: &str) -> Done {
-        let mut command = self.internet.ringfence();
-        command.arg("run").args(&self.flags).arg("--").args(how).args((self.attempt)(host));
-        finish(&mut command, b"")
-    }
-}
-
-/// A client that gets something over TLS from `https://HOST/`.
-fn over_tls(
-    internet: &Internet,
-    attempt: &dyn Fn(&str) -> Vec<String>,
-    got_it: &dyn Fn(&Done, &str) -> bool,
-) {
-    let flags = words(&["--net", "filtered", "--allow-host", "web.test"]);
-    let visits = |address: &str| internet.came_to(address);
-    Client { internet, flags, attempt, got_it, visits: &visits }.reaches_the_allowed_host_alone();
-}
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
-fn is_the_page(done: &Done, address: &str) -> bool {
-    done.text() == format!("hello from {address}\n")
 }
 
 #[test]
@@ -140,157 +84,4 @@ fn trust_store(internet: &Internet, word: &str) {
     ]);
     keytool.args(["-storepass", word, "-file"]).arg(internet.place.join("roots.pem"));
     finish(&mut keytool, b"").expect(0);
-}
-
-#[test]
-fn cargo_fetches_crates_from_the_allowed_host_alone() {
-    let internet = Internet::new();
-    registry(&internet.place.join("site"));
-    let world = &internet.world;
-    let manifest = "[package]\nname = \"uses\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\
-                    [dependencies]\ntiny = { version = \"1\", registry = \"x\" }\n";
-    world.write("Cargo.toml", manifest);
-    world.write("src/lib.rs", "");
-    let toolchain = toolchain();
-    let fetch = format!(
-        "rm -rf Cargo.lock got; PATH={}:$PATH CARGO_HOME=$PWD/got CARGO_NET_RETRY=0 exec {} fetch --config \"registries.x.index='$1'\"",
-        quoted(toolchain.join("bin")),
-        quoted(toolchain.join("bin/cargo"))
-    );
-    let attempt = |host: &str| words(&["sh", "-c", &fetch, "sh", &format!("sparse+https://{host}/{host}/")]);
-    let got_it = |done: &Done, _: &str| {
-        done.code == Some(0) && find(&world.workspace.join("got/registry/src"), "tiny-1.0.0/src/lib.rs")
-    };
-    let read = ["--read", toolchain.to_str().unwrap(), "--allow-host", "web.test", "--net", "filtered"];
-    let visits = |address: &str| internet.came_to(address);
-    let client = Client {
-        internet: &internet,
-        flags: words(&read),
-        attempt: &attempt,
-        got_it: &got_it,
-        visits: &visits,
-    };
-    client.reaches_the_allowed_host_alone();
-}
-
-/// Whether a directory below `place` has this file.
-fn find(place: &Path, file: &str) -> bool {
-    fs::read_dir(place).is_ok_and(|entries| entries.flatten().any(|entry| entry.path().join(file).exists()))
-}
-
-/// A sparse registry with one crate for each of the hosts, which sends nobody elsewhere.
-fn registry(site: &Path) {
-    const MAKE: &str = "\
-import hashlib, io, json, os, sys, tarfile
-for host in ['web.test', 'other.test']:
-    at = f'{sys.argv[1]}/{host}'
-    os.makedirs(f'{at}/ti/ny')
-    with tarfile.open(f'{at}/tiny.crate', 'w:gz') as crate:
-        for name, text in [('Cargo.toml', '[package]\\nname = \"tiny\"\\nversion = \"1.0.0\"\\nedition = \"2021\"\\n'), ('src/lib.rs', '')]:
-            entry = tarfile.TarInfo('tiny-1.0.0/' + name)
-            entry.size = len(text)
-            crate.addfile(entry, io.BytesIO(text.encode()))
-    sum = hashlib.sha256(open(f'{at}/tiny.crate', 'rb').read()).hexdigest()
-    version = {'name': 'tiny', 'vers': '1.0.0', 'deps': [], 'cksum': sum, 'features': {}, 'yanked': False}
-    open(f'{at}/ti/ny/tiny', 'w').write(json.dumps(version) + '\\n')
-    open(f'{at}/config.json', 'w').write(json.dumps({'dl': f'https://{host}/{host}/{{crate}}.crate'}))
-";
-    assert!(Command::new("python3").args(["-c", MAKE]).arg(site).status().unwrap().success());
-}
-
-#[test]
-fn git_clones_over_ssh_from_the_allowed_host_alone() {
-    let internet = Internet::new();
-    let world = &internet.world;
-    let repository = served_repository(&internet);
-    let server = SshServer::new(&internet);
-    let ssh = "ssh -F none -i deploy -o BatchMode=yes -o IdentitiesOnly=yes -o StrictHostKeyChecking=no \
-               -o UserKnownHostsFile=/dev/null -o ConnectTimeout=20";
-    let script = "exec git -c core.sshCommand=\"$1\" clone -q \"$2\" clone";
-    let attempt = |host: &str| {
-        // Inside nobody can: what a clone would run is held there.
-        let _earlier = fs::remove_dir_all(world.workspace.join("clone"));
-        let url = format!("ssh://git@{host}:{SSH_PORT}{}", repository.display());
-        words(&["sh", "-c", script, "sh", ssh, &url])
-    };
-    let got_it = |done: &Done, _: &str| {
-        done.code == Some(0) && world.read("clone/readme").as_deref() == Some("over ssh\n")
-    };
-    let visits = |address: &str| server.logins(address);
-    let flags = words(&["--net", "filtered", "--allow-host", &format!("web.test:{SSH_PORT}")]);
-    let client = Client { internet: &internet, flags, attempt: &attempt, got_it: &got_it, visits: &visits };
-    client.reaches_the_allowed_host_alone();
-}
-
-fn served_repository(internet: &Internet) -> PathBuf {
-    let source = internet.world.beside("source");
-    let git = |arguments: &[&str]| internet.world.git(&source, arguments);
-    git(&["init", "-q", "-b", "main", "."]);
-    fs::write(source.join("readme"), "over ssh\n").unwrap();
-    git(&["add", "readme"]);
-    git(&["commit", "-q", "-m", "first"]);
-    let served = internet.place.join("repo.git");
-    git(&["clone", "-q", "--bare", ".", served.to_str().unwrap()]);
-    served
-}
-
-/// A real server of ssh at both hosts, for a user `git` whose key is in the workspace. Each host has a server and a log of its
-/// own, so that it is known who came where.
-struct SshServer {
-    place: PathBuf,
-    servers: Vec<Child>,
-}
-
-impl SshServer {
-    fn new(internet: &Internet) -> Self {
-        let place = internet.place.clone();
-        let mut server = Self { place, servers: Vec::new() };
-        server.accounts(&internet.world.workspace.join("deploy"));
-        for address in [WEB_ADDRESS, OTHER_ADDRESS] {
-            server.start(internet, address);
-        }
-        server
-    }
-
-    /// The key pair, and a password file with nobody but `git`, who is whoever runs the test.
-    fn accounts(&self, key: &Path) {
-        let home = self.place.join("git-home");
-        fs::create_dir_all(home.join(".ssh")).unwrap();
-        let run = |command: &mut Command| {
-            assert!(command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success())
-        };
-        run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(key));
-        run(Command::new("dropbearkey").args(["-t", "ed25519", "-f"]).arg(self.place.join("host-key")));
-        fs::copy(key.with_extension("pub"), home.join(".ssh/authorized_keys")).unwrap();
-        for (path, mode) in [("", 0o700), (".ssh", 0o700), (".ssh/authorized_keys", 0o600)] {
-            fs::set_permissions(home.join(path), fs::Permissions::from_mode(mode)).unwrap();
-        }
-        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let line = format!("git:x:{user}:{group}::{}:/bin/sh\n", home.display());
-        fs::write(self.place.join("passwd"), line).unwrap();
-    }
-
-    fn start(&mut self, internet: &Internet, address: &str) {
-        let script = format!(
-            "mount --bind passwd /etc/passwd; exec dropbear -F -E -s -r host-key -p {address}:{SSH_PORT} -P {address}.pid 2>{address}.log"
-        );
-        self.servers.push(internet.beside_servers(&script).stdin(Stdio::null()).spawn().unwrap());
-        // It is written once the server listens.
-        eventually("the server of ssh is there", || self.place.join(format!("{address}.pid")).exists());
-    }
-
-    /// How many connections came to an address.
-    fn logins(&self, address: &str) -> usize {
-        let log = fs::read_to_string(self.place.join(format!("{address}.log"))).unwrap();
-        log.matches("Child connection from").count()
-    }
-}
-
-impl Drop for SshServer {
-    fn drop(&mut self) {
-        for server in &mut self.servers {
-            let _gone = server.kill();
-            let _status = server.wait();
-        }
-    }
 }

@@ -114,21 +114,33 @@ except OSError:
     }
 }
 
-/// N9: what is no TCP has no way out.
+/// N3: what is no TCP has no way out, and a client of QUIC that falls back learns so at once, by an error: it waits for no answer.
 #[test]
-fn datagrams_have_no_way_out() {
-    const SEND: &str = "\
-import socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(2)
-s.sendto(b'x', ('30.0.0.53', 53 if len(sys.argv) > 1 else 9))
+fn n3_datagrams_are_refused_at_once_so_that_clients_fall_back() {
+    const QUIC: &str = "\
+import socket, sys, urllib.request
+host, families = sys.argv[1], sys.argv[2:]
+for family in families:
+    addresses = socket.getaddrinfo(host, 443, getattr(socket, family), socket.SOCK_DGRAM)
+    s = socket.socket(addresses[0][0], socket.SOCK_DGRAM)
+    # Longer than any test: whoever waits for it has hung.
+    s.settimeout(1000)
+    try:
+        s.connect(addresses[0][4])
+        s.send(b'initial')
+        print(family, s.recv(100).decode())
+    except PermissionError:
+        print(family, 'refused')
+print(urllib.request.urlopen('https://' + host + '/', timeout=20).read().decode(), end='')
 ";
     let internet = Internet::new();
-    internet.control(&["python3", "-c", SEND]).expect(0);
-    let done = internet.run(WEB, &["python3", "-c", SEND]);
-    // It is refused at once or goes nowhere; nobody outside has seen it.
-    assert!(done.code.is_some());
-    assert_eq!(internet.visits(), Vec::<Value>::new());
+    let control = internet.control(&["python3", "-c", QUIC, "web.test", "AF_INET"]).expect(0);
+    assert_eq!(control.text(), "AF_INET initial\nhello from 30.0.0.10\n", "the control");
+    internet.forget_visits();
+    let done = internet.run(WEB, &["python3", "-c", QUIC, "web.test", "AF_INET", "AF_INET6"]).expect(0);
+    assert_eq!(done.text(), "AF_INET refused\nAF_INET6 refused\nhello from 30.0.0.10\n");
+    let datagrams = internet.visits().iter().filter(|visit| visit["what"] == "udp").count();
+    assert_eq!(datagrams, 0, "{:?}", internet.visits());
 }
 
 /// N10, B-C14: CONNECT to the allowed host, TLS for another one behind the same address.

@@ -6,11 +6,11 @@ use crate::internet::Internet;
 use crate::testkit::{contains, finish};
 
 /// What a provider's key looks like, made up of parts.
-fn key() -> String {
+pub(crate) fn key() -> String {
     format!("{}-{}", "provider", "k3y".repeat(9))
 }
 
-fn with_key(internet: &Internet) {
+pub(crate) fn with_key(internet: &Internet) {
     let mut command = internet.ringfence();
     command.args([
         "secret",
@@ -26,7 +26,8 @@ fn with_key(internet: &Internet) {
     finish(&mut command, key().as_bytes()).expect(0);
 }
 
-const FLAGS: &[&str] = &["--secret", "model", "--allow-host", "web.test", "--allow-host", "other.test"];
+pub(crate) const FLAGS: &[&str] =
+    &["--secret", "model", "--allow-host", "web.test", "--allow-host", "other.test"];
 
 /// A client that uses the key, and then looks for it wherever a process can look: C-2, S001-25, B-O5.
 const CLIENT: &str = r#"

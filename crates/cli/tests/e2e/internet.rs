@@ -1,10 +1,13 @@
 //! A test's own internet: servers with global addresses in a network namespace of their own, joined by a wire to the one in
 //! which ringfence and the controls run. No packet leaves it.
 
+pub(crate) mod client;
+
+use std::cell::RefCell;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::Pid;
 use serde_json::Value;
@@ -18,6 +21,7 @@ pub(crate) struct Internet {
     /// Of the servers: certificates, what they serve, who came.
     pub(crate) place: PathBuf,
     holder: Child,
+    answers: RefCell<BufReader<ChildStdout>>,
 }
 
 impl Internet {
@@ -35,10 +39,23 @@ impl Internet {
         command.arg("python3").arg(place.join("internet.py")).arg("hold").arg(&place);
         command.env_clear().env("PATH", PATH).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holder = command.spawn().unwrap();
+        let answers = RefCell::new(BufReader::new(holder.stdout.take().unwrap()));
+        let internet = Self { world, place, holder, answers };
+        assert_eq!(internet.answer(), "ready\n", "the namespaces cannot be made");
+        internet
+    }
+
+    fn answer(&self) -> String {
         let mut line = String::new();
-        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n", "the namespaces cannot be made");
-        Self { world, place, holder }
+        self.answers.borrow_mut().read_line(&mut line).unwrap();
+        line
+    }
+
+    /// A shell script by whoever made the host of this internet, who may mount there.
+    pub(crate) fn arrange(&self, script: &str) {
+        let mut orders = self.holder.stdin.as_ref().unwrap();
+        writeln!(orders, "{}", Value::from(script)).unwrap();
+        assert_eq!(self.answer(), "done\n", "{script}");
     }
 
     /// Writes the policy of the operator, for whoever runs ringfence here.

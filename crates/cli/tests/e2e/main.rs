@@ -44,6 +44,14 @@ mod filtered_clients;
 #[cfg(test)]
 mod filtered_faults;
 #[cfg(test)]
+mod filtered_git;
+#[cfg(test)]
+mod filtered_limits;
+#[cfg(test)]
+mod filtered_memory;
+#[cfg(test)]
+mod filtered_packages;
+#[cfg(test)]
 mod filtered_probes;
 #[cfg(test)]
 mod filtered_secrets;

@@ -1,7 +1,8 @@
 """An internet of its own for tests: two network namespaces joined by a wire, nothing else.
 
 `hold DIR` runs in a fresh mount and network namespace, the "host" where ringfence runs. It makes the second one, starts the
-servers of `serve DIR` there, and says `ready`. Everything ends when its standard input does.
+servers of `serve DIR` there, and says `ready`. Each line of its standard input is then a shell script (a string of JSON), which it
+runs with all it may do there, and says `done`. Everything ends when its standard input does.
 """
 
 import json
@@ -85,7 +86,9 @@ def hold(directory):
     ]:
         bind(directory, name, target)
     print("ready", flush=True)
-    sys.stdin.buffer.read()
+    for line in sys.stdin:
+        run("sh", "-euc", json.loads(line))
+        print("done", flush=True)
     os.close(write)
     servers.wait()
 
@@ -111,6 +114,10 @@ def serve(directory):
         for port, tls in [(80, None), (443, context), (8443, context), (9000, None), (22, None)]:
             handler = {22: greet, 9000: echo}.get(port, http)
             listen(address, port, lambda c, p, h=handler, t=tls, o=port: h(c, p, o, t, directory, log))
+    for address in [NAMES["web.test"], NAMES["other.test"]]:
+        quic = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        quic.bind((address, 443))
+        threading.Thread(target=echo_datagrams, args=(quic, address, log), daemon=True).start()
     resolver = Resolver(directory, log)
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind((DNS, 53))
@@ -166,6 +173,13 @@ def echo(connection, peer, port, _tls, _directory, log):
     while data := connection.recv(65536):
         log.note(what="tcp", at=at, port=port, data=data.decode("latin-1"))
         connection.sendall(data)
+
+
+def echo_datagrams(server, at, log):
+    while True:
+        data, peer = server.recvfrom(4096)
+        log.note(what="udp", at=at, port=443, data=data.decode("latin-1"))
+        server.sendto(data, peer)
 
 
 def greet(connection, peer, port, _tls, _directory, log):
