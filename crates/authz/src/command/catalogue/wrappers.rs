@@ -47,7 +47,6 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
             with(Unclear, Value::Required, "pPu", "pid pgid uid"),
         ],
     ),
-    clear("nohup", Inner::Rest, &[HELP]),
     clear(
         "timeout",
         Inner::Number,
@@ -114,6 +113,13 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
         "coreutils",
         Inner::Applet,
         &[HELP, with(Body, Value::Glued, "", "coreutils-prog coreutils-prog-shebang")],
+    ),
+    asks(
+        "nohup",
+        Inner::Rest,
+        Risk::Low,
+        "at a terminal it appends what is shown to `nohup.out`, wherever that leads",
+        &[HELP],
     ),
     asks(
         "flock",

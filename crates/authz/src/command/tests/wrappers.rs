@@ -16,7 +16,6 @@ fn transparent_wrappers_have_the_judgement_of_what_they_run() {
         "nice -5",
         "ionice -c3",
         "ionice -c 3 -n 2",
-        "nohup",
         "timeout 5",
         "timeout -k 1 -s KILL 5s",
         "timeout --signal=KILL 5",
@@ -56,6 +55,7 @@ fn transparent_wrappers_have_the_judgement_of_what_they_run() {
 fn wrappers_that_do_more_are_asked_about() {
     let bench = Bench::guarded();
     for wrapper in [
+        "nohup",
         "sudo",
         "sudo -u root",
         "sudo -n A=1",
