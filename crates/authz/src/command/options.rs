@@ -439,10 +439,21 @@ impl<'a> Reader<'_, 'a> {
                     continue;
                 }
                 Value::Glued => glued,
+                Value::Required if glued.is_none() && index > 0 => self.doubtful_value(text),
                 Value::Required => glued.or_else(|| self.next_value()),
             };
             return self.hit(group, Name::Short(*letter), value);
         }
+    }
+
+    /// The value of a letter that others stand before. Not every program joins letters: `git log -iG --output=x` empties
+    /// `x` before it says that it knows no `-iG`. So what looks like an option may be one.
+    fn doubtful_value(&mut self, text: &'a [u8]) -> Option<Arg<'a>> {
+        let value = self.next_value();
+        if matches!(value, Some(Arg::Text([b'-', _, ..]))) {
+            self.unknown(text);
+        }
+        value
     }
 
     fn next_value(&mut self) -> Option<Arg<'a>> {

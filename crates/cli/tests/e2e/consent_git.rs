@@ -461,3 +461,34 @@ fn s001_20_listed_git_runs_no_program_of_a_repository() {
         }
     }
 }
+
+/// Prints every joined pair of letters with which git writes a file that stands where a value could. git does not join every
+/// letter with every other, and says so only when it has opened the file.
+const PAIRS: &str = r#"
+for command in log diff; do
+  for first in $LETTERS; do
+    for second in G I L O S l n; do
+      git $command -$first$second --output=canary >/dev/null 2>&1 </dev/null
+      if test -e canary; then rm canary; echo "git $command -$first$second --output=canary"; fi
+    done
+  done
+done
+"#;
+
+/// S001-20: an option that writes is asked about also where another option could take it for its value.
+#[test]
+fn s001_20_a_value_that_git_takes_for_an_option_is_asked_about() {
+    let world = World::new();
+    world.repository();
+    let letters: Vec<String> =
+        ('0'..='9').chain('a'..='z').chain('A'..='Z').map(|letter| letter.to_string()).collect();
+    let mut shell = world.host("sh");
+    shell.args(["-c", PAIRS]).env("LETTERS", letters.join(" "));
+    let written = finish(&mut shell, b"").expect(0).text();
+    assert!(written.lines().any(|line| line == "git log -iG --output=canary"), "the control: {written}");
+    let case = |line: &str| format!("[[case]]\nshell = \"{line}\"\nexpect = \"not-allow\"\n");
+    let cases: String = written.lines().map(case).collect();
+    let file = world.write("cases.toml", cases);
+    let mut test = world.ringfence();
+    finish(test.args(["policy", "test", "--profile", "guarded"]).arg(file), b"").expect(0);
+}
