@@ -113,6 +113,6 @@ pub fn parse(text: &[u8]) -> Script {
         output.gap(at, "a NUL byte");
     }
     // A stop has left its gap in the output: what was read until then stays.
-    let _ = Reader::new(text, &mut output).script();
+    let _stopped = Reader::new(text, &mut output).script();
     output.script
 }

@@ -32,7 +32,7 @@ pub(crate) fn kill_own_now() {
 /// Without a PID namespace: the last thing PID 1's stand-in does.
 pub(crate) fn kill_all() {
     // Nobody is left to tell; what could not be found is the known limit of a sandbox without a PID namespace.
-    let _ = kill_own();
+    let _unfound = kill_own();
 }
 
 fn kill_children(parent: i32) {
@@ -47,7 +47,7 @@ fn kill_children(parent: i32) {
                 && parent_of(directory, name) == Some(parent)
             {
                 // It may be gone already.
-                let _ = sys::kill(pid, libc::SIGKILL);
+                let _gone_already = sys::kill(pid, libc::SIGKILL);
             }
         }
     }

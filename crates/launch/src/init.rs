@@ -14,7 +14,7 @@ use ringfence_launch::step::Step;
 use ringfence_launch::wire::Message;
 
 use crate::leader::{self, Request};
-use crate::sys::{self, ALL_SIGNALS, Errno, Forked, MAX_FDS, signal_bit};
+use crate::sys::{self, ALL_SIGNALS, Attribute, Errno, Forked, MAX_FDS, signal_bit};
 use crate::{CONTROL, Failure, Prepared, descendants, is_init, receive, seal, steps};
 
 /// Calls that can be under way at once, background jobs included.
@@ -76,8 +76,8 @@ fn receive_plan() -> Result<Plan<'static>, Failure> {
 
 fn harden() -> Result<(), Errno> {
     sys::block_signals(ALL_SIGNALS)?;
-    sys::prctl(libc::PR_SET_DUMPABLE, 0, 0)?;
-    sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0).map(drop)
+    sys::prctl(Attribute::SetDumpable, 0)?;
+    sys::prctl(Attribute::SetSubreaper, 1).map(drop)
 }
 
 #[derive(Clone, Copy)]
@@ -165,14 +165,14 @@ impl Server {
     fn signal(&self, id: u64, signal: i32) {
         if let Some(call) = self.calls.iter().find(|call| call.leader != 0 && call.id == id) {
             // A leader that is gone has said so or will be noticed by `reap`.
-            let _ = sys::kill(call.leader, signal);
+            let _gone_already = sys::kill(call.leader, signal);
         }
     }
 
     fn reap(&mut self) -> Next {
         let mut drain = [0_u8; 512];
         // Only drained: what matters is which children have ended.
-        let _ = sys::read(self.signals, &mut drain);
+        let _drained = sys::read(self.signals, &mut drain);
         while let Ok(Some(ended)) = sys::reap() {
             let Some(call) = self.calls.iter_mut().find(|call| call.leader == ended.pid) else { continue };
             let id = call.id;

@@ -10,7 +10,7 @@ use ringfence_launch::command::{Command, TERMINAL_ERR, TERMINAL_IN, TERMINAL_OUT
 use ringfence_launch::plan::Plan;
 use ringfence_launch::wire::Message;
 
-use crate::sys::{self, ALL_SIGNALS, Ended, Errno, Forked};
+use crate::sys::{self, ALL_SIGNALS, Attribute, Ended, Errno, Forked};
 use crate::{CONTROL, descendants, seal};
 
 /// From PID 1 to a leader: kill everything of the call. A signal that nobody forwards, and not a real-time one: those
@@ -28,7 +28,7 @@ pub(crate) struct Request<'a> {
 
 pub(crate) fn say(message: &Message) {
     // A supervisor that does not listen any more closes the socket, and that ends the sandbox.
-    let _ = sys::send(CONTROL, &message.encode(), None);
+    let _unheard = sys::send(CONTROL, &message.encode(), None);
 }
 
 pub(crate) fn lead(request: &Request<'_>) -> ! {
@@ -65,7 +65,7 @@ pub(crate) fn lead(request: &Request<'_>) -> ! {
 }
 
 fn start(request: &Request<'_>) -> Result<i32, Errno> {
-    sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)?;
+    sys::prctl(Attribute::SetSubreaper, 1)?;
     match sys::fork()? {
         Forked::Parent(pid) => {
             // The leader holds no end of the command's pipes, or their readers would wait for it.
@@ -99,7 +99,7 @@ fn attend(command: i32) -> Result<Ended, Errno> {
             KILL if from_init => descendants::kill_own_now(),
             signal if from_init => {
                 // The command may be gone already; the next turn of the loop reaps it.
-                let _ = sys::kill(-command, signal);
+                let _gone_already = sys::kill(-command, signal);
             }
             _ => {}
         }

@@ -62,7 +62,7 @@ fn report(failure: Failure) {
         errno: failure.errno as u64,
     };
     // The parent reads the end of the socket as a failure too, so a report that cannot be sent is not lost.
-    let _ = sys::send(CONTROL, &message.encode(), None);
+    let _unheard = sys::send(CONTROL, &message.encode(), None);
 }
 
 /// What PID 1 knows when it starts.
@@ -125,7 +125,7 @@ fn become_init() -> Result<(), Failure> {
                 Ok(()) => sys::exit(0),
                 Err(errno) => {
                     // Nobody knows of the child, so nobody else can end it.
-                    let _ = sys::kill(pid, libc::SIGKILL);
+                    let _gone_already = sys::kill(pid, libc::SIGKILL);
                     Err(Failure::at(Step::Init)(errno))
                 }
             }

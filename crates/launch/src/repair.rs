@@ -25,7 +25,7 @@ fn end(answer: Result<(), Failure>, done: &Message) -> ! {
     match answer {
         Ok(()) => {
             // A parent that does not listen treats the end of the socket as a failure.
-            let _ = sys::send(CONTROL, &done.encode(), None);
+            let _unheard = sys::send(CONTROL, &done.encode(), None);
             sys::exit(0)
         }
         Err(failure) => {

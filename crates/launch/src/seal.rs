@@ -5,14 +5,14 @@ use ringfence_launch::plan::{Op, Plan};
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::Achieved;
 
-use crate::sys::{self, Errno};
+use crate::sys::{self, Attribute, Errno};
 use crate::{Failure, Prepared};
 
 // PRIVILEGE: falls from "everything inside the namespaces" to "nothing" in this function.
 pub(crate) fn seal(plan: &Plan<'_>) -> Result<(), Failure> {
     set_limits(plan)?;
     drop_capabilities().map_err(Failure::at(Step::Capabilities))?;
-    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).map_err(Failure::at(Step::NoNewPrivileges))?;
+    sys::prctl(Attribute::SetNoNewPrivileges, 1).map_err(Failure::at(Step::NoNewPrivileges))?;
     enforce_landlock(plan)?;
     install_filters(plan)
 }
@@ -20,8 +20,8 @@ pub(crate) fn seal(plan: &Plan<'_>) -> Result<(), Failure> {
 /// What the kernel says about this process, asked after the fact.
 pub(crate) fn achieved(plan: &Plan<'_>, prepared: &Prepared) -> Result<Achieved, Failure> {
     let failed = Failure::at(Step::Report);
-    let no_new_privs = sys::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0).map_err(&failed)? as u64;
-    let seccomp_mode = sys::prctl(libc::PR_GET_SECCOMP, 0, 0).map_err(&failed)? as u64;
+    let no_new_privs = sys::prctl(Attribute::NoNewPrivileges, 0).map_err(&failed)? as u64;
+    let seccomp_mode = sys::prctl(Attribute::SeccompMode, 0).map_err(&failed)? as u64;
     let empty = sys::capabilities_empty().map_err(&failed)? && !any_capability_left();
     let landlock = u64::from(first_ruleset(plan).is_some());
     Ok(Achieved {
@@ -49,9 +49,9 @@ fn set_limits(plan: &Plan<'_>) -> Result<(), Failure> {
 
 /// KERNEL: numbers above the last capability answer EINVAL; 63 is the most the interface can name.
 fn drop_capabilities() -> Result<(), Errno> {
-    sys::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as usize, 0)?;
+    sys::prctl(Attribute::Ambient, libc::PR_CAP_AMBIENT_CLEAR_ALL as usize)?;
     for capability in 0..64 {
-        match sys::prctl(libc::PR_CAPBSET_DROP, capability, 0) {
+        match sys::prctl(Attribute::DropBounding, capability) {
             Ok(_) => {}
             Err(Errno(libc::EINVAL)) => break,
             // Without namespaces and without CAP_SETPCAP the set cannot be lowered; `achieved` reads it back and
@@ -64,7 +64,7 @@ fn drop_capabilities() -> Result<(), Errno> {
 }
 
 fn any_capability_left() -> bool {
-    let mut known = (0..64).map_while(|capability| sys::prctl(libc::PR_CAPBSET_READ, capability, 0).ok());
+    let mut known = (0..64).map_while(|capability| sys::prctl(Attribute::Bounding, capability).ok());
     known.any(|present| present == 1)
 }
 

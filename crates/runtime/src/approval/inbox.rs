@@ -362,8 +362,12 @@ impl<'l> Inbox<'l> {
             let id = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
             let records = self.ledger.reader()?.about(&id)?;
             if let Some(event) = self.leftover(&records)? {
-                // Somebody else who sweeps was faster.
-                let _closed = self.ledger.append(&event);
+                match self.ledger.append(&event) {
+                    // Somebody else who sweeps was faster.
+                    Ok(_) | Err(AppendError::OutOfOrder { .. }) => {}
+                    // What is forgotten now would never be closed.
+                    Err(error) => return Err(error.into()),
+                }
             }
             presence::forget(&path);
         }

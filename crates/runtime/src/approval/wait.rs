@@ -78,10 +78,13 @@ impl<'a> Waiting<'a> {
 
     fn look(&self) -> Result<Option<(ApprovalDecision, Option<GrantMade>)>, ReadError> {
         let version = self.reader.version()?;
-        if self.seen.replace(Some(version)) == Some(version) {
+        if self.seen.get() == Some(version) {
             return Ok(None);
         }
-        decision_in(&self.reader, &self.request.transaction)
+        let found = decision_in(&self.reader, &self.request.transaction)?;
+        // Only now: what could not be read is looked for again, also where nobody writes any more.
+        self.seen.set(Some(version));
+        Ok(found)
     }
 }
 
