@@ -161,6 +161,18 @@ pub(crate) struct Run {
     /// Most output per stream; what goes beyond is dropped and marked (with --json 64m, otherwise all is passed on)
     #[arg(long, value_name = "SIZE")]
     pub(crate) output: Option<Size>,
+    /// Most flows at once, with --net filtered
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::FLOWS))]
+    pub(crate) flows: Option<u64>,
+    /// Most new flows in a second, with --net filtered
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(units::FLOWS))]
+    pub(crate) flow_rate: Option<u64>,
+    /// Most bytes that leave through --net filtered: 10m
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) net_up: Option<Size>,
+    /// Most bytes that come in through --net filtered: 1g
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) net_down: Option<Size>,
     /// Variable for the command (names that steer loaders, shells, git … are refused)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::try_from))]
     pub(crate) env: Vec<Variable>,

@@ -82,22 +82,29 @@ pub(crate) enum Limit {
 
 impl Limit {
     pub(crate) fn refusal(self, limits: &Limits) -> Refusal {
-        let (name, message) = match self {
-            Self::Flows => ("flows", format!("{} flows are open, which is all that may be", limits.flows)),
+        let (name, message, setting) = match self {
+            Self::Flows => {
+                let message = format!("{} flows are open, which is all that may be", limits.flows);
+                ("flows", message, Some("flows"))
+            }
             Self::Requests => {
-                ("requests", format!("{} requests are open, which is all that may be", limits.requests))
+                ("requests", format!("{} requests are open, which is all that may be", limits.requests), None)
             }
             Self::FlowsPerSecond => {
-                ("flows-per-second", format!("more than {} flows a second", limits.flows_per_second))
+                let message = format!("more than {} flows a second", limits.flows_per_second);
+                ("flows-per-second", message, Some("flow_rate"))
             }
-            Self::Deciding => ("deciding", format!("{} flows wait for a decision already", limits.deciding)),
-            Self::FlowBytes(direction) => ("flow-bytes", spent("the flow", direction, limits.flow)),
+            Self::Deciding => {
+                ("deciding", format!("{} flows wait for a decision already", limits.deciding), None)
+            }
+            Self::FlowBytes(direction) => ("flow-bytes", spent("the flow", direction, limits.flow), None),
             Self::SessionBytes(direction) => {
-                ("session-bytes", spent("the session", direction, limits.session))
+                ("session-bytes", spent("the session", direction, limits.session), Some(budget(direction)))
             }
             Self::SignedBytes => (
                 "signed-bytes",
                 format!("bodies that are signed may take {} bytes at once, and do", limits.signed_bytes),
+                None,
             ),
         };
         Refusal {
@@ -105,8 +112,15 @@ impl Limit {
             layer: Layer::Floor,
             rule: format!("limit {name}"),
             message,
-            hint: None,
+            hint: setting.map(|setting| format!("`limits.{setting}` of the policy sets it")),
         }
+    }
+}
+
+fn budget(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Up => "net_up",
+        Direction::Down => "net_down",
     }
 }
 

@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ringfence_egress::{
-    Ca, CaError, CredentialError, Doors, FetchError, FetchLimits, FetchRequest, FetchResponse, Fetcher, Gate,
-    HttpSettings, Limits, Proxy, Secrets, Settings, StartError,
+    Budget, Ca, CaError, CredentialError, Doors, FetchError, FetchLimits, FetchRequest, FetchResponse,
+    Fetcher, Gate, HttpSettings, Limits, Proxy, Secrets, Settings, StartError,
 };
 
 use ringfence_sandbox::Hold;
@@ -125,16 +125,23 @@ fn settings(session: &AgentSession<'_>, ca: Option<Arc<Ca>>) -> Result<Settings,
         ..HttpSettings::default()
     };
     let open_files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    Ok(Settings { http, limits: limits(open_files), ..Settings::default() })
+    Ok(Settings { http, limits: limits(open_files, &session.policy.limits), ..Settings::default() })
 }
 
 /// No more connections than there are descriptors for: two for each, and some for everything else.
-fn limits(open_files: Option<u64>) -> Limits {
+fn limits(open_files: Option<u64>, wanted: &ringfence_types::Limits) -> Limits {
     const OTHERS: u64 = 256;
     let limits = Limits::default();
     let pairs = open_files.map_or(u64::MAX, |files| (files.saturating_sub(OTHERS) / 2).max(1));
-    let most = usize::try_from(pairs).unwrap_or(usize::MAX);
-    Limits { connections: limits.connections.min(most), flows: limits.flows.min(most), ..limits }
+    let least = |count: u64| usize::try_from(count.min(pairs)).unwrap_or(usize::MAX);
+    let session = Budget { up: wanted.up_bytes, down: wanted.down_bytes };
+    Limits {
+        connections: least(wanted.flows.max(limits.connections as u64)),
+        flows: least(wanted.flows),
+        flows_per_second: u32::try_from(wanted.flows_per_second).unwrap_or(u32::MAX),
+        session,
+        ..limits
+    }
 }
 
 fn gate_of(session: &AgentSession<'_>, hold: Option<Hold>) -> SessionGate {
@@ -167,7 +174,7 @@ mod tests {
     #[test]
     fn connections_have_descriptors() {
         for (files, most) in [(Some(0), 1), (Some(1024), 384), (Some(1 << 20), 8192), (None, 8192)] {
-            let limits = limits(files);
+            let limits = limits(files, &ringfence_types::Limits::default());
             assert_eq!((limits.connections, limits.flows), (most, most), "{files:?}");
         }
     }

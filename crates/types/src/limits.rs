@@ -20,6 +20,8 @@ words! {
 
 /// What one session may use. Every field is always enforced by something; the posture says by what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+// Records of earlier versions have fewer fields.
+#[serde(default)]
 pub struct Limits {
     pub memory_bytes: u64,
     pub processes: u64,
@@ -33,9 +35,16 @@ pub struct Limits {
     pub wall_ms: Option<u64>,
     /// Captured output per stream; what goes beyond is dropped and the result says so.
     pub output_bytes: u64,
+    /// Flows of the filtered network at once, and new ones in a second.
+    pub flows: u64,
+    pub flows_per_second: u64,
+    /// Bytes that leave and that come in through the filtered network.
+    pub up_bytes: u64,
+    pub down_bytes: u64,
 }
 
 const MIB: u64 = 1024 * 1024;
+const GIB: u64 = 1024 * MIB;
 
 impl Default for Limits {
     /// The `session_limits` of document 000 (S000-41); the rest is ours.
@@ -50,6 +59,10 @@ impl Default for Limits {
             tmp_bytes: 1024 * MIB,
             wall_ms: None,
             output_bytes: 64 * MIB,
+            flows: 8192,
+            flows_per_second: 500,
+            up_bytes: 16 * GIB,
+            down_bytes: 256 * GIB,
         }
     }
 }

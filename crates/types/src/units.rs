@@ -9,6 +9,9 @@ pub const PROCESSES: RangeInclusive<u64> = 1..=4_000_000;
 /// How many open files can be a limit. With fewer a program does not find its libraries.
 pub const OPEN_FILES: RangeInclusive<u64> = 16..=1_048_576;
 
+/// How many flows can be a limit, at once and in a second.
+pub const FLOWS: RangeInclusive<u64> = 1..=1_000_000;
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     #[error("`{0}` is not a size; write for example 512m or 2g")]

@@ -10,8 +10,8 @@ use toml::de::DeValue;
 
 use super::problem::Problems;
 use super::read::{
-    Fields, Head, Many, Memory, Named, OpenFiles, People, Pool, Processes, Read, Scalar, Table, Value,
-    Version, Wrong, check_text, empty_list, kind_of, unknown, word,
+    Fields, FlowCount, Head, Many, Memory, Named, OpenFiles, People, Pool, Processes, Read, Scalar, Table,
+    Value, Version, Wrong, check_text, empty_list, kind_of, unknown, word,
 };
 use super::text::{At, Span};
 use super::words::split;
@@ -204,6 +204,14 @@ table! {
         "timeout" timeout: At<Duration>,
         /// Captured output per stream.
         "output" output: At<Size>,
+        /// Flows of the filtered network at once.
+        "flows" flows: At<FlowCount>,
+        /// New flows in a second.
+        "flow_rate" flow_rate: At<FlowCount>,
+        /// Bytes that leave through the filtered network, in all.
+        "net_up" net_up: At<Size>,
+        /// Bytes that come in through it, in all.
+        "net_down" net_down: At<Size>,
     }
 }
 

@@ -18,6 +18,10 @@ pub struct LimitFlags {
     pub tmp_size: Option<Size>,
     pub timeout: Option<Duration>,
     pub output: Option<Size>,
+    pub flows: Option<u64>,
+    pub flow_rate: Option<u64>,
+    pub net_up: Option<Size>,
+    pub net_down: Option<Size>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,10 @@ pub(super) enum Limit {
     TmpSize,
     Timeout,
     Output,
+    Flows,
+    FlowRate,
+    NetUp,
+    NetDown,
 }
 
 /// How much at most. `Unlimited` is more than any number.
@@ -41,7 +49,7 @@ pub(super) enum Amount {
 }
 
 impl Limit {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Memory,
         Self::Processes,
         Self::Cpus,
@@ -51,7 +59,16 @@ impl Limit {
         Self::TmpSize,
         Self::Timeout,
         Self::Output,
+        Self::Flows,
+        Self::FlowRate,
+        Self::NetUp,
+        Self::NetDown,
     ];
+
+    /// Whether it is held by the proxy of a filtered network, and by nothing else.
+    pub(super) fn is_of_network(self) -> bool {
+        matches!(self, Self::Flows | Self::FlowRate | Self::NetUp | Self::NetDown)
+    }
 
     /// In a file.
     pub(super) fn key(self) -> &'static str {
@@ -65,6 +82,10 @@ impl Limit {
             Self::TmpSize => "limits.tmp_size",
             Self::Timeout => "limits.timeout",
             Self::Output => "limits.output",
+            Self::Flows => "limits.flows",
+            Self::FlowRate => "limits.flow_rate",
+            Self::NetUp => "limits.net_up",
+            Self::NetDown => "limits.net_down",
         }
     }
 
@@ -79,6 +100,10 @@ impl Limit {
             Self::TmpSize => "--tmp-size",
             Self::Timeout => "--timeout",
             Self::Output => "--output",
+            Self::Flows => "--flows",
+            Self::FlowRate => "--flow-rate",
+            Self::NetUp => "--net-up",
+            Self::NetDown => "--net-down",
         }
     }
 
@@ -93,6 +118,10 @@ impl Limit {
             Self::TmpSize => Amount::Of(limits.tmp_bytes),
             Self::Timeout => limits.wall_ms.map_or(Amount::Unlimited, Amount::Of),
             Self::Output => Amount::Of(limits.output_bytes),
+            Self::Flows => Amount::Of(limits.flows),
+            Self::FlowRate => Amount::Of(limits.flows_per_second),
+            Self::NetUp => Amount::Of(limits.up_bytes),
+            Self::NetDown => Amount::Of(limits.down_bytes),
         }
     }
 
@@ -106,6 +135,10 @@ impl Limit {
             Self::FileSize => &mut limits.file_size_bytes,
             Self::TmpSize => &mut limits.tmp_bytes,
             Self::Output => &mut limits.output_bytes,
+            Self::Flows => &mut limits.flows,
+            Self::FlowRate => &mut limits.flows_per_second,
+            Self::NetUp => &mut limits.up_bytes,
+            Self::NetDown => &mut limits.down_bytes,
             Self::Cpus => return limits.millicpus = number,
             Self::Timeout => return limits.wall_ms = number,
         };
@@ -124,6 +157,10 @@ impl Limit {
             Self::TmpSize => table.tmp_size.as_ref().map(|found| at(found.value.0, found.span)),
             Self::Timeout => table.timeout.as_ref().map(|found| at(found.value.0, found.span)),
             Self::Output => table.output.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::Flows => table.flows.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::FlowRate => table.flow_rate.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::NetUp => table.net_up.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::NetDown => table.net_down.as_ref().map(|found| at(found.value.0, found.span)),
         }
     }
 
@@ -138,6 +175,10 @@ impl Limit {
             Self::TmpSize => flags.tmp_size.map(|size| size.0),
             Self::Timeout => flags.timeout.map(|time| time.0),
             Self::Output => flags.output.map(|size| size.0),
+            Self::Flows => flags.flows,
+            Self::FlowRate => flags.flow_rate,
+            Self::NetUp => flags.net_up.map(|size| size.0),
+            Self::NetDown => flags.net_down.map(|size| size.0),
         };
         number.map(Amount::Of)
     }
@@ -146,8 +187,10 @@ impl Limit {
     pub(super) fn show(self, amount: Amount) -> String {
         let Amount::Of(number) = amount else { return "unlimited".to_owned() };
         match self {
-            Self::Memory | Self::FileSize | Self::TmpSize | Self::Output => Size(number).to_string(),
-            Self::Processes | Self::OpenFiles => number.to_string(),
+            Self::Memory | Self::FileSize | Self::TmpSize | Self::Output | Self::NetUp | Self::NetDown => {
+                Size(number).to_string()
+            }
+            Self::Processes | Self::OpenFiles | Self::Flows | Self::FlowRate => number.to_string(),
             Self::Cpus => Cpus(number).to_string(),
             Self::CpuTime => Duration(number.saturating_mul(1000)).to_string(),
             Self::Timeout => Duration(number).to_string(),

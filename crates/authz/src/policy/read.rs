@@ -377,6 +377,7 @@ count! {
     OpenFiles: "a number of files", units::OPEN_FILES;
     /// Containers that wait.
     Pool: "a number of containers", 0..=16_u64;
+    FlowCount: "a number of flows", units::FLOWS;
     /// How many people it takes.
     People: "a number of people", 1..=100_u64;
     /// Of the format.

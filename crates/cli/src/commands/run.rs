@@ -265,6 +265,10 @@ fn limits(run: &Run) -> LimitFlags {
         tmp_size: run.tmp_size,
         timeout: run.timeout,
         output: run.output,
+        flows: run.flows,
+        flow_rate: run.flow_rate,
+        net_up: run.net_up,
+        net_down: run.net_down,
     }
 }
 

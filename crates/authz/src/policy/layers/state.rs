@@ -243,6 +243,7 @@ impl<'a> State<'a> {
         self.containers.check(self.flags, &self.backend, &mut self.report);
         let (floor, floor_settings) = self.floor();
         let merged = merge::rules(stack, files, (self.flags, self.net.value), &mut self.report);
+        self.check_held();
         let (mut settings, limits) = (self.settings(), self.limits());
         settings.extend(floor_settings);
         let (roots, root_settings) = self.roots.finish(&self.given_access);
@@ -267,6 +268,25 @@ impl<'a> State<'a> {
         };
         self.report.problems.finish()?;
         Ok(Effective { policy, roots, settings, requests: self.report.requests })
+    }
+
+    /// The network of the host has nobody who counts.
+    fn check_held(&mut self) {
+        if self.net.value != NetMode::Full {
+            return;
+        }
+        let counted =
+            self.limits.iter().filter(|(limit, slot)| limit.is_of_network() && slot.by != By::Default);
+        for (limit, slot) in counted {
+            let problem = Problem::new(format!("with network mode `full` nothing holds `{}`", limit.key()));
+            let problem = match slot.by.origin() {
+                Some(origin) => problem.at(origin.clone()),
+                None => problem,
+            };
+            self.report
+                .problems
+                .add(problem.fix("use `--net filtered` or `--net none`, or leave the limit out"));
+        }
     }
 
     /// The strictest.
