@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 
 use ringfence_types::{Layer, Refusal, RefusalCode};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::gate::{Flow, FlowEnd, FlowId, Gate, Leak, Passage, Request, Target, Traffic, Verdict, Way};
 use crate::inspection::Inspection;
@@ -17,6 +17,9 @@ use crate::sign::Signers;
 
 /// Gate calls that nobody waits long for: a record, a lookup in a list.
 pub(crate) const RECORDING: usize = 32;
+
+/// Directions of tunnels that may have one at the same time.
+const LARGE_BUFFERS: usize = 32;
 
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -34,6 +37,7 @@ pub(crate) struct Shared {
     nonsense: Rate,
     deciding: Arc<Semaphore>,
     recording: Arc<Semaphore>,
+    large_buffers: Semaphore,
     pub(crate) signers: Signers,
 }
 
@@ -145,6 +149,7 @@ impl Shared {
             nonsense: Rate::new(1),
             deciding: Arc::new(Semaphore::new(limits.deciding)),
             recording: Arc::new(Semaphore::new(RECORDING)),
+            large_buffers: Semaphore::new(LARGE_BUFFERS),
             signers: Signers::new(limits.signed_bytes),
             settings,
         }
@@ -311,6 +316,11 @@ impl Live {
             return Err(Limit::SessionBytes(direction).refusal(limits));
         }
         Ok(())
+    }
+
+    /// A place among those that have a large buffer; `None`: there is none left.
+    pub(crate) fn large_buffer(&self) -> Option<SemaphorePermit<'_>> {
+        self.0.shared.large_buffers.try_acquire().ok()
     }
 
     /// Why it ends, where that is a refusal and known already.

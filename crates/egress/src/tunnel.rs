@@ -1,19 +1,16 @@
 //! Bytes pass between two connections, counted, both ways at once.
 //!
 //! A tunnel that is silent holds two sockets and no buffer: bytes are read when they are there, through the stack, and
-//! only what the other side does not take at once is kept. A direction that is busy goes through a pipe in the kernel instead
-//! (`splice`), without being copied here.
+//! only what the other side does not take at once is kept. A direction that is busy has a large buffer meanwhile, of which a
+//! session has only so many.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ringfence_types::Refusal;
 use rustix::net::{Shutdown, shutdown};
-use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -26,11 +23,13 @@ use crate::settings::Times;
 use crate::shared::Live;
 
 const BUFFER: usize = 16 * 1024;
-/// Reads that fill the buffer, one after the other, before a pipe is worth its price.
+/// Reads that fill the buffer, one after the other, before a large one is worth its price.
 const BUSY: u32 = 4;
-const PIPE: usize = 512 * 1024;
-/// A pipe that waits this long is given back.
-const PIPE_IDLE: Duration = Duration::from_secs(1);
+/// What costs is to wake whoever waits on either side: the more passes at once, the less often. On the loopback this is faster
+/// than `splice` through a pipe.
+const LARGE: usize = 1024 * 1024;
+/// A large buffer that waits this long is given back.
+const LARGE_IDLE: Duration = Duration::from_secs(1);
 
 /// How a tunnel ended.
 #[derive(Debug)]
@@ -142,10 +141,10 @@ impl Tunnel<'_> {
                 }
             }
             if full >= BUSY
-                && let Ok(pipe) = Pipe::new()
+                && let Some(_place) = self.live.large_buffer()
             {
                 full = 0;
-                if self.pour(from, to, direction, &pipe).await? == Flowing::Ended {
+                if self.pour(from, to, direction).await? == Flowing::Ended {
                     break;
                 }
             }
@@ -172,25 +171,20 @@ impl Tunnel<'_> {
         Ok(Step::Moved(count, bytes.get(sent..).unwrap_or_default().to_vec()))
     }
 
-    /// Through the kernel, until the source ends or has nothing for a while.
-    async fn pour(
-        &self,
-        from: &TcpStream,
-        to: &TcpStream,
-        direction: Direction,
-        pipe: &Pipe,
-    ) -> Result<Flowing, Halt> {
+    /// In large parts, until the source ends or has nothing for a while.
+    async fn pour(&self, from: &TcpStream, to: &TcpStream, direction: Direction) -> Result<Flowing, Halt> {
+        let mut buffer = vec![0; LARGE];
         loop {
-            let Ok(ready) = timeout(PIPE_IDLE, from.readable()).await else { return Ok(Flowing::Slowly) };
+            let Ok(ready) = timeout(LARGE_IDLE, from.readable()).await else { return Ok(Flowing::Slowly) };
             ready?;
-            let count = match from.try_io(Interest::READABLE, || pipe.fill(from)) {
+            let count = match from.try_read(&mut buffer) {
                 Ok(0) => return Ok(Flowing::Ended),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error.into()),
             };
             self.charge(direction, count)?;
-            pipe.drain(to, count).await?;
+            send(to, buffer.get(..count).unwrap_or_default()).await?;
         }
     }
 
@@ -218,39 +212,6 @@ impl Tunnel<'_> {
 enum Flowing {
     Slowly,
     Ended,
-}
-
-/// A pipe that is empty whenever nobody pours.
-struct Pipe {
-    read: OwnedFd,
-    write: OwnedFd,
-}
-
-impl Pipe {
-    fn new() -> io::Result<Self> {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // A user has a share of pipe memory; without more, the pipe stays as small as it was made.
-        let _unchanged = fcntl_setpipe_size(&write, PIPE);
-        Ok(Self { read, write })
-    }
-
-    fn fill(&self, from: &TcpStream) -> io::Result<usize> {
-        Ok(splice(from, None, &self.write, None, PIPE, SpliceFlags::MOVE | SpliceFlags::NONBLOCK)?)
-    }
-
-    async fn drain(&self, to: &TcpStream, mut left: usize) -> io::Result<()> {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        while left > 0 {
-            to.writable().await?;
-            match to.try_io(Interest::WRITABLE, || Ok(splice(&self.read, None, to, None, left, flags)?)) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => left = left.saturating_sub(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
 }
 
 async fn send(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
