@@ -14,12 +14,10 @@ pub(super) fn of_command(command: &str) -> Option<&str> {
     if delimiter.is_empty() || !delimiter.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return None;
     }
-    let end = format!("\n{delimiter}\n");
     let text = text.strip_suffix('\n').unwrap_or(text);
     let patch = text.strip_suffix(delimiter)?.strip_suffix('\n')?;
     // The first line that is the delimiter ends it: what follows would be a command.
-    let ends_before =
-        patch == delimiter || patch.starts_with(&end[1..]) || format!("{patch}\n").contains(&end);
+    let ends_before = patch.split('\n').any(|line| line == delimiter);
     let expands = quoted.is_none() && patch.contains(['$', '`', '\\']);
     (!ends_before && !expands && patch.starts_with("*** Begin Patch")).then_some(patch)
 }

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod agents;
+#[cfg(test)]
 mod agents_work;
 #[cfg(test)]
 mod approval;

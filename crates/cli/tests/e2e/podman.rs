@@ -161,7 +161,9 @@ impl Drop for Podman {
         for controller in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
             let _busy = fs::remove_dir(controller.path().join("libpod_parent"));
         }
-        assert!(left.is_ok() || std::thread::panicking());
+        // Without root the directories of an image cannot be emptied by whom they belong to until they are writable.
+        let opened = Command::new("chmod").args(["-R", "u+rwX"]).arg(self.place.path()).output();
+        assert!((left.is_ok() && opened.is_ok()) || std::thread::panicking());
     }
 }
 
