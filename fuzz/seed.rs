@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     secrets(here)
 }
 
-/// Every kind of credential, plain and encoded. The first byte is the size of a chunk.
+/// Every kind of credential, plain and encoded. The first bytes are the size of a chunk and how often all of it comes again.
 fn secrets(here: &Path) -> Result<(), Box<dyn Error>> {
     let examples = rules::built_in().iter().flat_map(|rule| rule.examples());
     for (number, example) in examples.enumerate() {
@@ -37,7 +37,7 @@ fn secrets(here: &Path) -> Result<(), Box<dyn Error>> {
         let url: Vec<u8> = plain.iter().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect();
         for (form, bytes) in [plain, hex, url].into_iter().enumerate() {
             let size = u8::try_from(number % 256)?;
-            write(here, "scan", number * 10 + form, &[&[size], bytes.as_slice()].concat())?;
+            write(here, "scan", number * 10 + form, &[&[size, size / 3], bytes.as_slice()].concat())?;
         }
     }
     Ok(())

@@ -91,4 +91,15 @@ mod tests {
         let told = super::report("x.rs:1", Some("a value"), None);
         assert!(told.contains("x.rs:1") && !told.contains("a value"), "{told}");
     }
+
+    #[test]
+    fn without_the_secrets_nothing_of_the_message_is_said() {
+        let [store, key] = ["/s/store", "/s/key"].map(std::path::PathBuf::from);
+        let unread = Redactor::without(ringfence_runtime::secrets::StoreError::NoKey { store, key });
+        let told = super::report("x.rs:1", Some("a value"), Some(&unread));
+        assert!(
+            told.contains("x.rs:1") && told.contains("[not shown") && !told.contains("a value"),
+            "{told}"
+        );
+    }
 }

@@ -77,7 +77,7 @@ pub(crate) fn begin(typed: Option<Logs>) -> Result<(), ExitCode> {
     // Before the first line: making it may log.
     if let Some(error) = Redactor::own().unread() {
         let why = error::chain(error);
-        output::aside(format_args!("ringfence: nothing is logged, for what is secret is not known: {why}\n"));
+        output::written(&format!("ringfence: nothing is logged, for what is secret is not known: {why}\n"));
         return Ok(());
     }
     // What libraries log about the bytes that they carry is not for any log.

@@ -18,6 +18,8 @@ pub(crate) struct Redactor {
     unread: Option<StoreError>,
 }
 
+const NOT_SHOWN: &str = "[not shown: the stored secrets cannot be read]";
+
 static REDACTOR: OnceLock<Redactor> = OnceLock::new();
 static BUILDING: AtomicBool = AtomicBool::new(false);
 
@@ -56,16 +58,56 @@ impl Redactor {
         self.unread.as_ref()
     }
 
-    /// `text` without what must not be said.
+    /// `text` without what must not be said. While the secrets cannot be read, nothing is said but why.
     pub(crate) fn clean(&self, text: &str) -> String {
-        String::from_utf8_lossy(&self.scanner.redact(text.as_bytes()).clean).into_owned()
+        match &self.unread {
+            Some(error) => about(error, text),
+            None => String::from_utf8_lossy(&self.scanner.redact(text.as_bytes()).clean).into_owned(),
+        }
     }
+}
+
+/// What of `text` is about the store itself: any other word may be a value that nobody can compare it with.
+fn about(error: &StoreError, text: &str) -> String {
+    let end = if text.ends_with('\n') { "\n" } else { "" };
+    let lead =
+        ["ringfence: ", "  hint: "].into_iter().find(|lead| text.starts_with(lead)).unwrap_or_default();
+    let own = [Some(crate::error::chain(error)), error.hint()].into_iter().flatten();
+    let said = own.filter(|words| text.contains(words.as_str())).max_by_key(String::len);
+    format!("{lead}{}{end}", said.as_deref().unwrap_or(NOT_SHOWN))
 }
 
 #[cfg(test)]
 impl Redactor {
+    /// One that could not read them.
+    pub(crate) fn without(error: StoreError) -> Self {
+        Self { scanner: LazyScanner::default(), unread: Some(error) }
+    }
+
     /// One that knows a single value.
     pub(crate) fn of(name: &str, value: &[u8]) -> Self {
         Self { scanner: LazyScanner::new([(name, value)], || None).unwrap(), unread: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_compared_is_not_said() {
+        let [store, key] = ["/s/store", "/s/key"].map(std::path::PathBuf::from);
+        let error = StoreError::NoKey { store, key };
+        let (why, hint) = (crate::error::chain(&error), error.hint().unwrap());
+        let redactor = Redactor::without(error);
+        let value = ["correct", "horse", "battery"].join("-");
+        for (text, said) in [
+            (format!("ringfence: no such option `{value}`\n"), format!("ringfence: {NOT_SHOWN}\n")),
+            (value.clone(), NOT_SHOWN.to_owned()),
+            (format!("ringfence: `{value}`: {why}\n"), format!("ringfence: {why}\n")),
+            (format!("  hint: {hint}\n"), format!("  hint: {hint}\n")),
+        ] {
+            assert_eq!(redactor.clean(&text), said);
+        }
     }
 }

@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const LANDLOCK: &[&str] = &["--backend", "landlock", "--danger", "--danger-floor", "limits,env"];
 
 pub(crate) struct World {
+    _left: Left,
     pub(crate) root: TempDir,
     pub(crate) home: PathBuf,
     pub(crate) state: PathBuf,
@@ -39,13 +40,14 @@ impl World {
         for directory in [&home, &state, &workspace] {
             fs::create_dir(directory).unwrap();
         }
-        Self { root, home, state, workspace }
+        Self { _left: Left { state: state.clone() }, root, home, state, workspace }
     }
 
     /// `ringfence` in the workspace, with this world's home and state and nothing else.
     pub(crate) fn ringfence(&self) -> Command {
         let mut command = Command::new(binary());
         self.dress(&mut command);
+        command.env(SEEDED, seed());
         command
     }
 
@@ -160,6 +162,43 @@ impl World {
     }
 }
 
+/// A variable of everybody who starts ringfence in these tests. What it holds is no business of what runs inside, and nothing
+/// that any of them says or leaves has it.
+const SEEDED: &str = "SEEDED_ACCESS";
+
+fn seed() -> String {
+    ["seeded", "into", "every", "world", "41c7"].join("+")
+}
+
+#[track_caller]
+fn assert_unseen(what: &str, bytes: &[u8]) {
+    assert!(!contains(bytes, seed().as_bytes()), "the seeded secret is in {what}");
+}
+
+/// What ringfence leaves of a world.
+struct Left {
+    state: PathBuf,
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let mut places = vec![self.state.clone()];
+        while let Some(place) = places.pop().filter(|_| !thread::panicking()) {
+            // A test may have made it unreadable, or removed it.
+            for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => places.push(entry.path()),
+                    Ok(kind) if kind.is_file() => {
+                        let content = fs::read(entry.path()).unwrap_or_default();
+                        assert_unseen(&entry.path().display().to_string(), &content);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
 /// How a program ended and what it said.
 #[derive(Debug)]
 pub(crate) struct Done {
@@ -236,11 +275,14 @@ pub(crate) fn collect(mut child: Child) -> Done {
     let bytes = |reader: Option<thread::JoinHandle<Vec<u8>>>| {
         reader.map_or_else(Vec::new, |reader| reader.join().unwrap())
     };
+    let (out, err) = (bytes(out), bytes(err));
+    assert_unseen("standard output", &out);
+    assert_unseen("standard error", &err);
     Done {
         code: status.code(),
         signal: status.signal(),
-        out: bytes(out),
-        err: String::from_utf8_lossy(&bytes(err)).into_owned(),
+        out,
+        err: String::from_utf8_lossy(&err).into_owned(),
         took: start.elapsed(),
     }
 }
@@ -281,7 +323,7 @@ pub(crate) fn processes_with(marker: &str) -> Vec<String> {
 }
 
 pub(crate) fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    haystack.windows(needle.len()).any(|window| window == needle)
+    memchr::memmem::find(haystack, needle).is_some()
 }
 
 /// A word that no other process on this machine has among its arguments.
