@@ -11,6 +11,7 @@ mod ledger;
 mod library;
 mod measure;
 mod postgres;
+mod relay;
 mod report;
 mod scan;
 mod start;
@@ -30,6 +31,7 @@ const GROUPS: &[Group] = &[
     Group { name: "ledger", run: ledger::run },
     Group { name: "scan", run: scan::run },
     Group { name: "scan-peers", run: scan::peers },
+    Group { name: "relay", run: relay::run },
     Group { name: "postgres", run: postgres::run },
     Group { name: "egress", run: egress::run },
     Group { name: "containers", run: containers::run },

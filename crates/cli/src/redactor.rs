@@ -41,6 +41,14 @@ impl Redactor {
 
     fn read(environment: &Environment) -> Self {
         let Ok(state_dir) = host::state_dir(environment) else { return Self::knowing(&Secrets::default()) };
+        // Where a file is in the way of the state there is no store either.
+        let is_in_the_way = match state_dir.metadata() {
+            Ok(there) => !there.is_dir(),
+            Err(error) => error.kind() == std::io::ErrorKind::NotADirectory,
+        };
+        if is_in_the_way {
+            return Self::knowing(&Secrets::default());
+        }
         match SecretStore::new(&state_dir).read() {
             Ok(secrets) => Self::knowing(&secrets),
             Err(error) => Self { scanner: LazyScanner::default(), unread: Some(error) },

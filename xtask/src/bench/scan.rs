@@ -16,6 +16,7 @@ use super::start::process;
 use crate::{Result, command};
 
 const DETECT_SECRETS: &str = "detect-secrets==1.5.0";
+const RIPSECRETS: &str = "0.1.11";
 const SECRETLINT: &[&str] = &["secretlint@13.0.6", "@secretlint/secretlint-rule-preset-recommend@13.0.6"];
 const SECRETLINT_CONFIG: &str = r#"{"rules":[{"id":"@secretlint/secretlint-rule-preset-recommend"}]}"#;
 /// Files of the corpus, each with one secret per line; the last has none.
@@ -64,7 +65,7 @@ pub(super) fn peers(arena: &Arena, report: &mut Report) -> Result<()> {
     for arguments in make {
         command::must_succeed(&mut arena.invocation(&example, &arguments, &home).command())?;
     }
-    let scanners = [ringfence(arena)?, detect_secrets(arena)?, secretlint(arena)?];
+    let scanners = [ringfence(arena)?, detect_secrets(arena)?, secretlint(arena)?, ripsecrets(arena)?];
     // A program that looks at nothing is fast.
     for scanner in &scanners {
         if scanner.found(arena, &corpus.join("plain.txt"))? == 0 {
@@ -76,7 +77,7 @@ pub(super) fn peers(arena: &Arena, report: &mut Report) -> Result<()> {
     let times = interleave(&contenders, arena.effort.rounds(10))?;
     report.table("a file without secrets", &times, &["ringfence scan"]);
     let own = named(&times, "ringfence scan")?.median();
-    for peer in ["detect-secrets", "secretlint"] {
+    for peer in ["detect-secrets", "secretlint", "ripsecrets"] {
         report.target(
             &format!("{peer} / ringfence scan"),
             named(&times, peer)?.median() / own,
@@ -173,6 +174,18 @@ fn secretlint(arena: &Arena) -> Result<Peer> {
     };
     let before = ["--format", "json", "--secretlintrc", utf8(&config)?].map(str::to_owned).to_vec();
     Ok(Peer { name: "secretlint", program: prefix.join("node_modules/.bin/secretlint"), before, lines })
+}
+
+fn ripsecrets(arena: &Arena) -> Result<Peer> {
+    let prefix = arena.path("ripsecrets");
+    let install = ["install", "--quiet", "--locked", "--version", RIPSECRETS, "ripsecrets", "--root"];
+    command::must_succeed(Command::new("cargo").args(install).arg(&prefix))?;
+    // FILE:LINE:what was found
+    let lines = |said: &str| {
+        let number = |line: &str| line.split(':').nth(1).and_then(|number| number.parse().ok());
+        Ok(said.lines().filter_map(number).collect())
+    };
+    Ok(Peer { name: "ripsecrets", program: prefix.join("bin/ripsecrets"), before: Vec::new(), lines })
 }
 
 fn utf8(path: &Path) -> Result<&str> {
