@@ -110,8 +110,10 @@ impl HelloReader {
 
 /// The name in TLS must be the host that was judged. An address has none.
 ///
-/// What a greeting encrypts (ECH) is not seen; the name beside it is held to the same rule, and no key for it can be had
-/// inside, because the records that carry such keys are not answered.
+/// What a greeting encrypts (ECH) is not seen; the name beside it is held to the same rule. The records that carry keys for it
+/// are not answered inside, so that no client does it unasked. One that brings such a key along can have the server of an
+/// allowed host answer for another host of the same server (docs/network.md): greetings that only pretend to encrypt look the
+/// same and are sent by every browser, so that refusing them would refuse browsers.
 pub(crate) fn check_name(target: &Target, asked: Option<&str>) -> Result<(), Refusal> {
     match (&target.host, asked) {
         (Host::Name(_), Some(name)) if target.is_called(name) => Ok(()),

@@ -118,7 +118,7 @@ fn methods_and_paths_are_held_where_the_proxy_inspects() {
     assert_eq!(internet.came_to("30.0.0.10"), seen, "{:?}", internet.visits());
 }
 
-/// `check --url` says what the proxy does: allow, ask (and nobody is there), deny.
+/// `check --url` says what the proxy does: allow, ask (nobody is there, so the answer is no), deny.
 #[test]
 fn check_says_what_the_proxy_does() {
     let internet = Internet::new();
@@ -133,13 +133,14 @@ fn check_says_what_the_proxy_does() {
     };
     for (url, code, said) in [
         ("http://web.test/", 0, "200 "),
-        ("http://other.test/", 10, "403 approval.unreachable"),
+        ("http://other.test/", 10, "403 host.unlisted"),
         ("http://evil.test/", 11, "403 hosts.evil.test"),
-        ("http://meta.test/", 10, "403 approval.unreachable"),
+        ("http://meta.test/", 10, "403 host.unlisted"),
         ("http://169.254.169.254/", 11, "403 host.metadata"),
     ] {
         assert_eq!(check(url), Some(code), "{url}");
-        assert_eq!(status(url), said, "{url}");
+        let answered = status(url);
+        assert!(answered.starts_with(said), "{url}: {answered}");
     }
     assert_eq!(
         internet.came_to("30.0.0.66") + internet.came_to("30.0.0.20") + internet.came_to("169.254.169.254"),

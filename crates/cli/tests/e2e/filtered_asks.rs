@@ -169,3 +169,33 @@ fn the_person_at_the_terminal_of_the_command_is_asked() {
     collect(child).expect(0);
     assert_eq!(internet.world.read("typed").as_deref(), Some("got word\n"));
 }
+
+/// Opens a connection to the proxy for each of many unknown hosts, waits until all that may ask do, and goes on to one that
+/// is allowed.
+const MANY: &str = r#"
+import select, socket
+def ask(host):
+    s = socket.create_connection(('127.0.0.1', 3128))
+    s.sendall(('CONNECT %s:443 HTTP/1.1\r\n\r\n' % host).encode())
+    return s
+asking = [ask('n%d.other.test' % n) for n in range(80)]
+refused = 0
+while refused < 16:
+    for s in select.select(asking, [], [], 60)[0]:
+        assert b'approval.crowded' in s.recv(4096)
+        asking.remove(s)
+        refused += 1
+print(refused, len(asking), ask('web.test').recv(12).decode(), flush=True)
+"#;
+
+/// Flows that ask are so many and no more, and leave places for those that nobody has to be asked about.
+#[test]
+fn many_who_ask_do_not_crowd_out_who_need_not() {
+    let internet = Internet::new();
+    let _watcher = Watcher::new(&internet.world);
+    internet.operator("[[host]]\nallow = [\"web.test\"]\n");
+    fs::write(internet.world.workspace.join("many.py"), MANY).unwrap();
+    let done = collect(reach(&internet, "python3 many.py")).expect(0);
+    assert_eq!(done.text(), "16 64 HTTP/1.1 200\n", "{}", done.err);
+    assert_eq!(internet.came_to("30.0.0.20"), 0);
+}

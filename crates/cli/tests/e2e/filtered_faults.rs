@@ -173,3 +173,21 @@ fn a_backend_without_a_network_of_its_own_refuses() {
             .expect(0);
     }
 }
+
+/// Without its salt two findings of one secret cannot be told to be one: there is no network, instead of one without that.
+#[test]
+fn without_its_salt_there_is_no_network() {
+    let internet = Internet::new();
+    let state = internet.world.state.join("ringfence");
+    internet.run(WEB, &["true"]).expect(0);
+    fs::remove_file(state.join("salt")).unwrap();
+    fs::create_dir(state.join("salt")).unwrap();
+    let done = internet.run(WEB, &["sh", "-c", "touch made; curl -sS https://web.test/"]);
+    assert_eq!(done.code, Some(125), "{}", done.err);
+    assert!(!internet.world.workspace.join("made").exists());
+    assert_eq!(internet.came_to("30.0.0.10"), 0);
+    // The control: a new one is made where there is none.
+    fs::remove_dir(state.join("salt")).unwrap();
+    internet.run(WEB, &["curl", "-sS", "https://web.test/"]).expect(0);
+    assert_eq!(internet.came_to("30.0.0.10"), 2);
+}
