@@ -1,6 +1,7 @@
-//! What `cargo xtask bench` measures of the proxy, between a client and a server on the loopback. VIA is `direct`, `tunnel` (our
-//! proxy, in this process) or the address of another HTTP proxy. Durations in nanoseconds, one per line:
+//! What `cargo xtask bench` measures of the proxy, between a client and a server on the loopback. VIA is `direct`, `tunnel` or
+//! `inspect` (our proxy, in this process) or the address of another HTTP proxy. Durations in nanoseconds, one per line:
 //!
+//! - `bench_egress request VIA N`: N requests for 1 kB over one connection with TLS;
 //! - `bench_egress ping VIA N`: N exchanges of 64 bytes over one connection;
 //! - `bench_egress flow VIA N`: N times a new connection, one exchange, and its end;
 //! - `bench_egress bulk VIA BYTES N`: N times so many bytes from the server to the client;
@@ -9,6 +10,8 @@
 //! And besides: `bench_egress idle N` opens N tunnels through our proxy, exchanges a few bytes over each, and prints by how
 //! much the memory of this process grew, in kB; its clients are `bench_egress hold PROXY SERVER N`.
 #![expect(clippy::print_stdout, reason = "the numbers are the program's output")]
+
+mod tls;
 
 use std::error::Error;
 use std::io::{self, Read as _, Write as _};
@@ -19,8 +22,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_egress::{
-    Doors, Flow, FlowEnd, Gate, Leak, NameServers, Passage, Proxy, Reach, Settings, Traffic, Treatment,
-    Verdict, Way,
+    Ca, Doors, Flow, FlowEnd, Gate, HttpSettings, Leak, NameServers, Passage, Proxy, Reach, Settings,
+    Traffic, Treatment, Verdict, Way,
 };
 use ringfence_types::Refusal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -31,10 +34,13 @@ fn main() -> Any<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
+        ["request", via, rounds] => request(via, rounds.parse()?),
         ["ping", via, rounds] => ping(&Via::new(via)?, rounds.parse()?),
         ["flow", via, rounds] => flow(&Via::new(via)?, rounds.parse()?),
         ["bulk", via, bytes, rounds] => bulk(&Via::new(via)?, bytes.parse()?, rounds.parse()?),
-        ["start", rounds] => report(rounds.parse()?, || start().map(drop).map_err(io::Error::other)),
+        ["start", rounds] => report(rounds.parse()?, || {
+            start(Treatment::Tunnel, HttpSettings::default()).map(drop).map_err(io::Error::other)
+        }),
         ["idle", count] => idle(count.parse()?),
         ["hold", via, server, count] => hold(&Via::new(via)?, server.parse()?, count.parse()?),
         other => Err(format!("not a benchmark: {other:?}").into()),
@@ -53,7 +59,7 @@ impl Via {
         match word {
             "direct" => Ok(Self::Direct),
             "tunnel" => {
-                let (address, proxy) = start()?;
+                let (address, proxy) = start(Treatment::Tunnel, HttpSettings::default())?;
                 Ok(Self::Own(address, proxy))
             }
             address => Ok(Self::Proxy(address.parse()?)),
@@ -81,12 +87,12 @@ impl Via {
     }
 }
 
-/// Lets everything pass to this machine.
-struct Open;
+/// Lets everything pass to this machine, in one way.
+struct Open(Treatment);
 
 impl Gate for Open {
     fn judge(&self, _flow: &Flow) -> Verdict {
-        Verdict::Pass(Passage { treatment: Treatment::Tunnel, reach: Reach::Special })
+        Verdict::Pass(Passage { treatment: self.0, reach: Reach::Special })
     }
 
     fn answers(&self, _name: &str) -> bool {
@@ -104,7 +110,7 @@ impl Gate for Open {
     fn ended(&self, _flow: &Flow, _traffic: Traffic, _end: &FlowEnd) {}
 }
 
-fn start() -> Any<(SocketAddr, Proxy)> {
+fn start(treatment: Treatment, http: HttpSettings) -> Any<(SocketAddr, Proxy)> {
     let here = (Ipv4Addr::LOCALHOST, 0);
     let doors = Doors {
         proxy: TcpListener::bind(here)?,
@@ -113,9 +119,9 @@ fn start() -> Any<(SocketAddr, Proxy)> {
         dns_stream: TcpListener::bind(here)?,
     };
     let address = doors.proxy.local_addr()?;
-    let mut settings = Settings { names: NameServers::Only(Vec::new()), ..Settings::default() };
+    let mut settings = Settings { names: NameServers::Only(Vec::new()), http, ..Settings::default() };
     settings.limits.flows_per_second = 1_000_000;
-    Ok((address, Proxy::start(doors, Arc::new(Open), settings)?))
+    Ok((address, Proxy::start(doors, Arc::new(Open(treatment)), settings)?))
 }
 
 fn server(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> io::Result<SocketAddr> {
@@ -151,6 +157,23 @@ fn ping(via: &Via, rounds: usize) -> Any<()> {
     let mut stream = via.connect(server(echo)?)?;
     exchange(&mut stream)?;
     report(rounds, || exchange(&mut stream))
+}
+
+/// The authority of the session is what a client of `inspect` trusts besides the root of the server.
+fn request(via: &str, rounds: usize) -> Any<()> {
+    let site = tls::Site::start()?;
+    let ca = Arc::new(Ca::new()?);
+    let via = if via == "inspect" {
+        let extra_roots = site.root.clone().into_bytes();
+        let http = HttpSettings { ca: Some(Arc::clone(&ca)), extra_roots, ..HttpSettings::default() };
+        let (address, proxy) = start(Treatment::Inspect, http)?;
+        Via::Own(address, proxy)
+    } else {
+        Via::new(via)?
+    };
+    let mut client = tls::Client::new(via.connect(site.address)?, site.address, &[&site.root, ca.pem()])?;
+    client.get()?;
+    report(rounds, || client.get())
 }
 
 fn flow(via: &Via, rounds: usize) -> Any<()> {
@@ -202,7 +225,7 @@ fn idle(count: usize) -> Any<()> {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let server = listener.local_addr()?.to_string();
-    let (door, proxy) = start()?;
+    let (door, proxy) = start(Treatment::Tunnel, HttpSettings::default())?;
     let before = resident()?;
     let mut clients = Command::new(std::env::current_exe()?)
         .args(["hold", &door.to_string(), &server, &count.to_string()])
