@@ -135,8 +135,11 @@ fn cargo_builds(world: &World, flags: &[&str]) {
     world.write("src/main.rs", "fn main() { println!(\"built inside\"); }\n");
     let cargo = toolchain.join("bin/cargo");
     let flags = [flags, &["--read", toolchain.to_str().unwrap(), "--timeout", "100s"]].concat();
-    let script =
-        format!("export PATH={}/bin:$PATH; {} run -q --offline", toolchain.display(), cargo.display());
+    let script = format!(
+        "export RUSTFLAGS=-Clinker=gcc PATH={}/bin:$PATH; {} run -q --offline",
+        toolchain.display(),
+        cargo.display()
+    );
     let done = world.sh_with(&flags, &script).expect(0);
     assert_eq!(done.text(), "built inside\n", "{}", done.err);
 }
