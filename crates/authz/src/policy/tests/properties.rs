@@ -110,7 +110,7 @@ fn part() -> impl Strategy<Value = Part> {
         rarely(ApprovalMode::ALL),
         rarely(&[Access::Read, Access::Write]),
         rarely(&[NetMode::None, NetMode::Filtered]),
-        rarely(&[Backend::Native, Backend::Bubblewrap, Backend::Landlock]),
+        rarely(&[Backend::Native, Backend::Bubblewrap, Backend::Landlock, Backend::Container]),
     );
     let numbers = (
         rarely(&[0_usize, 1, 2]),
@@ -169,7 +169,7 @@ fn narrow() -> impl Strategy<Value = Part> {
         approval,
         access,
         net: part.net.filter(|net| *net == NetMode::None),
-        backend: part.backend.filter(|backend| *backend == Backend::Native),
+        backend: part.backend.filter(|backend| matches!(backend, Backend::Native | Backend::Container)),
         memory: part.memory.filter(|size| *size == 0),
         processes: part.processes.filter(|count| *count == 5),
         roots: part.roots.into_iter().map(|access| access.filter(|access| *access == Access::None)).collect(),
@@ -331,7 +331,12 @@ fn strictness(effective: &Effective) -> Vec<(String, u64)> {
     see("net".to_owned(), 2 - policy.net as u64);
     see("approval".to_owned(), policy.approval as u64);
     see("commands".to_owned(), policy.commands as u64);
-    see("native".to_owned(), u64::from(policy.backend == Some(Backend::Native)));
+    let backend = match policy.backend {
+        Some(Backend::Container) => 2,
+        Some(Backend::Native) => 1,
+        _ => 0,
+    };
+    see("backend".to_owned(), backend);
     seen
 }
 
