@@ -11,6 +11,7 @@ mod ledger;
 mod library;
 mod measure;
 mod postgres;
+mod proxies;
 mod relay;
 mod report;
 mod scan;

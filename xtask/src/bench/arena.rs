@@ -86,6 +86,16 @@ impl Arena {
         Ok(self.target.join("release/examples").join(name))
     }
 
+    /// Installs a package of npm into a directory that goes away with this, and gives the directory.
+    pub(super) fn npm(&self, name: &str, package: &str) -> Result<PathBuf> {
+        let prefix = self.path(name);
+        fs::create_dir(&prefix)?;
+        let quiet =
+            ["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
+        command::must_succeed(Command::new("npm").arg("--prefix").arg(&prefix).args(quiet).arg(package))?;
+        Ok(prefix)
+    }
+
     /// A command with the environment every contender gets.
     pub(super) fn invocation(&self, program: &Path, arguments: &[&str], directory: &Path) -> Invocation {
         let variable = |name: &str, value: String| (name.to_owned(), value);

@@ -11,7 +11,6 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::arena::Arena;
 use super::measure::{Contender, Probe, Times, interleave, named};
@@ -139,11 +138,7 @@ fn codex_rules(count: usize) -> String {
 /// Into a directory that goes away with the arena. What it decides is looked at once, because a program that decides
 /// nothing is fast.
 fn install_codex(arena: &Arena) -> Result<PathBuf> {
-    let prefix = arena.path("codex");
-    fs::create_dir(&prefix)?;
-    let install =
-        ["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", CODEX];
-    command::must_succeed(Command::new("npm").arg("--prefix").arg(&prefix).args(install))?;
+    let prefix = arena.npm("codex", CODEX)?;
     let program = prefix.join(CODEX_PROGRAM);
     let rules = written(arena, "trial.rules", "prefix_rule(pattern=[\"git\"], decision=\"forbidden\")\n")?;
     let trial = ["execpolicy", "check", "--rules", &rules, "--", "git", "status"];

@@ -1,109 +1,89 @@
-//! The proxy of a filtered session, by the example `bench_egress` of `ringfence-egress`, beside no proxy and `tinyproxy`.
+//! The proxy of a filtered session, by the example `bench_egress` of `ringfence-egress`, beside no proxy and the proxies of others;
+//! and what it adds to the start of a program.
 
-use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Stdio;
 
 use super::arena::Arena;
-use super::measure::{Contender, Probe, interleave, named};
+use super::measure::{Contender, Probe, Times, interleave, named};
+use super::proxies::Peer;
 use super::report::{Bound, Report};
+use super::start::process;
 use crate::{Result, command};
 
+const REQUESTS: &str = "1000";
 const PINGS: &str = "2000";
 const FLOWS: &str = "100";
 const BULK: &str = "100000000";
 const IDLE: &str = "5000";
-
-pub(super) fn run(arena: &Arena, report: &mut Report) -> Result<()> {
-    let program = arena.example("ringfence-egress", "bench_egress")?;
-    let home = arena.path("home");
-    let peer = Tinyproxy::start(arena)?;
-    let vias = [("direct", "direct"), ("ringfence", "tunnel"), ("tinyproxy", peer.address.as_str())];
-    let call = |arguments: &[&str]| arena.invocation(&program, arguments, &home);
-    let contenders = |arguments: &[&str]| -> Vec<Contender> {
-        let contender = |(name, via): &(&str, &str)| Contender {
-            name: (*name).to_owned(),
-            probe: Probe::Reports(call(&with_via(arguments, via))),
-        };
-        vias.iter().map(contender).collect()
-    };
-
-    let pings = interleave(&contenders(&["ping", VIA, PINGS]), arena.effort.rounds(20))?;
-    report.table("64 bytes there and back over one connection", &pings, &["direct"]);
-    let flows = interleave(&contenders(&["flow", VIA, FLOWS]), arena.effort.rounds(20))?;
-    report.table("a connection, 64 bytes there and back, its end", &flows, &["direct"]);
-    let bulk = interleave(&contenders(&["bulk", VIA, BULK, "1"]), arena.effort.rounds(20))?;
-    report.table("100 MB from the server", &bulk, &["direct"]);
-
-    let added = |times: &[_]| -> Result<f64> {
-        Ok((named(times, "ringfence")?.median() - named(times, "direct")?.median()) * 1000.0)
-    };
-    report.target("tunnel adds to an exchange, median", added(&pings)?, Bound::AtMost(150.0), "us");
-    report.target("tunnel adds to a new flow, median", added(&flows)?, Bound::AtMost(1000.0), "us");
-    let speed = named(&bulk, "direct")?.median() / named(&bulk, "ringfence")?.median();
-    report.target("tunnel / direct throughput, 100 MB", speed, Bound::AtLeast(0.7), "x");
-    let grown = command::output_of(call(&["idle", IDLE]).command().stdout(Stdio::piped()))?;
-    report.target(
-        "memory of 5000 idle tunnels",
-        grown.trim().parse::<f64>()? / 1024.0,
-        Bound::AtMost(200.0),
-        "MB",
-    );
-    Ok(())
-}
-
 /// Where the way to the server goes among the arguments.
 const VIA: &str = "VIA";
 
-fn with_via<'a>(arguments: &[&'a str], via: &'a str) -> Vec<&'a str> {
-    arguments.iter().map(|word| if *word == VIA { via } else { word }).collect()
-}
-
-/// A running `tinyproxy`, which ends with this value.
-struct Tinyproxy {
-    address: String,
-    process: Child,
-}
-
-impl Tinyproxy {
-    fn start(arena: &Arena) -> Result<Self> {
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let config = arena.path("tinyproxy.conf");
-        fs::write(
-            &config,
-            format!("Port {port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 200\nLogLevel Critical\n"),
-        )?;
-        let process = Command::new("tinyproxy")
-            .args(["-d", "-c"])
-            .arg(&config)
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("tinyproxy: {error}"))?;
-        let running = Self { address: format!("127.0.0.1:{port}"), process };
-        running.wait()?;
-        Ok(running)
+pub(super) fn run(arena: &Arena, report: &mut Report) -> Result<()> {
+    let program = arena.example("ringfence-egress", "bench_egress")?;
+    let mut peers = vec![Peer::tinyproxy(arena)?, Peer::srt(arena)?];
+    if Path::new("/usr/sbin/squid").exists() {
+        peers.push(Peer::squid(arena)?);
+    } else {
+        println!("without squid, which is not installed");
     }
+    passing(arena, report, (&program, &peers))?;
+    let idle = arena.invocation(&program, &["idle", IDLE], &arena.path("home"));
+    let grown = command::output_of(idle.command().stdout(Stdio::piped()))?;
+    let grown = grown.trim().parse::<f64>()? / 1024.0;
+    report.target("memory of 5000 idle tunnels", grown, Bound::AtMost(200.0), "MB");
+    starting(arena, report)
+}
 
-    fn wait(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(&self.address).is_err() {
-            if Instant::now() > deadline {
-                return Err("tinyproxy does not listen".into());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+/// Latency and throughput. Everybody takes part in one run.
+fn passing(arena: &Arena, report: &mut Report, (program, peers): (&Path, &[Peer])) -> Result<()> {
+    let measured = |arguments: &[&str], ways: &[&str]| {
+        let own = ways.iter().map(|way| (*way, *way));
+        let others = peers.iter().map(|peer| (peer.name, peer.address.as_str()));
+        let contenders: Vec<Contender> = own
+            .chain(others)
+            .map(|(name, via)| {
+                let words: Vec<&str> =
+                    arguments.iter().map(|word| if *word == VIA { via } else { word }).collect();
+                let probe = Probe::Reports(arena.invocation(program, &words, &arena.path("home")));
+                Contender { name: name.to_owned(), probe }
+            })
+            .collect();
+        interleave(&contenders, arena.effort.rounds(20))
+    };
+    let tunnelled = ["direct", "tunnel"];
+    let requests = measured(&["request", VIA, REQUESTS], &["direct", "tunnel", "inspect"])?;
+    report.table("a request over TLS for 1 kB", &requests, &["direct"]);
+    let pings = measured(&["ping", VIA, PINGS], &tunnelled)?;
+    report.table("64 bytes there and back over one connection", &pings, &["direct"]);
+    let flows = measured(&["flow", VIA, FLOWS], &tunnelled)?;
+    report.table("a connection, 64 bytes there and back, its end", &flows, &["direct"]);
+    let bulk = measured(&["bulk", VIA, BULK, "1"], &tunnelled)?;
+    report.table("100 MB from the server", &bulk, &["direct"]);
+
+    let mut added = |name: &str, times: &[Times], way: &str, most: f64| -> Result<()> {
+        let added = (named(times, way)?.median() - named(times, "direct")?.median()) * 1000.0;
+        report.target(name, added, Bound::AtMost(most), "us");
         Ok(())
-    }
+    };
+    added("tunnel adds to a request, median", &requests, "tunnel", 150.0)?;
+    added("inspection adds to a request, median", &requests, "inspect", 400.0)?;
+    added("tunnel adds to an exchange, median", &pings, "tunnel", 150.0)?;
+    added("tunnel adds to a new flow, median", &flows, "tunnel", 1000.0)?;
+    let speed = named(&bulk, "direct")?.median() / named(&bulk, "tunnel")?.median();
+    report.target("tunnel / direct throughput, 100 MB", speed, Bound::AtLeast(0.7), "x");
+    Ok(())
 }
 
-impl Drop for Tinyproxy {
-    fn drop(&mut self) {
-        let _gone = self.process.kill();
-        let _reaped = self.process.wait();
-    }
+/// What the filtered network adds to a whole run.
+fn starting(arena: &Arena, report: &mut Report) -> Result<()> {
+    let ringfence = arena.ringfence()?;
+    let workspace = arena.workspace("filtered")?;
+    let run = |net: &str| arena.invocation(&ringfence, &["run", "--net", net, "--", "/bin/true"], &workspace);
+    let contenders = ["none", "filtered"].map(|net| process(&format!("--net {net}"), run(net)));
+    let times = interleave(&contenders, arena.effort.rounds(200))?;
+    report.table("ringfence run -- /bin/true", &times, &["--net none"]);
+    let added = named(&times, "--net filtered")?.median() - named(&times, "--net none")?.median();
+    report.target("the filtered network adds to a start, median", added, Bound::AtMost(3.0), "ms");
+    Ok(())
 }
