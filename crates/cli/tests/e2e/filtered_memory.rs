@@ -114,11 +114,11 @@ fn sent_keys(internet: &Internet) -> usize {
     headers.filter(|headers| headers.contains(&key) || headers.contains(&basic)).count()
 }
 
-/// C-2, S001-25: two clients use a key while every byte of every process inside, PID 1 of the sandbox among them, is searched for
+/// C-2, S000-30: two clients use a key while every byte of every process inside, PID 1 of the sandbox among them, is searched for
 /// it. That the search would find it is shown by the placeholder, which is there, by Ringfence itself, which has the key, and by
 /// the same client on the host with the real one.
 #[test]
-fn s001_25_a_provider_key_is_in_no_memory_inside() {
+fn s000_30_a_provider_key_is_in_no_memory_inside() {
     let internet = Internet::new();
     let world = &internet.world;
     with_key(&internet);

@@ -29,7 +29,7 @@ pub(crate) fn with_key(internet: &Internet) {
 pub(crate) const FLAGS: &[&str] =
     &["--secret", "model", "--allow-host", "web.test", "--allow-host", "other.test"];
 
-/// A client that uses the key, and then looks for it wherever a process can look: C-2, S001-25, B-O5.
+/// A client that uses the key, and then looks for it wherever a process can look: C-2, S000-30.
 const CLIENT: &str = r#"
 import os, sys, urllib.request
 key = os.environ['MODEL_API_KEY']
@@ -49,7 +49,7 @@ print(key.startswith('rf_placeholder_'), found)
 "#;
 
 #[test]
-fn s001_25_a_provider_key_is_used_and_never_inside() {
+fn s000_30_a_provider_key_is_used_and_never_inside() {
     let internet = Internet::new();
     with_key(&internet);
     // Backwards, so that looking for it does not put it there.
