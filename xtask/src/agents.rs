@@ -30,8 +30,14 @@ const AGENTS: &[Agent] = &[
     },
 ];
 
+/// The official client of the Model Context Protocol, which speaks both of its eras.
+const MCP_CLIENT: &str = "mcp==2.3.0";
+/// Beside the programs.
+const PYTHON: &str = "python";
+
 /// Installs what is missing. The directory has a program per agent.
 pub(crate) fn ensure(root: &Path) -> Result<PathBuf> {
+    ensure_python(&command::target_directory(root)?.join("agents"))?;
     let directory = command::target_directory(root)?.join("agents");
     let bin = directory.join("bin");
     fs::create_dir_all(&bin)?;
@@ -59,10 +65,27 @@ pub(crate) fn ensure(root: &Path) -> Result<PathBuf> {
     Ok(bin)
 }
 
+fn ensure_python(directory: &Path) -> Result<()> {
+    let (packages, marker) = (directory.join(PYTHON), directory.join("installed-python"));
+    if packages.exists() && fs::read_to_string(&marker).is_ok_and(|text| text == MCP_CLIENT) {
+        return Ok(());
+    }
+    fs::create_dir_all(directory)?;
+    if packages.exists() {
+        fs::remove_dir_all(&packages)?;
+    }
+    // That of the system, which the tests run it with.
+    let quiet = ["-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--target"];
+    command::must_succeed(Command::new("/usr/bin/python3").args(quiet).arg(&packages).arg(MCP_CLIENT))?;
+    Ok(fs::write(&marker, MCP_CLIENT)?)
+}
+
 /// Where everybody can run them: links where that is possible, copies elsewhere.
 pub(crate) fn stage(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
+    let packages = from.with_file_name(PYTHON);
+    command::must_succeed(Command::new("cp").arg("-rT").arg(&packages).arg(to.with_file_name(PYTHON)))?;
     for agent in AGENTS {
         let (program, staged) = (from.join(agent.name), to.join(agent.name));
         if fs::hard_link(&program, &staged).is_err() {

@@ -6,6 +6,7 @@ mod arena;
 mod consent;
 mod containers;
 mod egress;
+mod hook;
 mod inside;
 mod ledger;
 mod library;
@@ -36,6 +37,7 @@ const GROUPS: &[Group] = &[
     Group { name: "postgres", run: postgres::run },
     Group { name: "egress", run: egress::run },
     Group { name: "containers", run: containers::run },
+    Group { name: "hook", run: hook::run },
 ];
 
 struct Group {

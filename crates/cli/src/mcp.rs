@@ -3,8 +3,10 @@
 //! The protocol is asynchronous and a session is not: one thread owns the session, calls come to it one after the other.
 
 mod elicit;
+mod jobs;
 mod perform;
 mod result;
+mod retry;
 mod server;
 mod tools;
 mod worker;
@@ -28,8 +30,12 @@ pub(crate) fn run(arguments: &Mcp) -> ExitCode {
         Err(code) => return code,
     };
     let (calls, thread) = worker.split();
+    let server = match Server::new(calls) {
+        Ok(server) => server,
+        Err(error) => return error::failed(&error, None),
+    };
     let served = runtime.block_on(async {
-        let service = match Server::new(calls).serve(rmcp::transport::stdio()).await {
+        let service = match server.serve(rmcp::transport::stdio()).await {
             Ok(service) => service,
             Err(error) => return error::failed(&error, None),
         };

@@ -1,6 +1,6 @@
 use clap::{Args, ValueEnum};
 
-use super::Place;
+use super::{Network, Place};
 
 /// An agent that Ringfence knows how to talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,6 +49,8 @@ Examples:
 pub(crate) struct Mcp {
     #[command(flatten)]
     pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) network: Network,
     /// Let the client put questions to its user, where it can. Whoever controls the client can then answer them
     #[arg(long)]
     pub(crate) elicit: bool,

@@ -1,5 +1,6 @@
 //! Asking the person at the client, where the operator has said that the client may.
 
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,64 +8,118 @@ use ringfence_runtime::approval::{Reply, Say, Waiting, card_text};
 use ringfence_runtime::{Approver, Heard};
 use ringfence_types::{Principal, Risk};
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
-use rmcp::service::ElicitationMode;
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 
 /// How often somebody who waits looks for an answer from elsewhere.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How a question of one call gets to the person at the client.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    /// The client cannot ask.
+    None,
+    /// By a request of the server, in the era with a handshake.
+    Request(Peer<RoleServer>),
+    /// As an answer to the call, which the client then repeats with what its user said, in the era without.
+    Answer(mpsc::UnboundedSender<Form>),
+}
+
+/// A question that the call is answered with.
+#[derive(Debug)]
+pub(super) struct Form {
+    pub(super) params: ElicitRequestParams,
+    /// How long an answer counts.
+    pub(super) left: Duration,
+    pub(super) reply: Sender<ElicitResult>,
+}
 
 /// The client of the call that is under way.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     operator: Principal,
-    peer: Arc<Mutex<Option<Peer<RoleServer>>>>,
+    way: Arc<Mutex<Way>>,
     handle: Handle,
 }
 
 impl Client {
-    pub(super) fn new(
-        operator: Principal,
-        peer: Arc<Mutex<Option<Peer<RoleServer>>>>,
-        handle: Handle,
-    ) -> Self {
-        Self { operator, peer, handle }
+    pub(super) fn new(operator: Principal, way: Arc<Mutex<Way>>, handle: Handle) -> Self {
+        Self { operator, way, handle }
     }
 
-    fn peer(&self) -> Option<Peer<RoleServer>> {
-        let peer = self.peer.lock().ok()?.clone()?;
-        peer.supported_elicitation_modes().contains(&ElicitationMode::Form).then_some(peer)
+    fn way(&self) -> Way {
+        self.way.lock().map_or(Way::None, |way| way.clone())
+    }
+
+    fn by_request(
+        &self,
+        peer: &Peer<RoleServer>,
+        params: ElicitRequestParams,
+        question: &Waiting<'_>,
+    ) -> Spoken {
+        let asked = peer.create_elicitation_with_timeout(params, Some(question.left()));
+        self.handle.block_on(async {
+            tokio::pin!(asked);
+            let mut look = tokio::time::interval(LOOK);
+            loop {
+                tokio::select! {
+                    answer = &mut asked => return answer.map_or(Spoken::Nothing, Spoken::Answer),
+                    _ = look.tick() => if question.decided().is_some() { return Spoken::Elsewhere },
+                }
+            }
+        })
+    }
+}
+
+/// What came back.
+enum Spoken {
+    Answer(ElicitResult),
+    Elsewhere,
+    Nothing,
+}
+
+fn by_answer(
+    forms: &mpsc::UnboundedSender<Form>,
+    params: ElicitRequestParams,
+    question: &Waiting<'_>,
+) -> Spoken {
+    let (reply, replied) = channel();
+    if forms.send(Form { params, left: question.left(), reply }).is_err() {
+        return Spoken::Nothing;
+    }
+    loop {
+        match replied.recv_timeout(LOOK.min(question.left())) {
+            Ok(answer) => return Spoken::Answer(answer),
+            Err(RecvTimeoutError::Disconnected) => return Spoken::Nothing,
+            Err(RecvTimeoutError::Timeout) if question.decided().is_some() => return Spoken::Elsewhere,
+            Err(RecvTimeoutError::Timeout) if question.left().is_zero() => return Spoken::Nothing,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
     }
 }
 
 impl Approver for Client {
     fn is_there(&mut self) -> bool {
-        self.peer().is_some()
+        !matches!(self.way(), Way::None)
     }
 
     fn ask(&mut self, question: &Waiting<'_>) -> Heard {
-        let Some(peer) = self.peer() else { return Heard::Interrupted };
-        let Some(form) = form(question) else { return Heard::Interrupted };
-        let asked = peer.create_elicitation_with_timeout(form, Some(question.left()));
-        let heard = self.handle.block_on(async {
-            tokio::pin!(asked);
-            let mut look = tokio::time::interval(LOOK);
-            loop {
-                tokio::select! {
-                    answer = &mut asked => return Some(answer),
-                    _ = look.tick() => if question.decided().is_some() { return None },
-                }
-            }
-        });
-        match heard {
-            None => Heard::Elsewhere,
-            Some(Ok(answer)) => {
+        let Some(params) = form(question) else { return Heard::Interrupted };
+        let spoken = match self.way() {
+            Way::None => Spoken::Nothing,
+            Way::Request(peer) => self.by_request(&peer, params, question),
+            Way::Answer(forms) => by_answer(&forms, params, question),
+        };
+        match spoken {
+            Spoken::Elsewhere => Heard::Elsewhere,
+            Spoken::Answer(answer) => {
                 let say = said(&answer, question.request().risk);
                 Heard::Reply(Reply { by: self.operator.clone(), say, reason: None })
             }
-            Some(Err(_)) if question.left().is_zero() => Heard::Silence,
-            Some(Err(_)) => Heard::Interrupted,
+            Spoken::Nothing if question.left().is_zero() => Heard::Silence,
+            Spoken::Nothing => Heard::Interrupted,
         }
     }
 }

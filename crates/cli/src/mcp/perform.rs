@@ -6,23 +6,25 @@ use ringfence_runtime::authz::Judgement;
 use ringfence_runtime::{
     AgentSession, Ended, Interrupt, Io, Runtime, Settled, Source, Subject, Target, Touched, consider,
 };
-use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, Refusal, RefusalCode};
+use ringfence_types::{Bytes, Call, Decision, Exec, Fetch, FileCall, Refusal, RefusalCode};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::jobs::{JobSignal, Jobs};
 use super::result::{MOST, malformed, settled, structured, text};
 use crate::asked::Governed;
 use crate::denial::Denial;
 use crate::{error, explain, hook};
 
 /// Where the calls of one connection are done.
-pub(super) struct Desk<'a> {
+pub(super) struct Desk<'a, 'scope> {
     pub(super) session: AgentSession<'a>,
     pub(super) runtime: &'a Runtime,
     pub(super) governed: &'a Governed,
+    pub(super) background: Jobs<'a, 'scope>,
 }
 
 #[derive(Deserialize)]
@@ -72,6 +74,22 @@ struct SearchInput {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FetchInput {
+    url: String,
+    method: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, tag = "action", rename_all = "snake_case")]
+enum JobsInput {
+    Start { command: String, cwd: Option<PathBuf>, description: Option<String> },
+    List {},
+    Logs { id: String },
+    Signal { id: String, signal: JobSignal },
+}
+
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum ExplainInput {
     Command(String),
@@ -94,7 +112,7 @@ fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, CallToolResult> {
     T::deserialize(arguments).map_err(|error| malformed(&format!("the arguments make no sense: {error}")))
 }
 
-impl Desk<'_> {
+impl Desk<'_, '_> {
     pub(super) fn perform(
         &mut self,
         tool: &str,
@@ -111,6 +129,8 @@ impl Desk<'_> {
             "edit_file" => read(arguments).map(|input| self.edit_file(input, interrupts)),
             "list_dir" => read(arguments).map(|input| self.list_dir(input, interrupts)),
             "search" => read(arguments).map(|input| self.search(input, interrupts)),
+            "fetch" => read(arguments).map(|input| self.fetch(input, interrupts)),
+            "jobs" => read(arguments).map(|input| self.jobs(input)),
             "explain" => read(arguments).map(|input| self.explain(input)),
             "permission_prompt" => Ok(self.permission_prompt(arguments)),
             other => Err(malformed(&format!("there is no tool `{other}`"))),
@@ -120,7 +140,7 @@ impl Desk<'_> {
 
     /// Tools that are no call of the pipeline by their own name: it would judge what they consist of, not them.
     fn tool_denied(&self, tool: &str) -> Option<CallToolResult> {
-        if !["edit_file", "search", "explain"].contains(&tool) {
+        if !["edit_file", "search", "explain", "jobs"].contains(&tool) {
             return None;
         }
         let subject = Subject::Tool(tool.to_owned());
@@ -165,11 +185,15 @@ impl Desk<'_> {
     }
 
     fn command(&mut self, argv: Vec<Bytes>, cwd: Option<&Path>, interrupts: &Interrupts<'_>) -> Done {
+        let exec = self.exec_of(argv, cwd);
+        self.call(Call::Exec(exec), Source::Empty, interrupts)
+    }
+
+    fn exec_of(&self, argv: Vec<Bytes>, cwd: Option<&Path>) -> Exec {
         let workspace = self.session.workspace().path.clone();
         let cwd = cwd.map_or_else(|| workspace.clone(), |cwd| workspace.join(cwd));
         let net = self.governed.effective.policy.net;
-        let exec = Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net };
-        self.call(Call::Exec(exec), Source::Empty, interrupts)
+        Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net }
     }
 
     fn said(&self, what: &str, settled_call: &Settled) -> Map<String, Value> {
@@ -306,6 +330,38 @@ impl Desk<'_> {
         said.insert("truncated".to_owned(), json!(truncated || done.stdout.len() > MOST));
         said.insert("matches".to_owned(), json!(shown.lines().collect::<Vec<_>>()));
         structured(said, &shown)
+    }
+
+    fn fetch(&mut self, input: FetchInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+        let method = input.method.unwrap_or_else(|| "GET".to_owned());
+        let call = Call::Fetch(Fetch { method, url: input.url });
+        let done = self.call(call, Source::Empty, interrupts);
+        let Ended::Touched(Touched::Fetched(page)) = &done.settled.ended else {
+            return self.not_done("fetch", &done.settled).unwrap_or_else(|| malformed("nothing was fetched"));
+        };
+        let (body, truncated) = text(&page.body);
+        let mut said = self.said("fetch", &done.settled);
+        let header =
+            |(name, value): &(String, Vec<u8>)| (name.clone(), json!(String::from_utf8_lossy(value)));
+        said.insert("status".to_owned(), json!(page.status));
+        said.insert("url".to_owned(), json!(page.url));
+        said.insert("headers".to_owned(), Value::Object(page.headers.iter().map(header).collect()));
+        said.insert("truncated".to_owned(), json!(truncated));
+        let shown = format!("{} {}\n{body}", page.status, page.url);
+        said.insert("body".to_owned(), json!(body));
+        structured(said, &shown)
+    }
+
+    fn jobs(&mut self, input: JobsInput) -> CallToolResult {
+        match input {
+            JobsInput::Start { command, cwd, description } => {
+                let exec = self.exec_of(hook::shell(&command), cwd.as_deref());
+                self.background.start(self.governed.asked(), (exec, command, description))
+            }
+            JobsInput::List {} => self.background.list(),
+            JobsInput::Logs { id } => self.background.logs(&id),
+            JobsInput::Signal { id, signal } => self.background.signal(&id, signal),
+        }
     }
 
     fn explain(&self, input: ExplainInput) -> CallToolResult {

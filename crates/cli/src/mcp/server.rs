@@ -12,6 +12,8 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use super::elicit::{Form, Way};
+use super::retry::{Retries, SealKeyError, bound};
 use super::tools;
 use super::worker::{Cancel, Job};
 
@@ -21,32 +23,63 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Server {
     calls: mpsc::UnboundedSender<Job>,
+    retries: Retries,
+}
+
+/// A call that the session has, and that nobody has an answer to yet.
+#[derive(Debug)]
+pub(super) struct Underway {
+    answer: oneshot::Receiver<CallToolResult>,
+    forms: mpsc::UnboundedReceiver<Form>,
+    cancel: Arc<Cancel>,
 }
 
 impl Server {
-    pub(super) fn new(calls: mpsc::UnboundedSender<Job>) -> Self {
-        Self { calls }
+    pub(super) fn new(calls: mpsc::UnboundedSender<Job>) -> Result<Self, SealKeyError> {
+        Ok(Self { calls, retries: Retries::new()? })
     }
 
-    async fn performed(
+    fn begin(
         &self,
-        job: Job,
-        mut answer: oneshot::Receiver<CallToolResult>,
+        request: &CallToolRequestParams,
         context: &RequestContext<RoleServer>,
-    ) -> Option<CallToolResult> {
-        let cancel = Arc::clone(&job.cancel);
-        self.calls.send(job).ok()?;
+    ) -> Result<Underway, ErrorData> {
+        let internal = |why: String| ErrorData::internal_error(why, None);
+        let cancel = Arc::new(Cancel::new().map_err(|error| internal(error.to_string()))?);
+        let (sender, answer) = oneshot::channel();
+        let (asks, forms) = mpsc::unbounded_channel();
+        let job = Job {
+            name: request.name.clone().into_owned(),
+            arguments: Value::Object(request.arguments.clone().unwrap_or_default()),
+            cancel: Arc::clone(&cancel),
+            answer: sender,
+            way: way(context, asks),
+        };
+        self.calls.send(job).map_err(|_over| internal("the session is over".to_owned()))?;
+        Ok(Underway { answer, forms, cancel })
+    }
+
+    async fn finish(
+        &self,
+        mut underway: Underway,
+        bound: &[u8],
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let over = |_gone| ErrorData::internal_error("the session is over", None);
         let token = context.meta.get_progress_token();
         let mut seconds = 0.0;
         let mut tick = tokio::time::interval(TICK);
         tick.tick().await;
         loop {
             tokio::select! {
-                answer = &mut answer => return answer.ok(),
+                answer = &mut underway.answer => return answer.map(Into::into).map_err(over),
+                Some(form) = underway.forms.recv() => {
+                    return self.retries.park(form, bound, underway).map(Into::into);
+                }
                 () = context.ct.cancelled() => {
-                    cancel.cancel();
+                    underway.cancel.cancel();
                     // What was begun comes to its end, and into the ledger, before the next call.
-                    return answer.await.ok();
+                    return underway.answer.await.map(Into::into).map_err(over);
                 }
                 _ = tick.tick() => {
                     seconds += TICK.as_secs_f64();
@@ -58,6 +91,18 @@ impl Server {
                 }
             }
         }
+    }
+}
+
+/// How this client could ask its user, by what it says of itself.
+fn way(context: &RequestContext<RoleServer>, asks: mpsc::UnboundedSender<Form>) -> Way {
+    let elicitation = context.client_capabilities().and_then(|client| client.elicitation);
+    // Whoever names neither form nor address means forms.
+    let forms = elicitation.is_some_and(|can| can.form.is_some() || can.url.is_none());
+    match context.meta.protocol_version() {
+        _ if !forms => Way::None,
+        Some(_without_handshake) => Way::Answer(asks),
+        None => Way::Request(context.peer.clone()),
     }
 }
 
@@ -91,17 +136,13 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let name = request.name.into_owned();
-        if self.get_tool(&name).is_none() {
-            return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None));
+        if self.get_tool(&request.name).is_none() {
+            return Err(ErrorData::invalid_params(format!("there is no tool `{}`", request.name), None));
         }
-        let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let cancel = Cancel::new().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-        let (answer, answered) = oneshot::channel();
-        let job = Job { name, arguments, cancel: Arc::new(cancel), answer, peer: context.peer.clone() };
-        match self.performed(job, answered, &context).await {
-            Some(result) => Ok(result.into()),
-            None => Err(ErrorData::internal_error("the session is over", None)),
-        }
+        let underway = match request.request_state {
+            None => self.begin(&request, &context)?,
+            Some(_) => self.retries.resume(&request)?,
+        };
+        self.finish(underway, &bound(&request), &context).await
     }
 }

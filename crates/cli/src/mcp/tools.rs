@@ -43,21 +43,72 @@ fn writes() -> ToolAnnotations {
     ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false)
 }
 
+fn path() -> Value {
+    json!({ "type": "string", "description": "relative to the workspace, or absolute" })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn described() -> Value {
+    json!({ "type": "string", "description": "what it is for, in a few words" })
+}
+
+fn done(tool: Tool, more: Value, hints: ToolAnnotations) -> Tool {
+    tool.with_raw_output_schema(object(ended(more))).with_annotations(hints)
+}
+
+fn fetch() -> Tool {
+    done(
+        Tool::new(
+            "fetch",
+            "Get a page of the web through Ringfence's filter, where the policy has the filtered network.",
+            input(
+                json!({ "url": text(), "method": { "type": "string", "enum": ["GET", "HEAD"], "default": "GET" } }),
+                &["url"],
+            ),
+        ),
+        json!({
+            "status": { "type": "integer" }, "url": { "type": "string", "description": "where it came from in the end" },
+            "headers": { "type": "object" }, "body": text(), "truncated": { "type": "boolean" },
+        }),
+        ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(true),
+    )
+}
+
+fn jobs() -> Tool {
+    done(
+        Tool::new(
+            "jobs",
+            "Commands that run in the background, each in a fence of its own, until they end or the connection does: `start` \
+             one (with `command`), `list` all, see the `logs` of one (with `id`), send it a `signal`.",
+            input(
+                json!({
+                    "action": { "type": "string", "enum": ["start", "list", "logs", "signal"] },
+                    "command": text(), "cwd": path(), "description": described(), "id": text(),
+                    "signal": { "type": "string", "enum": ["TERM", "INT", "HUP", "KILL"] },
+                }),
+                &["action"],
+            ),
+        ),
+        json!({
+            "jobs": { "type": "array", "items": { "type": "object" } }, "output": text(),
+            "truncated": { "type": "boolean" },
+        }),
+        ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true),
+    )
+}
+
 /// In a fixed order.
 pub(super) fn all() -> Vec<Tool> {
-    let path = || json!({ "type": "string", "description": "relative to the workspace, or absolute" });
-    let text = || json!({ "type": "string" });
-    let done = |tool: Tool, more: Value, hints: ToolAnnotations| {
-        tool.with_raw_output_schema(object(ended(more))).with_annotations(hints)
-    };
-    let described = json!({ "type": "string", "description": "what it is for, in a few words" });
     vec![
         done(
             Tool::new(
                 "exec",
                 "Run a shell command in the workspace, inside a fence: no network unless allowed, no files outside, \
                  /tmp and background state last as long as this connection.",
-                input(json!({ "command": text(), "cwd": path(), "description": described }), &["command"]),
+                input(json!({ "command": text(), "cwd": path(), "description": described() }), &["command"]),
             ),
             json!({
                 "exit_code": { "type": "integer" }, "stdout": text(), "stderr": text(),
@@ -121,6 +172,8 @@ pub(super) fn all() -> Vec<Tool> {
             json!({ "matches": { "type": "array", "items": text() }, "truncated": { "type": "boolean" } }),
             reads(),
         ),
+        fetch(),
+        jobs(),
         Tool::new(
             "explain",
             "Would this be allowed, asked about or denied, and by which rule? Does nothing. Name exactly one.",
@@ -129,6 +182,9 @@ pub(super) fn all() -> Vec<Tool> {
                 &[],
             ),
         )
+        .with_raw_output_schema(object(json!({
+            "type": "object", "properties": { "decision": { "enum": ["allow", "ask", "deny"] } }, "required": ["decision"],
+        })))
         .with_annotations(reads()),
         Tool::new(
             "permission_prompt",

@@ -12,12 +12,12 @@ use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::{AgentSession, Asked, Interrupt, PolicySource, Runtime, Setup};
 use ringfence_types::Refusal;
 use rmcp::model::CallToolResult;
-use rmcp::{Peer, RoleServer};
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
-use super::elicit::Client;
+use super::elicit::{Client, Way};
+use super::jobs::Jobs;
 use super::perform::Desk;
 use crate::approval::{Need, authenticate};
 use crate::args::{Mcp, Place};
@@ -34,7 +34,8 @@ pub(super) struct Job {
     pub(super) arguments: Value,
     pub(super) cancel: Arc<Cancel>,
     pub(super) answer: oneshot::Sender<CallToolResult>,
-    pub(super) peer: Peer<RoleServer>,
+    /// How the client could ask its user about it.
+    pub(super) way: Way,
 }
 
 /// Ends a call: first by the signal that also ends the wait for a person, then by one that nothing survives.
@@ -83,7 +84,12 @@ impl Worker {
     pub(super) fn start(arguments: &Mcp, handle: &Handle) -> Result<Self, ExitCode> {
         let environment = Environment::read();
         let runtime = open_runtime(&environment, Attendance::Unattended)?;
-        let asker = Asker { place: arguments.place.clone(), environment, handle: handle.clone() };
+        let flags = Flags {
+            net: arguments.network.net,
+            hosts: asked::hosts(&arguments.network)?,
+            ..Flags::default()
+        };
+        let asker = Asker { place: arguments.place.clone(), flags, environment, handle: handle.clone() };
         let elicit = arguments.elicit;
         let (calls, jobs) = mpsc::unbounded_channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -112,13 +118,14 @@ type Calls = (mpsc::UnboundedReceiver<Job>, bool, std::sync::mpsc::Sender<Result
 
 struct Asker {
     place: Place,
+    flags: Flags,
     environment: Environment,
     handle: Handle,
 }
 
 impl Asker {
     fn governed(&self, runtime: &Runtime) -> Result<Governed, ExitCode> {
-        match asked::governed(&self.place, &self.environment, runtime.setup(), Flags::default()) {
+        match asked::governed(&self.place, &self.environment, runtime.setup(), self.flags.clone()) {
             Ok(governed) => Ok(governed),
             Err(Ungoverned::Failed(code)) => Err(code),
             Err(Ungoverned::Refused(refusal)) => match runtime.refuse(&refusal) {
@@ -143,34 +150,29 @@ impl Asker {
         };
         let again = Again {
             place: self.place.clone(),
+            flags: self.flags.clone(),
             environment: self.environment.clone(),
             setup: runtime.setup().clone(),
         };
         session.set_flow_policy_source(again.clone());
-        session.set_policy_source(again);
-        let peer = Arc::new(Mutex::new(None));
+        session.set_policy_source(again.clone());
+        let way = Arc::new(Mutex::new(Way::None));
         // Nobody inside a session answers its questions, through whatever client.
         if let (true, Ok(operator)) = (elicit, authenticate(&self.environment, Need::Nothing)) {
-            let client = Client::new(operator, Arc::clone(&peer), self.handle.clone());
+            let client = Client::new(operator, Arc::clone(&way), self.handle.clone());
             session.set_flow_approver(client.clone());
             session.set_approver(client);
         }
         session.keep_containers();
         let _waits = ready.send(Ok(()));
-        let mut desk = Desk { session, runtime, governed };
-        while let Some(job) = next(&mut jobs, &mut desk.session) {
-            if job.cancel.is_cancelled() {
-                // It waited behind another one, and nobody wants it any more: nothing is begun.
-                continue;
-            }
-            if let Ok(mut peer) = peer.lock() {
-                *peer = Some(job.peer);
-            }
-            let result = desk.perform(&job.name, &job.arguments, &job.cancel.interrupts());
-            // A client that has gone away in between needs no answer.
-            let _gone = job.answer.send(result);
-        }
-        match desk.session.end() {
+        let ended = thread::scope(|scope| {
+            let background = Jobs::new(scope, runtime, again);
+            let mut desk = Desk { session, runtime, governed, background };
+            work(&mut desk, &mut jobs, &way);
+            desk.background.end();
+            desk.session.end()
+        });
+        match ended {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => error::failed(&error, None),
         }
@@ -189,17 +191,34 @@ fn next(jobs: &mut mpsc::UnboundedReceiver<Job>, session: &mut AgentSession<'_>)
     jobs.blocking_recv()
 }
 
+/// One call after the other, until the client is gone.
+fn work(desk: &mut Desk<'_, '_>, jobs: &mut mpsc::UnboundedReceiver<Job>, way: &Mutex<Way>) {
+    while let Some(job) = next(jobs, &mut desk.session) {
+        if job.cancel.is_cancelled() {
+            // It waited behind another one, and nobody wants it any more: nothing is begun.
+            continue;
+        }
+        if let Ok(mut way) = way.lock() {
+            *way = job.way;
+        }
+        let result = desk.perform(&job.name, &job.arguments, &job.cancel.interrupts());
+        // A client that has gone away in between needs no answer.
+        let _gone = job.answer.send(result);
+    }
+}
+
 /// Reads the policy again when something that a question or a flow depends on has changed.
 #[derive(Clone, Debug)]
-struct Again {
+pub(super) struct Again {
     place: Place,
+    flags: Flags,
     environment: Environment,
     setup: Setup,
 }
 
 impl PolicySource for Again {
     fn read(&self) -> Result<Asked, Refusal> {
-        match asked::governed(&self.place, &self.environment, &self.setup, Flags::default()) {
+        match asked::governed(&self.place, &self.environment, &self.setup, self.flags.clone()) {
             Ok(governed) => Ok(governed.asked()),
             Err(Ungoverned::Refused(refusal)) => Err(refusal),
             // What is wrong was said.

@@ -10,11 +10,21 @@ use sha2::{Digest as _, Sha256};
 use crate::approvals::events;
 use crate::testkit::{Done, World, binary, finish, script, variable};
 
-/// The program of an agent, as `cargo xtask agents` has put it there.
+/// Where `cargo xtask agents` has put programs.
+pub(crate) fn agents() -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/agents/bin");
+    variable("RINGFENCE_TEST_AGENTS").map_or_else(default, PathBuf::from)
+}
+
+/// A program beside the tests.
+pub(crate) fn source(name: &str) -> PathBuf {
+    let crate_directory = variable("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&crate_directory).join("tests/e2e").join(name)
+}
+
 #[track_caller]
 pub(crate) fn agent(name: &str) -> PathBuf {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/agents/bin");
-    let path = variable("RINGFENCE_TEST_AGENTS").map_or_else(default, PathBuf::from).join(name);
+    let path = agents().join(name);
     assert!(path.exists(), "{} is not there: run `cargo xtask agents`", path.display());
     path
 }
@@ -38,9 +48,7 @@ impl Ran {
 pub(crate) fn played(world: &World, steps: &Value, command: &mut Command) -> Ran {
     let [steps_file, log] = ["steps.json", "log.jsonl"].map(|name| world.home.join(name));
     fs::write(&steps_file, steps.to_string()).unwrap();
-    let model =
-        Path::new(&variable("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()))
-            .join("tests/e2e/fake_model.py");
+    let model = source("fake_model.py");
     let mut outer = world.host("unshare");
     // The same user as outside, with the right to bring loopback up, which ends before the agent begins.
     outer.args(["-Unc", "--keep-caps", "python3"]).arg(model).arg(&steps_file).arg(&log);

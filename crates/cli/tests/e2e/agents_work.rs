@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::agents::{Ran, bash, claude, codex, init};
-use crate::approvals::{Watcher, events};
-use crate::testkit::{World, finish};
+use crate::approvals::{Watcher, configure, events};
+use crate::testkit::{World, finish, is_root};
 
 /// A repository with a remote next door, and a key in the home.
 struct Desk {
@@ -189,10 +189,9 @@ fn a_sub_agent_of_claude_code_is_stopped_like_the_agent() {
 #[test]
 fn a_question_of_claude_code_is_approved_denied_or_expires() {
     let world = World::new();
-    // In the workspace: an ordinary user has the agent in a namespace in which an operator's file would lie below directories of
-    // nobody's.
-    let policy = "profile = \"guarded\"\n";
-    world.write(".ringfence/policy.toml", policy);
+    // In the workspace: an ordinary user has the agent in a namespace in which an operator's file lies below directories of
+    // nobody's, and is not read.
+    world.write(".ringfence/policy.toml", "profile = \"guarded\"\n");
     init(&world, "claude-code");
     let steps = |name: &str| json!([bash(&format!("mkdir {name}")), "finished"]);
     let watcher = Watcher::new(&world);
@@ -201,17 +200,22 @@ fn a_question_of_claude_code_is_approved_denied_or_expires() {
         assert_eq!(world.workspace.join(name).is_dir(), name == "yes", "{:?}", ran.outputs);
         assert_eq!(ran.output(0).contains("the answer was no"), name == "no", "{}", ran.output(0));
     }
-    world.write(".ringfence/policy.toml", format!("{policy}[approvals]\ntimeout = \"2s\"\n"));
-    let ran = claude(&world, &[], &steps("late"));
-    assert!(ran.output(0).contains("approval.expired"), "{}", ran.output(0));
-    assert!(!world.workspace.join("late").exists());
+    let mut expected = vec!["once", "denied"];
+    if is_root() {
+        configure(&world, "schema = 1\n[approvals]\ntimeout = \"2s\"\n");
+        let ran = claude(&world, &[], &steps("late"));
+        assert!(ran.output(0).contains("approval.expired"), "{}", ran.output(0));
+        assert!(!world.workspace.join("late").exists());
+        expected.push("expired");
+    }
     drop(watcher);
     let ran = claude(&world, &[], &steps("nobody"));
     assert!(ran.output(0).contains("approval.unreachable"), "{}", ran.output(0));
     let records = world.records();
     let answers: Vec<&Value> =
         events(&records, "approval-decided").iter().map(|event| &event["answer"]).collect();
-    assert_eq!(answers, ["once", "denied", "expired", "unreachable"]);
+    expected.push("unreachable");
+    assert_eq!(answers, expected);
 }
 
 /// Neither by its own file tools, nor by a command, nor by a patch.

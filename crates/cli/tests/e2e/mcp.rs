@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::approvals::{Watcher, events};
 use crate::hooks::guarded;
-use crate::testkit::{World, eventually, processes_with};
+use crate::testkit::{World, eventually, finish, processes_with};
 
 /// A client that writes lines and reads lines.
 pub(crate) struct Client {
@@ -23,7 +23,10 @@ pub(crate) struct Client {
 
 impl Client {
     fn start(world: &World, flags: &[&str]) -> Self {
-        let mut command = world.ringfence();
+        Self::by(world.ringfence(), flags)
+    }
+
+    fn by(mut command: std::process::Command, flags: &[&str]) -> Self {
         command.arg("mcp").args(flags).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (stdin, lines) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -32,7 +35,11 @@ impl Client {
 
     /// With the handshake of 2025-11-25.
     pub(crate) fn new(world: &World, flags: &[&str]) -> Self {
-        let mut client = Self::start(world, flags);
+        Self::start(world, flags).greeted()
+    }
+
+    fn greeted(self) -> Self {
+        let mut client = self;
         let answer = client.request(
             "initialize",
             json!({
@@ -58,7 +65,7 @@ impl Client {
             params["_meta"] = json!({
                 "io.modelcontextprotocol/protocolVersion": "2026-07-28",
                 "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
-                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientCapabilities": { "elicitation": { "form": {} } },
             });
         }
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
@@ -139,6 +146,8 @@ fn the_tools_work_on_the_workspace_and_nowhere_else() {
         "edit_file",
         "list_dir",
         "search",
+        "fetch",
+        "jobs",
         "explain",
         "permission_prompt",
     ];
@@ -333,4 +342,202 @@ fn what_needs_a_person_is_asked_in_the_queue_or_at_the_client() {
         assert_eq!(world.workspace.join("made").exists(), made, "{done}");
         client.end();
     }
+}
+
+/// In the era without requests of the server a call is answered with the question, and repeated with what the user said.
+#[test]
+fn a_question_is_carried_by_the_client_in_the_stateless_era() {
+    let world = World::new();
+    guarded(&world);
+    let mut client = Client::start(&world, &["--elicit"]);
+    client.modern = true;
+    let exec = |command: &str| json!({ "name": "exec", "arguments": { "command": command } });
+    let with = |mut call: Value, state: &Value, answer: &str| {
+        call["requestState"] = state.clone();
+        call["inputResponses"] =
+            json!({ "approve": { "action": "accept", "content": { "answer": answer } } });
+        call
+    };
+    let ask = |client: &mut Client, command: &str| {
+        let answer = client.request("tools/call", exec(command));
+        assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
+        let question = &answer["result"]["inputRequests"]["approve"];
+        assert_eq!(question["method"], "elicitation/create", "{answer}");
+        assert!(question["params"]["message"].as_str().unwrap().contains(command.split(' ').next().unwrap()));
+        answer["result"]["requestState"].clone()
+    };
+
+    let state = ask(&mut client, "mkdir made");
+    // Another call, another state and a forged one lead nowhere, and use nothing up.
+    let forged = json!(format!("{}x", state.as_str().unwrap()));
+    for wrong in [
+        with(exec("mkdir other"), &state, "allow once"),
+        with(
+            json!({ "name": "write_file", "arguments": { "path": "made", "content": "" } }),
+            &state,
+            "allow once",
+        ),
+        with(exec("mkdir made"), &forged, "allow once"),
+        with(exec("mkdir made"), &json!(""), "allow once"),
+    ] {
+        assert!(client.request("tools/call", wrong.clone()).get("error").is_some(), "{wrong}");
+    }
+    assert!(!world.workspace.join("made").exists() && !world.workspace.join("other").exists());
+    let done = client.request("tools/call", with(exec("mkdir made"), &state, "allow once"));
+    assert_eq!(done["result"]["structuredContent"]["exit_code"], 0, "{done}");
+    assert!(world.workspace.join("made").is_dir());
+    fs::remove_dir(world.workspace.join("made")).unwrap();
+    let again = client.request("tools/call", with(exec("mkdir made"), &state, "allow once"));
+    assert!(
+        again.get("error").is_some() && !world.workspace.join("made").exists(),
+        "it counts once: {again}"
+    );
+
+    let state = ask(&mut client, "mkdir denied");
+    let no = client.request("tools/call", with(exec("mkdir denied"), &state, "deny"));
+    let rule = no["result"]["structuredContent"]["denial"]["rule"].as_str().unwrap().to_owned();
+    assert!(rule.starts_with("approval.denied"), "{no}");
+    let state = ask(&mut client, "mkdir silent");
+    let mut silent = exec("mkdir silent");
+    silent["requestState"] = state;
+    let no = client.request("tools/call", silent);
+    assert_eq!(no["result"]["structuredContent"]["ended"], "refused", "{no}");
+    client.end();
+
+    // Without the operator's word no client asks.
+    let mut client = Client::start(&world, &[]);
+    client.modern = true;
+    let no = client.request("tools/call", exec("mkdir made"));
+    assert_eq!(no["result"]["structuredContent"]["ended"], "refused", "{no}");
+    assert!(world.workspace.read_dir().unwrap().flatten().all(|entry| !entry.path().is_dir()));
+}
+
+#[test]
+fn jobs_run_in_the_background_inside_the_fence_and_end_with_the_connection() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    let marker = crate::testkit::marker(&world);
+    let mut client = Client::new(&world, &[]);
+    let command = format!(
+        "trap 'echo bye; exit 7' TERM; echo begun; touch {0}/out; : {marker}; while :; do sleep 0.1; done",
+        outside.display()
+    );
+    let started = client.done("jobs", json!({ "action": "start", "command": command }));
+    let id = started["jobs"][0]["id"].clone();
+    assert_eq!(started["jobs"][0]["state"], "running", "{started}");
+    eventually("it prints", || {
+        client.done("jobs", json!({ "action": "logs", "id": id }))["output"]
+            .as_str()
+            .unwrap()
+            .contains("begun")
+    });
+    assert!(!outside.join("out").exists());
+    assert_eq!(client.done("exec", json!({ "command": "echo meanwhile" }))["stdout"], "meanwhile\n");
+    client.done("jobs", json!({ "action": "signal", "id": id, "signal": "TERM" }));
+    let state = |client: &mut Client, id: &Value| {
+        let listed = client.done("jobs", json!({ "action": "list" }));
+        listed["jobs"].as_array().unwrap().iter().find(|job| job["id"] == *id).unwrap().clone()
+    };
+    eventually("it ends", || state(&mut client, &id)["state"] == "over");
+    assert_eq!(state(&mut client, &id)["exit_code"], 7);
+    let logs = client.done("jobs", json!({ "action": "logs", "id": id }));
+    assert!(logs["output"].as_str().unwrap().contains("bye"), "{logs}");
+
+    for wrong in [
+        json!({ "action": "logs", "id": "job-99" }),
+        json!({ "action": "signal", "id": id, "signal": "STOP" }),
+        json!({ "action": "start" }),
+        json!({ "action": "start", "command": "true", "sandbox": false }),
+        json!({}),
+    ] {
+        assert_eq!(client.call("jobs", wrong.clone())["isError"], true, "{wrong}");
+    }
+    let forever = format!("while :; do sleep 1; : {marker}; done");
+    client.done("jobs", json!({ "action": "start", "command": forever }));
+    eventually("it runs", || !processes_with(&marker).is_empty());
+    client.end();
+    eventually("nothing is left of it", || processes_with(&marker).is_empty());
+    let all = world.all_records();
+    assert_eq!(events(&all, "intent").len(), 3);
+    assert_eq!(events(&all, "settled").len(), 3, "all of them came to their end");
+    world.ledger_tool(&["verify"]).expect(0);
+}
+
+#[test]
+fn a_job_is_judged_like_every_command() {
+    let world = World::new();
+    guarded(&world);
+    let mut client = Client::new(&world, &[]);
+    let started = client.done("jobs", json!({ "action": "start", "command": "rm -rf ." }));
+    let id = started["jobs"][0]["id"].clone();
+    let mut job = Value::Null;
+    eventually("it is refused", || {
+        let listed = client.done("jobs", json!({ "action": "list" }));
+        job = listed["jobs"].as_array().unwrap().iter().find(|job| job["id"] == id).unwrap().clone();
+        job["state"] == "over"
+    });
+    assert_eq!((&job["ended"], job["denial"]["rule"].is_string()), (&json!("refused"), true), "{job}");
+    client.end();
+    assert_eq!(events(&world.records(), "refused").len(), 1);
+}
+
+#[test]
+fn a_page_is_fetched_through_the_filter() {
+    let internet = crate::internet::Internet::new();
+    let value = ["value", "of", "a", "stored", "one", "4711"].join("-");
+    finish(internet.ringfence().args(["secret", "set", "KEY"]), value.as_bytes()).expect(0);
+    internet.world.write(".ringfence/policy.toml", "[[host]]\ndeny = [\"other.test\"]\n");
+    let mut client =
+        Client::by(internet.ringfence(), &["--net", "filtered", "--allow-host", "web.test"]).greeted();
+    let page = client.done("fetch", json!({ "url": "https://web.test/echo" }));
+    assert_eq!((&page["status"], &page["url"]), (&json!(200), &json!("https://web.test/echo")), "{page}");
+    for url in ["https://other.test/echo".to_owned(), format!("https://web.test/{value}")] {
+        let no = client.call("fetch", json!({ "url": url }));
+        assert_eq!(no["structuredContent"]["ended"], "refused", "{no}");
+        assert!(!no.to_string().contains(&value));
+    }
+    client.end();
+    let targets: Vec<Value> = internet
+        .visits()
+        .iter()
+        .filter(|visit| visit["what"] == "http")
+        .map(|visit| visit["target"].clone())
+        .collect();
+    assert_eq!(targets, ["/echo"], "nothing else was asked for");
+    let mut bare = Client::new(&internet.world, &[]);
+    let no = bare.call("fetch", json!({ "url": "https://web.test/echo" }));
+    assert_eq!(no["structuredContent"]["ended"], "refused", "there is no network without the filter: {no}");
+}
+
+/// With the official client for Python, which checks every result against the schema of its tool.
+#[test]
+fn the_official_client_speaks_with_it_in_both_eras() {
+    for (mode, version) in [("legacy", "2025-11-25"), ("auto", "2026-07-28")] {
+        for (answer, ended) in [("allow once", "done"), ("deny", "refused")] {
+            let world = World::new();
+            asking_about_mkdir(&world);
+            let client = crate::agents::source("mcp_client.py");
+            let mut command = world.host("python3");
+            command.env("PYTHONPATH", crate::agents::agents().join("../python"));
+            command.arg(client).args([mode, answer]).arg(crate::testkit::binary()).args(["mcp", "--elicit"]);
+            let said = finish(&mut command, b"").expect(0).json();
+            assert_eq!(said["version"], version, "{said}");
+            assert_eq!(said["tools"].as_array().unwrap().len(), 10, "{said}");
+            assert_eq!((&said["exec"]["exit_code"], &said["exec"]["stdout"]), (&json!(3), &json!("out\n")));
+            assert!(said["progress"].as_u64().unwrap() >= 1, "{said}");
+            assert_eq!((&said["read"], &said["explain"]), (&json!("one\n"), &json!("allow")), "{said}");
+            assert_eq!(said["outside"], json!([true, "path.boundary"]));
+            assert_eq!(
+                (&said["asked"], said["questions"].as_array().unwrap().len()),
+                (&json!(ended), 1),
+                "{said}"
+            );
+            assert_eq!(world.workspace.join("made").is_dir(), ended == "done");
+        }
+    }
+}
+
+/// Everything that the client does runs without a question, but for `mkdir`.
+fn asking_about_mkdir(world: &World) {
+    crate::approvals::configure(world, "schema = 1\n[[command]]\nask = \"mkdir\"\n");
 }
