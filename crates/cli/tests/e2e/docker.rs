@@ -102,6 +102,8 @@ impl Drop for Docker {
         let _stopped = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
         let _status = self.daemon.wait();
         self.end_containerd();
+        // Docker binds its data to themselves and leaves that.
+        let _unbound = Command::new("umount").arg(self.place.path().join("data")).output();
         for controller in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
             let _busy = fs::remove_dir(controller.path().join("docker"));
         }
