@@ -23,7 +23,7 @@ use crate::output::{aside, say};
 pub(crate) use entry::{MARK, command};
 use installed::{Installed, Restored};
 
-pub(crate) use place::{Found, directory, found, is_installed};
+pub(crate) use place::{Found, directory, found, is_installed, programs};
 
 /// Whether an agent asks us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

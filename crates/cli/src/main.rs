@@ -19,16 +19,18 @@ mod mcp;
 mod output;
 mod redactor;
 mod secret_input;
+mod shell_prefix;
 mod status;
 mod terminal;
 #[cfg(test)]
 mod testing;
+mod whole_agent;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
     // Before anything else: an attempt of the escape battery must run in a process that has done nothing yet.
     if let [_, word, rest @ ..] = arguments.as_slice()
         && word == "__attempt"
@@ -39,6 +41,14 @@ fn main() -> ExitCode {
     terminal::leave_no_core();
     terminal::open_many_files();
     broken::tell();
+    if let [program, word, line] = arguments.as_slice()
+        && word == shell_prefix::WORD
+    {
+        arguments = match shell_prefix::arguments(program, line) {
+            Ok(arguments) => arguments,
+            Err(code) => return code,
+        };
+    }
     match args::parse(&arguments) {
         Ok((logs, command)) => match logging::begin(logs) {
             Ok(()) => output::settle(commands::dispatch(command)),

@@ -25,6 +25,7 @@ use desk::{Desk, Who};
 use gate::SessionGate;
 use in_force::{InForce, Standing};
 
+pub use inside::provider_url;
 pub(crate) use inside::{bundle, variables};
 pub use seen::{Seen, SeenFlow, SeenRefusal};
 

@@ -26,13 +26,18 @@ use crate::host;
 use crate::leaks;
 use crate::output::{clean_json, note, plain_json, say};
 use crate::terminal::{Raw, Signals, reopened};
+use crate::whole_agent;
 
 pub(crate) fn run(run: Run) -> ExitCode {
+    let environment = Environment::read();
+    let run = match whole_agent::prepared(run, &environment) {
+        Ok(run) => run,
+        Err(error) => return error::failed(&error, error.hint().as_deref()),
+    };
     let flags = match flags(&run) {
         Ok(flags) => flags,
         Err(code) => return code,
     };
-    let environment = Environment::read();
     let attendance = if std::io::stdin().is_terminal() && !run.json {
         Attendance::Terminal
     } else {

@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use crate::host::on_path;
 
 /// What an agent is called on the command line.
-fn programs(agent: Agent) -> &'static [&'static str] {
+pub(crate) fn programs(agent: Agent) -> &'static [&'static str] {
     match agent {
         Agent::ClaudeCode => &["claude"],
         Agent::Codex => &["codex"],

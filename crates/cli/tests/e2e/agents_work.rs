@@ -286,3 +286,27 @@ fn shell_text_in_a_typed_command_does_not_run() {
     assert!(!outside.exists(), "{:?}", ran.done);
     assert_eq!(ran.done.text().trim(), "finished");
 }
+
+/// Without a hook: every line for a shell becomes a run inside the fence.
+#[test]
+fn claude_code_with_a_shell_prefix_runs_its_commands_inside_the_fence() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    let command = format!("echo in >in; touch {}/out; echo end", outside.display());
+    let steps = json!([bash(&command), "finished"]);
+    let run = |prefix: Option<String>| {
+        let settings =
+            prefix.map(|prefix| json!({ "env": { "CLAUDE_CODE_SHELL_PREFIX": prefix } }).to_string());
+        let mut more = vec!["--allowedTools", "Bash"];
+        more.extend(settings.iter().flat_map(|settings| ["--settings", settings.as_str()]));
+        claude(&world, &more, &steps)
+    };
+    run(None);
+    assert!(outside.join("out").exists(), "the control");
+    fs::remove_file(outside.join("out")).unwrap();
+    fs::remove_file(world.workspace.join("in")).unwrap();
+    let ran = run(Some(format!("{} --shell-prefix", crate::testkit::binary().display())));
+    assert!(ran.output(0).contains("end") && world.read("in").is_some(), "{:?}", ran.outputs);
+    assert!(!outside.join("out").exists(), "{:?}", ran.outputs);
+    assert!(!events(&world.records(), "settled").is_empty());
+}

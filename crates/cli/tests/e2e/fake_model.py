@@ -1,21 +1,25 @@
 """A model that says what a script tells it to, on loopback, and the agent that talks to it.
 
     fake_model.py SCRIPT LOG PROGRAM ARGUMENT...
+    fake_model.py SCRIPT LOG --serve ADDRESS CERTIFICATE
 
 SCRIPT is a JSON list: a string is said, an object {"name", "input"} is a tool call. The results of tool calls that the agent
 reports go to LOG, one JSON value per line. `{port}` in the script, in arguments and in the environment becomes the port.
-Speaks the streaming form of Anthropic's Messages and of OpenAI's Responses. Whoever gets `/reached` is noted in LOG.visits.
+Speaks the streaming form of Anthropic's Messages and of OpenAI's Responses. Whoever gets `/reached` is noted in LOG.visits,
+and the keys that were sent in LOG.keys. The second form is the model alone, with TLS, at port 9443.
 """
 
 import http.server
 import json
 import os
+import ssl
 import subprocess
 import sys
 import threading
 
 LOG = open(sys.argv[2], "w")
 VISITS = open(sys.argv[2] + ".visits", "w")
+KEYS = open(sys.argv[2] + ".keys", "w")
 LOCK = threading.Lock()
 STEP = 0
 SEEN = set()
@@ -94,6 +98,8 @@ class Model(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):
+        KEYS.write(str(self.headers.get("x-api-key") or self.headers.get("authorization")) + "\n")
+        KEYS.flush()
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         path = self.path.split("?")[0]
         speak = {"/v1/messages": anthropic, "/v1/responses": openai}.get(path)
@@ -119,6 +125,16 @@ class Model(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+
+if sys.argv[3] == "--serve":
+    ADDRESS, CERTIFICATE = sys.argv[4:]
+    SCRIPT = json.load(open(sys.argv[1]))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    server = http.server.ThreadingHTTPServer((ADDRESS, 9443), Model)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    print("ready", flush=True)
+    server.serve_forever()
 
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)

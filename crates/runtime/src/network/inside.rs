@@ -54,6 +54,11 @@ pub(crate) fn bundle(ca: &Ca) -> SkeletonFile {
 }
 
 /// Nothing of the host's own proxy is in it: the environment was cleared.
+/// Where the provider of a secret is found inside.
+pub fn provider_url(secret: &str) -> String {
+    format!("http://127.0.0.1:{PROXY_PORT}/ringfence/provider/{secret}")
+}
+
 pub(crate) fn variables(ground: Ground, providers: &[Provider]) -> Vec<(Bytes, Bytes)> {
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
     let each = |names: &[&str], value: &str| -> Vec<(Bytes, Bytes)> {
@@ -64,8 +69,7 @@ pub(crate) fn variables(ground: Ground, providers: &[Provider]) -> Vec<(Bytes, B
     variables.extend(each(&["NODE_USE_ENV_PROXY"], "1"));
     for Provider { name, .. } in providers {
         let variable = format!("RINGFENCE_PROVIDER_{}", name.to_ascii_uppercase().replace('-', "_"));
-        let url = format!("{proxy}/ringfence/provider/{name}");
-        variables.push((Bytes::from(variable.as_str()), Bytes::from(url.as_str())));
+        variables.push((Bytes::from(variable.as_str()), Bytes::from(provider_url(name).as_str())));
     }
     // Only a tree of its own has a place for the files.
     if ground == Ground::Constructed {
