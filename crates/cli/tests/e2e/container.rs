@@ -423,7 +423,7 @@ fn a_container_reaches_the_allowed_host_and_no_other() {
     if is_root() {
         // Only root can have an internet of its own in which the operator's files are still the operator's.
         let internet = Internet::new();
-        let flags = podman.equip(&internet.world);
+        let flags = podman.equip_by(internet.ringfence());
         let web = flags.with(&["--net", "filtered", "--allow-host", "web.test"]);
         for before in ways {
             let allowed = internet.run(&web, &[before, &get("http://web.test/")].concat()).expect(0);

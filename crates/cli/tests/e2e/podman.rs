@@ -109,17 +109,26 @@ impl Podman {
     }
 
     pub(crate) fn equip(&self, world: &World) -> Flags {
+        self.equip_by(world.ringfence())
+    }
+
+    /// By a `ringfence` with a configuration of its own.
+    pub(crate) fn equip_by(&self, ringfence: Command) -> Flags {
         let archive = self.place.path().join("rootfs.tar");
         if !archive.exists() {
             pack(&archive);
         }
         let archive = archive.to_str().unwrap();
-        self.images(world, &["build", "dev", archive]).expect(0);
+        self.images_by(ringfence, &["build", "dev", archive]).expect(0);
         Flags::of(&self.socket())
     }
 
     pub(crate) fn images(&self, world: &World, arguments: &[&str]) -> Done {
-        finish(world.ringfence().arg("image").args(arguments).arg("--engine").arg(self.socket()), b"")
+        self.images_by(world.ringfence(), arguments)
+    }
+
+    fn images_by(&self, mut ringfence: Command, arguments: &[&str]) -> Done {
+        finish(ringfence.arg("image").args(arguments).arg("--engine").arg(self.socket()), b"")
     }
 
     /// The digest of the image of `world`.
