@@ -32,6 +32,7 @@ pub fn summary(event: &Event) -> String {
                 .map_or("may".to_owned(), |refusal| format!("may not ({})", shown(&refusal.message)));
             format!("{principal} {answer} {}", shown(purpose))
         }
+        Event::IdentityChanged { by, change } => format!("{change} by {by}"),
         Event::Proposed { patch, title, .. } => {
             let title = title.as_deref().map(|title| format!(": {}", shown(title))).unwrap_or_default();
             format!("{} files{title}", patch.files.len())

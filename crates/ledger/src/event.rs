@@ -2,9 +2,9 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use ringfence_types::{
-    Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, Layer, LeakAction, LimitName,
-    Limits, Outcome, Patch, Posture, Principal, Profile, Refusal, Root, SecretClass, SessionId,
-    TransactionId, WorkspaceId,
+    Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, IdentityChange, Layer,
+    LeakAction, LimitName, Limits, Outcome, Patch, Posture, Principal, Profile, Refusal, Root, SecretClass,
+    SessionId, TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +72,11 @@ pub enum Event {
         purpose: String,
         /// `None`: they may. Otherwise why not.
         refusal: Option<Refusal>,
+    },
+    /// Who may do what was changed: an operator, a token, a device.
+    IdentityChanged {
+        by: Principal,
+        change: Box<IdentityChange>,
     },
     /// A `review` session wants these changes. Nothing was written to the workspace.
     Proposed {
@@ -366,6 +371,7 @@ kinds! {
     GrantRevoked "grant-revoked" Consent,
     PolicyChanged "policy-changed" Consent,
     Authenticated "authenticated" Consent,
+    IdentityChanged "identity-changed" Consent,
     Proposed "proposed" Activity,
     Conflicted "conflicted" Activity,
     Discarded "discarded" Activity,
@@ -402,6 +408,7 @@ impl Event {
             Self::GrantRevoked { .. } => Kind::GrantRevoked,
             Self::PolicyChanged { .. } => Kind::PolicyChanged,
             Self::Authenticated { .. } => Kind::Authenticated,
+            Self::IdentityChanged { .. } => Kind::IdentityChanged,
             Self::Proposed { .. } => Kind::Proposed,
             Self::Conflicted { .. } => Kind::Conflicted,
             Self::Discarded { .. } => Kind::Discarded,
@@ -486,6 +493,10 @@ impl Event {
         let transaction = self.transaction().map(TransactionId::as_str);
         let session = self.session().map(SessionId::as_str);
         let grant = self.grant().map(GrantId::as_str);
-        [transaction, session, grant].into_iter().flatten()
+        let subject = match self {
+            Self::IdentityChanged { change, .. } => Some(change.subject.as_str()),
+            _ => None,
+        };
+        [transaction, session, grant, subject].into_iter().flatten()
     }
 }

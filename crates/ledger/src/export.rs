@@ -82,6 +82,7 @@ fn principal(event: &Event) -> Option<&Principal> {
         Event::GrantRevoked { by, .. }
         | Event::Proposed { by, .. }
         | Event::Discarded { by, .. }
+        | Event::IdentityChanged { by, .. }
         | Event::LedgerRead { by, .. }
         | Event::Pruned { by, .. } => Some(by),
         _ => None,

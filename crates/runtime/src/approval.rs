@@ -96,5 +96,5 @@ pub(crate) fn denied_before() -> Refusal {
 }
 
 pub(crate) fn is_operator(principal: &Principal) -> bool {
-    matches!(principal, Principal::Operator { .. })
+    principal.is_person()
 }

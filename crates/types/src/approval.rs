@@ -22,6 +22,13 @@ pub enum Principal {
         /// The terminal they sit at.
         terminal: Option<String>,
     },
+    /// A person who has shown a credential of this account.
+    Account {
+        name: String,
+        /// The id of the credential, never the secret.
+        credential: String,
+        node: String,
+    },
     /// A program that asks: never somebody who answers.
     Agent { session: SessionId, name: Option<String> },
     /// Ringfence itself: time ran out, nobody was there, a crash was cleaned up.
@@ -29,10 +36,19 @@ pub enum Principal {
 }
 
 impl Principal {
+    /// Whether it is somebody who may answer a question, if their rights say so.
+    pub fn is_person(&self) -> bool {
+        match self {
+            Self::Operator { .. } | Self::Account { .. } => true,
+            Self::Agent { .. } | Self::System => false,
+        }
+    }
+
     /// What makes two principals the same: a person at two terminals is one.
     pub fn identity(&self) -> String {
         match self {
             Self::Operator { uid, node, .. } => format!("operator:{uid}@{node}"),
+            Self::Account { name, node, .. } => format!("account:{name}@{node}"),
             Self::Agent { session, .. } => format!("agent:{session}"),
             Self::System => "system".to_owned(),
         }
@@ -49,6 +65,9 @@ impl fmt::Display for Principal {
                     None => write!(f, "user {uid}")?,
                 }
                 terminal.as_ref().map_or(Ok(()), |terminal| write!(f, " at {}", shown(terminal)))
+            }
+            Self::Account { name, credential, .. } => {
+                write!(f, "{} with {}", shown(name), shown(credential))
             }
             Self::Agent { session, name: None } => write!(f, "the agent of {session}"),
             Self::Agent { session, name: Some(name) } => write!(f, "agent {} of {session}", shown(name)),

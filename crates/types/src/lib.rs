@@ -10,12 +10,14 @@ mod call;
 mod consent;
 mod host;
 mod id;
+mod identity;
 mod image;
 mod key_place;
 mod limits;
 mod outcome;
 mod path_verdict;
 mod posture;
+mod scope;
 mod secret;
 pub mod units;
 mod visible;
@@ -31,11 +33,16 @@ pub use call::{
 pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
 pub use host::{Host, HostRule, HostRuleError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
+pub use identity::{IdentityChange, IdentityVerb};
 pub use image::{ImageName, NotAnImageName, OciRuntime};
 pub use key_place::{KeyPlace, KeyPlaceError};
 pub use limits::{LimitName, Limits};
 pub use outcome::{Exit, Outcome, Stream, StreamSummary};
 pub use path_verdict::{Extent, PathVerdict};
 pub use posture::{Backend, Control, Level, Posture};
+pub use scope::{
+    Attenuation, CommandPrefix, Covers, CredentialKind, HostLimit, NotAbsolute, Rights, Scope, ScopeSet,
+    Subtree, Wider, Within,
+};
 pub use secret::{Delivery, SecretClass};
 pub use workspace::{Access, NetMode, Profile, Root, UnknownWord, nearest};

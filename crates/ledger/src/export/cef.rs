@@ -39,6 +39,9 @@ fn of_record(record: &Record) -> String {
         fields.push(("suid", uid.to_string()));
         fields.extend(name.clone().map(|name| ("suser", name)));
     }
+    if let Some(Principal::Account { name, .. }) = principal(event) {
+        fields.push(("suser", name.clone()));
+    }
     let labelled = [
         ("cs1Label", "cs1", "rule", rule(event).map(str::to_owned)),
         ("cs2Label", "cs2", "transaction", event.transaction().map(ToString::to_string)),

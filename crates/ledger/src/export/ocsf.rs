@@ -1,7 +1,7 @@
 //! Open Cybersecurity Schema Framework, one JSON object per event.
 
 use jiff::Timestamp;
-use ringfence_types::{Bytes, Call, ChainId, FileCall, FlowCall, Principal};
+use ringfence_types::{Bytes, Call, ChainId, FileCall, FlowCall, IdentityVerb, Principal};
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Severity, answer, principal, rule, severity, went_well};
@@ -168,6 +168,7 @@ fn place_of(event: &Event) -> Place {
         Event::SecretReleased { .. } => place(3003, "Authorize Session", 1, "Assign Privileges"),
         Event::PolicyChanged { .. } => place(3004, "Entity Management", 3, "Update"),
         Event::Authenticated { .. } => place(3002, "Authentication", 1, "Logon"),
+        Event::IdentityChanged { change, .. } => of_identity_place(change.verb),
         Event::LimitHit { .. } | Event::LoopFound { .. } | Event::Found { .. } => {
             place(2004, "Detection Finding", 1, "Create")
         }
@@ -180,6 +181,21 @@ fn place_of(event: &Event) -> Place {
         Event::Checkpoint(_) | Event::KeyRotated { .. } | Event::Witnessed { .. } => {
             place(6005, "Datastore Activity", 2, "Update")
         }
+    }
+}
+
+fn of_identity_place(verb: IdentityVerb) -> Place {
+    const ACCOUNT: &str = "Account Change";
+    match verb {
+        IdentityVerb::OperatorAdded | IdentityVerb::Minted | IdentityVerb::Attenuated => {
+            place(3001, ACCOUNT, 1, "Create")
+        }
+        IdentityVerb::PasswordSet => place(3001, ACCOUNT, 3, "Password Change"),
+        IdentityVerb::OperatorRemoved | IdentityVerb::Revoked => place(3001, ACCOUNT, 6, "Delete"),
+        IdentityVerb::PairingAsked => place(3003, "Authorize Session", 99, "Request"),
+        IdentityVerb::PairingRefused => place(3003, "Authorize Session", 99, "Refuse"),
+        IdentityVerb::PairingApproved => place(3003, "Authorize Session", 1, "Assign Privileges"),
+        IdentityVerb::Rotated | IdentityVerb::Refreshed => place(3001, ACCOUNT, 99, "Renew"),
     }
 }
 
@@ -217,6 +233,10 @@ fn add_actor(object: &mut Map<String, Value>, event: &Event) {
         Some(Principal::Operator { uid, name, .. }) => {
             let name = name.as_deref().map(shown);
             actor.insert("user".to_owned(), json!({ "uid": uid.to_string(), "name": name }));
+        }
+        Some(Principal::Account { name, credential, .. }) => {
+            let user = json!({ "name": shown(name), "credential_uid": shown(credential) });
+            actor.insert("user".to_owned(), user);
         }
         Some(Principal::Agent { session, name }) => {
             let name = name.as_deref().map(shown);

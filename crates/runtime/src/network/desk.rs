@@ -230,7 +230,7 @@ impl SessionGate {
         let asked = Some(request.transaction.clone());
         let answer = match decision.answer {
             ApprovalAnswer::Denied => {
-                if matches!(decision.by, Principal::Operator { .. }) {
+                if decision.by.is_person() {
                     let call = question.action().call();
                     locked(&self.desk.memory).deny(request.fingerprint.clone(), call);
                 }

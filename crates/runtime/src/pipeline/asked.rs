@@ -1,7 +1,7 @@
 use ringfence_authz::{Action, Answer, Question, Verdict, decide};
 use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantMade};
 use ringfence_sandbox::Interrupt;
-use ringfence_types::{Call, Decision, GrantId, Layer, Principal, Refusal, RefusalCode, TransactionId};
+use ringfence_types::{Call, Decision, GrantId, Layer, Refusal, RefusalCode, TransactionId};
 
 use super::authenticated::refused_leak;
 use super::decided::{Decided, chain, describe};
@@ -70,7 +70,7 @@ impl Asked {
         match decision.answer {
             ApprovalAnswer::Superseded => self.again(session),
             ApprovalAnswer::Denied => {
-                if matches!(decision.by, Principal::Operator { .. }) {
+                if decision.by.is_person() {
                     session.memory.deny(request.fingerprint.clone(), self.question.action().call());
                 }
                 self.follow(Answer::Deny, None, None).map_err(|refused| refused.because(&decision))
