@@ -9,6 +9,7 @@ mod consider;
 pub mod doctor;
 mod environment;
 mod facts;
+pub mod identity;
 pub mod images;
 mod leaks;
 pub mod network;

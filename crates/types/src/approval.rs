@@ -29,6 +29,11 @@ pub enum Principal {
         credential: String,
         node: String,
     },
+    /// Somebody who has not shown who they are.
+    Stranger {
+        /// Where they came from.
+        source: String,
+    },
     /// A program that asks: never somebody who answers.
     Agent { session: SessionId, name: Option<String> },
     /// Ringfence itself: time ran out, nobody was there, a crash was cleaned up.
@@ -40,7 +45,7 @@ impl Principal {
     pub fn is_person(&self) -> bool {
         match self {
             Self::Operator { .. } | Self::Account { .. } => true,
-            Self::Agent { .. } | Self::System => false,
+            Self::Stranger { .. } | Self::Agent { .. } | Self::System => false,
         }
     }
 
@@ -49,6 +54,7 @@ impl Principal {
         match self {
             Self::Operator { uid, node, .. } => format!("operator:{uid}@{node}"),
             Self::Account { name, node, .. } => format!("account:{name}@{node}"),
+            Self::Stranger { source } => format!("stranger:{source}"),
             Self::Agent { session, .. } => format!("agent:{session}"),
             Self::System => "system".to_owned(),
         }
@@ -69,6 +75,7 @@ impl fmt::Display for Principal {
             Self::Account { name, credential, .. } => {
                 write!(f, "{} with {}", shown(name), shown(credential))
             }
+            Self::Stranger { source } => write!(f, "somebody from {}", shown(source)),
             Self::Agent { session, name: None } => write!(f, "the agent of {session}"),
             Self::Agent { session, name: Some(name) } => write!(f, "agent {} of {session}", shown(name)),
             Self::System => f.write_str("ringfence"),

@@ -319,6 +319,8 @@ pub enum RefusalCode {
     Secret,
     /// What is there is not what the call was made for.
     Conflict,
+    /// Nobody knows who asks, or they may not.
+    Identity,
     /// The call itself makes no sense (empty command, NUL byte, …).
     Malformed,
 }

@@ -238,6 +238,9 @@ fn add_actor(object: &mut Map<String, Value>, event: &Event) {
             let user = json!({ "name": shown(name), "credential_uid": shown(credential) });
             actor.insert("user".to_owned(), user);
         }
+        Some(Principal::Stranger { source }) => {
+            object.insert("src_endpoint".to_owned(), json!({ "name": shown(source) }));
+        }
         Some(Principal::Agent { session, name }) => {
             let name = name.as_deref().map(shown);
             object.insert("ai_agent".to_owned(), json!({ "instance_uid": session.as_str(), "name": name }));

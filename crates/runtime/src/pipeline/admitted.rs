@@ -190,9 +190,10 @@ fn own_state(state_dir: &Path, config_dir: &Path) -> Vec<PathBuf> {
         "approvals",
         "salt",
         "proposals",
+        "identity",
     ];
     // What is not there cannot be covered, and what the command put there would steer the next run.
-    for directory in ["placeholders", "approvals", "proposals"] {
+    for directory in ["placeholders", "approvals", "proposals", "identity"] {
         make_private(&state_dir.join(directory));
     }
     make_private(config_dir);

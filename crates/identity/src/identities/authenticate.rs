@@ -1,0 +1,230 @@
+//! Letting somebody in: by a token, or by a name and a password.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use ringfence_types::{CredentialKind, IdentityVerb, Principal};
+use zeroize::Zeroizing;
+
+use super::operators::find;
+use super::tokens::{Fresh, Minted};
+use super::{Authority, Identities, Known, end, locked, lookup};
+use crate::error::{Denied, IdentityError};
+use crate::password;
+use crate::record::{Credential, CredentialId, Operator, Owner};
+use crate::store::StoreError;
+use crate::throttle::Key;
+use crate::token::{self, TokenText, csrf_of};
+
+/// How long a browser stays in.
+const WEB_SESSION: SignedDuration = SignedDuration::from_hours(12);
+/// A token that comes again from the same place within this is not written down again.
+const SAME_VISIT: Duration = Duration::from_secs(10 * 60);
+const MOST_VISITS: usize = 4096;
+
+/// Where somebody comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    Address(IpAddr),
+    /// Of the peer of a Unix socket.
+    User(u32),
+}
+
+impl Source {
+    /// One network of IPv6 is one source: whoever has it has all its addresses.
+    pub(super) fn network(&self) -> String {
+        match self {
+            Self::Address(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
+                Some(v4) => v4.to_string(),
+                None => {
+                    let [a, b, c, d, ..] = address.segments();
+                    format!("{a:x}:{b:x}:{c:x}:{d:x}::/64")
+                }
+            },
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address}"),
+            Self::User(uid) => write!(f, "user {uid}"),
+        }
+    }
+}
+
+/// Who came from where, and when that was written down.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(HashMap<(CredentialId, String), Duration>);
+
+impl Seen {
+    /// Whether it is a new visit.
+    fn is_new(&mut self, id: &CredentialId, source: &Source, now: Duration) -> bool {
+        let fresh = |then: &Duration| now.saturating_sub(*then) < SAME_VISIT;
+        let key = (id.clone(), source.network());
+        if self.0.get(&key).is_some_and(fresh) {
+            return false;
+        }
+        if self.0.len() >= MOST_VISITS {
+            self.0.retain(|_, then| fresh(then));
+        }
+        if self.0.len() >= MOST_VISITS {
+            // Rather written down too often than remembered without bound.
+            self.0.clear();
+        }
+        self.0.insert(key, now);
+        true
+    }
+}
+
+/// What a browser gets for a password.
+#[derive(Debug)]
+pub struct WebSession {
+    /// For a cookie that no script can read.
+    pub cookie: TokenText,
+    /// For the page itself.
+    pub csrf: Zeroizing<String>,
+    pub known: Known,
+}
+
+impl Identities {
+    /// Who shows `text`. Failures, and the first success of a visit, are written down.
+    pub fn authenticate(&self, text: &str, source: &Source) -> Result<Known, IdentityError> {
+        let keys = [Key::Source(source.network())];
+        self.admit(&keys, source, "a token")?;
+        match self.check(text) {
+            Ok(known) => {
+                let now = self.clock.since_boot();
+                if locked(&self.seen)?.is_new(&known.id, source, now) {
+                    let purpose = format!("come in with {} token {} from {source}", known.kind, known.id);
+                    self.witness.authenticated(&known.principal, &purpose, None)?;
+                }
+                Ok(known)
+            }
+            Err(IdentityError::Denied(denied)) => {
+                self.failed(&keys, &denied)?;
+                let shown = TokenText::parse(text)
+                    .map_or("something".to_owned(), |text| format!("token {}", text.id()));
+                self.refused(&denied, source, &format!("come in with {shown}"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Who shows a name and a password, as a session of a browser.
+    pub fn login(&self, name: &str, password: &[u8], source: &Source) -> Result<WebSession, IdentityError> {
+        let account = Key::Account(name.chars().take(64).collect());
+        let keys = [Key::Source(source.network()), account.clone()];
+        self.admit(&keys, source, "a password")?;
+        let found: Option<Operator> = self.read(|rows| find(rows, name))?;
+        // Without the store: it is slow on purpose, and the same for a name that nobody has.
+        let right = password::is_right(password, found.as_ref().map(|operator| operator.password.as_str()));
+        // A name that nobody has may be a password in the wrong field.
+        let as_whom = found.as_ref().map_or("come in with a password".to_owned(), |operator| {
+            format!("come in as operator {} with a password", operator.name)
+        });
+        let Some(operator) = found.filter(|_| right) else {
+            self.failed(&keys, &Denied::Unknown)?;
+            return self.refused(&Denied::Unknown, source, &as_whom);
+        };
+        locked(&self.throttle)?.succeeded(&account);
+        let minted = self.web_session(&operator)?;
+        let known = self.check(&minted.text.reveal())?;
+        let purpose = format!("come in with a password from {source}");
+        self.witness.authenticated(&known.principal, &purpose, None)?;
+        Ok(WebSession { csrf: csrf_of(&minted.text), cookie: minted.text, known })
+    }
+
+    /// Whether a change that came with a cookie came from our own page.
+    pub fn check_csrf(&self, cookie: &str, shown: Option<&str>) -> Result<(), Denied> {
+        let cookie = TokenText::parse(cookie).ok_or(Denied::NoToken)?;
+        let right = shown.is_some_and(|shown| token::same(shown, &csrf_of(&cookie)));
+        if right { Ok(()) } else { Err(Denied::Csrf) }
+    }
+
+    fn web_session(&self, operator: &Operator) -> Result<Minted, IdentityError> {
+        let principal = Principal::Account {
+            name: operator.name.clone(),
+            credential: "password".to_owned(),
+            node: self.node.clone(),
+        };
+        let by = Authority::Owner(principal);
+        self.change(|rows, now| {
+            // Between the password and here it may have been changed, or its operator removed.
+            if find(rows, &operator.name)?.as_ref() != Some(operator) {
+                return Err(Denied::Unknown.into());
+            }
+            let fresh = Fresh {
+                kind: CredentialKind::Web,
+                label: "browser".to_owned(),
+                owner: Owner::Account { name: operator.name.clone() },
+                rights: operator.rights.clone(),
+            };
+            let (text, credential) = fresh.credential(&by, now)?;
+            let credential = Credential { expires: Some(end(now, WEB_SESSION)?), ..credential };
+            self.add(rows, (&by, IdentityVerb::Minted), credential, text)
+        })
+    }
+
+    /// Nobody is looked at who has to wait: a right guess among wrong ones is worth nothing.
+    fn admit(&self, keys: &[Key], source: &Source, what: &str) -> Result<(), IdentityError> {
+        let wait = locked(&self.throttle)?.check(keys, self.clock.since_boot());
+        let Some(wait) = wait else { return Ok(()) };
+        let denied = Denied::Wait { seconds: wait.left.as_secs().max(1) };
+        if wait.first {
+            return self.refused(&denied, source, &format!("come in with {what}"));
+        }
+        Err(denied.into())
+    }
+
+    fn failed(&self, keys: &[Key], denied: &Denied) -> Result<(), StoreError> {
+        // Whoever shows the right secret of a token that is over does not guess.
+        if matches!(denied, Denied::Unknown | Denied::NoToken) {
+            locked(&self.throttle)?.failed(keys, self.clock.since_boot());
+        }
+        Ok(())
+    }
+
+    /// Written down, then said.
+    fn refused<T>(&self, denied: &Denied, source: &Source, purpose: &str) -> Result<T, IdentityError> {
+        let who = Principal::Stranger { source: source.to_string() };
+        self.witness.authenticated(&who, purpose, Some(&denied.refusal()))?;
+        Err(denied.clone().into())
+    }
+
+    fn check(&self, text: &str) -> Result<Known, IdentityError> {
+        let text = TokenText::parse(text).ok_or(Denied::NoToken)?;
+        let (known, now) = self.read(|rows| {
+            let found = lookup::credential(rows, &text.id)?;
+            let found = found.filter(|found| found.kind == text.kind && text.matches(&found.digest));
+            let found = found.ok_or(Denied::Unknown)?;
+            let now = self.now(rows)?;
+            let line = lookup::line(rows, found)?;
+            lookup::judge(rows, &line, now)?;
+            Ok((lookup::known(&line, &self.node).ok_or(Denied::Unknown)?, now))
+        })?;
+        self.remember(now)?;
+        Ok(known)
+    }
+
+    /// That it has been this late, now and then: a clock that is set back while nothing runs gains no more than this.
+    fn remember(&self, now: Timestamp) -> Result<(), IdentityError> {
+        const OFTEN: SignedDuration = SignedDuration::from_mins(5);
+        let stored: Option<Timestamp> =
+            self.read(|rows| Ok(crate::store::get(rows, super::Table::Own, super::REACHED)?))?;
+        if stored.is_some_and(|stored| now.duration_since(stored) < OFTEN) {
+            return Ok(());
+        }
+        let mut failed = None;
+        locked(&self.store)?.change(&mut |rows| {
+            failed = crate::store::put(rows, super::Table::Own, super::REACHED, &now).err();
+            crate::store::End::Keep
+        })?;
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}

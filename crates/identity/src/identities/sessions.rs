@@ -1,0 +1,127 @@
+//! Tokens of sessions, and what a session hands on.
+
+use std::path::Path;
+
+use jiff::SignedDuration;
+use ringfence_types::{
+    Attenuation, CredentialKind, IdentityVerb, Principal, Rights, ScopeSet, SessionId, Subtree, Within,
+};
+
+use super::tokens::{Fresh, Lifetime, expiry};
+use super::{Authority, Identities, Known, end, label, lookup};
+use crate::error::{Denied, IdentityError};
+use crate::record::{Credential, Owner};
+use crate::store::{self, Table};
+use crate::{Meta, Minted};
+
+/// Tokens that one session may have handed on at once.
+const MOST_CHILDREN: usize = 64;
+
+/// What a session token is for.
+#[derive(Clone, Debug)]
+pub struct Grantee<'a> {
+    pub session: SessionId,
+    pub agent: Option<String>,
+    /// The real path of the root of its workspace.
+    pub workspace: &'a Path,
+    pub lifetime: SignedDuration,
+}
+
+impl Identities {
+    /// The token of a session that begins. It has no scope: what it is good for is what is open to a session.
+    pub fn session_token(&self, grantee: Grantee<'_>) -> Result<Minted, IdentityError> {
+        let by = Authority::Owner(Principal::System);
+        let root = Subtree::new(grantee.workspace)
+            .map_err(|wrong| IdentityError::Name { text: wrong.to_string(), why: "it is no workspace" })?;
+        let rights = Rights { scopes: ScopeSet::default(), workspaces: Within::of(Some([root])) };
+        self.change(|rows, now| {
+            let owner = Owner::Session { id: grantee.session.clone(), agent: grantee.agent.clone() };
+            let fresh = Fresh {
+                kind: CredentialKind::Session,
+                label: grantee.session.to_string(),
+                owner,
+                rights: rights.clone(),
+            };
+            let (text, credential) = fresh.credential(&by, now)?;
+            let credential = Credential { expires: Some(end(now, grantee.lifetime)?), ..credential };
+            self.add(rows, (&by, IdentityVerb::Minted), credential, text)
+        })
+    }
+
+    /// Ends every token of a session that is over.
+    pub fn end_session(&self, session: &SessionId) -> Result<(), IdentityError> {
+        let by = Authority::Owner(Principal::System);
+        self.change(|rows, now| {
+            let all: Vec<Credential> = store::all(rows, Table::Credential)?;
+            for credential in all {
+                let its = matches!(&credential.owner, Owner::Session { id, .. } if id == session);
+                if its && credential.revoked.is_none() {
+                    self.revoke_row(rows, &by, (credential, now))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// What a session hands to something that does a part of its work: a token of its own, only ever narrower, that dies
+    /// with the one it came from.
+    pub fn attenuate(
+        &self,
+        by: &Known,
+        name: &str,
+        (attenuation, lifetime): (Attenuation, Lifetime),
+    ) -> Result<Minted, IdentityError> {
+        if by.kind != CredentialKind::Session {
+            return Err(Denied::Kind.into());
+        }
+        let label = label(name)?;
+        let authority = Authority::Token(by);
+        self.change(|rows, now| {
+            let own = lookup::wanted(rows, &by.id)?;
+            let line = lookup::line(rows, own)?;
+            lookup::judge(rows, &line, now)?;
+            // As it is in the store now: what was left when `by` was let in may be spent since.
+            let current = lookup::known(&line, &self.node).ok_or(Denied::Revoked)?;
+            current.attenuation.may_give(&attenuation).map_err(Denied::from)?;
+            let children: Vec<Credential> = store::all(rows, Table::Credential)?;
+            let mine = |one: &&Credential| one.parent.as_ref() == Some(&by.id) && one.revoked.is_none();
+            if children.iter().filter(mine).count() >= MOST_CHILDREN || line.len() >= lookup::DEEPEST {
+                return Err(IdentityError::Full("the session has handed on too many tokens"));
+            }
+            let expires = expiry(&Authority::Token(&current), lifetime, now)?;
+            let fresh = Fresh {
+                kind: CredentialKind::Session,
+                label: label.clone(),
+                owner: current.owner.clone(),
+                rights: current.rights.clone(),
+            };
+            let (text, credential) = fresh.credential(&authority, now)?;
+            let credential = Credential { expires, attenuation: attenuation.clone(), ..credential };
+            self.add(rows, (&authority, IdentityVerb::Attenuated), credential, text)
+        })
+    }
+
+    /// One call of a session. Counted with every credential of its line that has a budget, or refused.
+    pub fn spend(&self, by: &Known) -> Result<(), IdentityError> {
+        if by.attenuation.calls.is_none() {
+            return Ok(());
+        }
+        self.change(|rows, now| {
+            let line = lookup::line(rows, lookup::wanted(rows, &by.id)?)?;
+            lookup::judge(rows, &line, now)?;
+            if lookup::calls_left(&line) == Some(0) {
+                return Err(Denied::Spent.into());
+            }
+            for one in line.into_iter().filter(|one| one.attenuation.calls.is_some()) {
+                super::keep(rows, &Credential { spent: one.spent.saturating_add(1), ..one })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What a session has handed on, and its own.
+    pub fn tokens_of(&self, session: &SessionId) -> Result<Vec<Meta>, IdentityError> {
+        let is_its = |meta: &Meta| matches!(&meta.owner, Owner::Session { id, .. } if id == session);
+        Ok(self.credentials()?.into_iter().filter(is_its).collect())
+    }
+}

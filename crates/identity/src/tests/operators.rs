@@ -1,0 +1,157 @@
+use super::*;
+use crate::{NewOperator, csrf_of};
+
+fn password() -> String {
+    ["correct", "horse", "battery", "staple"].join("-")
+}
+
+fn operator(world: &World, name: &str, scopes: &[Scope]) {
+    let password = password();
+    let new =
+        NewOperator { name: name.to_owned(), rights: rights(scopes, None), password: password.as_bytes() };
+    world.identities.add_operator(&root(), new).unwrap();
+}
+
+/// S003-19.
+#[test]
+fn s003_19_a_password_opens_a_web_session_with_its_operators_rights() {
+    let world = World::new();
+    operator(&world, "ann", &[Scope::Read, Scope::Approve]);
+    let session = world.identities.login("ann", password().as_bytes(), &ELSEWHERE).unwrap();
+    let cookie = session.cookie.reveal();
+    let known = world.identities.authenticate(&cookie, &ELSEWHERE).unwrap();
+    assert_eq!(known.rights, rights(&[Scope::Read, Scope::Approve], None));
+    assert_eq!(known.principal.identity(), "account:ann@node");
+    assert_eq!(world.identities.check_csrf(&cookie, Some(&session.csrf)), Ok(()));
+    let second = world.identities.login("ann", password().as_bytes(), &ELSEWHERE).unwrap();
+    for wrong in [None, Some(""), Some(second.csrf.as_str()), Some(cookie.as_str())] {
+        assert_eq!(world.identities.check_csrf(&cookie, wrong), Err(Denied::Csrf), "{wrong:?}");
+    }
+    assert_ne!(csrf_of(&session.cookie), csrf_of(&second.cookie));
+    world.clock.pass(12 * 3600);
+    assert_eq!(denied(world.identities.authenticate(&cookie, &ELSEWHERE)), Denied::Expired);
+}
+
+/// S003-28: also the failures, and what was typed is not repeated.
+#[test]
+fn a_wrong_name_and_a_wrong_password_look_the_same() {
+    let world = World::new();
+    operator(&world, "ann", &[Scope::Read]);
+    let secret = "my-password-in-the-wrong-field";
+    let answers = [("ann", secret), (secret, secret)]
+        .map(|(name, word)| denied(world.identities.login(name, word.as_bytes(), &ELSEWHERE)));
+    assert_eq!(answers, [Denied::Unknown, Denied::Unknown]);
+    let lines = world.notes.lines.lock().unwrap().join("\n");
+    assert!(lines.contains("may not (identity.unknown) come in as operator ann with a password"), "{lines}");
+    assert!(!lines.contains(secret), "{lines}");
+}
+
+#[test]
+fn who_guesses_waits_longer_and_longer_and_a_right_guess_does_not_help() {
+    let world = World::new();
+    operator(&world, "ann", &[Scope::Read]);
+    let minted = world.mint(&[Scope::Read], None);
+    let text = minted.text.reveal();
+    let mut wrong = text.to_string();
+    wrong.replace_range(30..31, if wrong.as_bytes()[30] == b'0' { "1" } else { "0" });
+    for _ in 0..6 {
+        assert_eq!(denied(world.identities.authenticate(&wrong, &ELSEWHERE)), Denied::Unknown);
+    }
+    let count = world.notes.count();
+    for _ in 0..10 {
+        assert_eq!(denied(world.identities.authenticate(&text, &ELSEWHERE)), Denied::Wait { seconds: 1 });
+    }
+    assert_eq!(world.notes.count(), count + 1, "one wait is one record");
+    let waits = world.identities.login("ann", password().as_bytes(), &ELSEWHERE);
+    assert_eq!(denied(waits), Denied::Wait { seconds: 1 }, "by any means from there");
+    world.identities.authenticate(&text, &HERE).unwrap();
+    world.clock.pass(1);
+    world.identities.authenticate(&text, &ELSEWHERE).unwrap();
+    assert_eq!(denied(world.identities.authenticate(&wrong, &ELSEWHERE)), Denied::Unknown);
+    assert_eq!(denied(world.identities.authenticate(&text, &ELSEWHERE)), Denied::Wait { seconds: 2 });
+}
+
+#[test]
+fn whoever_shows_a_token_that_is_over_does_not_guess() {
+    let world = World::new();
+    let minted = world.mint(&[Scope::Read], None);
+    world.identities.revoke(&root(), &minted.meta.id).unwrap();
+    for _ in 0..20 {
+        assert_eq!(denied(world.authenticate(&minted)), Denied::Revoked);
+    }
+}
+
+#[test]
+fn a_network_of_ipv6_is_one_source() {
+    let world = World::new();
+    for host in 1..=6_u16 {
+        let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, host);
+        assert_eq!(
+            denied(world.identities.authenticate("x", &Source::Address(address.into()))),
+            Denied::NoToken
+        );
+    }
+    let next = Source::Address("2001:db8:0:1:ffff::1".parse().unwrap());
+    assert!(matches!(denied(world.identities.authenticate("x", &next)), Denied::Wait { .. }));
+    let other = Source::Address("2001:db8:0:2::1".parse().unwrap());
+    assert_eq!(denied(world.identities.authenticate("x", &other)), Denied::NoToken);
+}
+
+#[test]
+fn another_password_ends_the_web_sessions_and_an_operator_who_is_gone_has_nothing() {
+    let world = World::new();
+    operator(&world, "ann", &[Scope::Read]);
+    let web = world.identities.login("ann", password().as_bytes(), &HERE).unwrap().cookie.reveal();
+    let new = NewToken { operator: Some("ann".to_owned()), ..token(rights(&[Scope::Read], None)) };
+    let api = world.identities.mint(&root(), new.clone()).unwrap();
+    let wide = NewToken { rights: Rights::all(), ..new };
+    assert!(
+        matches!(denied(world.identities.mint(&root(), wide)), Denied::Wider(_)),
+        "not more than the operator"
+    );
+    let fresh = ["another", "long", "password"].join(" ");
+    world.identities.set_password(&root(), "ann", fresh.as_bytes()).unwrap();
+    assert_eq!(denied(world.identities.authenticate(&web, &HERE)), Denied::Revoked);
+    world.known(&api);
+    assert_eq!(denied(world.identities.login("ann", password().as_bytes(), &HERE)), Denied::Unknown);
+    world.identities.login("ann", fresh.as_bytes(), &HERE).unwrap();
+    world.identities.remove_operator(&root(), "ann").unwrap();
+    assert_eq!(denied(world.authenticate(&api)), Denied::Revoked);
+    operator(&world, "ann", &[Scope::Read]);
+    assert_eq!(denied(world.authenticate(&api)), Denied::Revoked, "a new one of the same name is another");
+}
+
+/// A password that one may set is a way in.
+#[test]
+fn setting_the_password_of_somebody_with_more_rights_is_no_way_up() {
+    let world = World::new();
+    operator(&world, "ann", &[Scope::Approve]);
+    operator(&world, "eve", &[Scope::Admin]);
+    let eve = world.identities.login("eve", password().as_bytes(), &HERE).unwrap().known;
+    let by = Authority::Token(&eve);
+    let fresh = ["another", "long", "password"].join(" ");
+    let set = world.identities.set_password(&by, "ann", fresh.as_bytes());
+    assert!(matches!(denied(set), Denied::Wider(_)));
+    let new = NewOperator { name: "mal".to_owned(), rights: Rights::all(), password: fresh.as_bytes() };
+    assert!(matches!(denied(world.identities.add_operator(&by, new)), Denied::Wider(_)));
+    world.identities.set_password(&by, "eve", fresh.as_bytes()).unwrap();
+    let ann = world.identities.login("ann", password().as_bytes(), &HERE).unwrap().known;
+    let set = world.identities.set_password(&Authority::Token(&ann), "eve", fresh.as_bytes());
+    assert_eq!(denied(set), Denied::Scope(Scope::Admin));
+}
+
+#[test]
+fn names_that_could_be_taken_for_others_are_refused() {
+    let world = World::new();
+    let password = password();
+    for bad in ["", "Ann", "a b", "аnn", "ann\n", "../x", &"a".repeat(65), "1ann"] {
+        let new = NewOperator { name: bad.to_owned(), rights: Rights::all(), password: password.as_bytes() };
+        let added = world.identities.add_operator(&root(), new);
+        assert!(matches!(added, Err(IdentityError::Name { .. })), "{bad:?}");
+    }
+    operator(&world, "ann", &[]);
+    let again = NewOperator { name: "ann".to_owned(), rights: Rights::all(), password: password.as_bytes() };
+    assert!(matches!(world.identities.add_operator(&root(), again), Err(IdentityError::Exists { .. })));
+    let short = NewOperator { name: "bob".to_owned(), rights: Rights::all(), password: b"hunter2" };
+    assert!(matches!(world.identities.add_operator(&root(), short), Err(IdentityError::Password(_))));
+}

@@ -1,0 +1,193 @@
+//! Who failed too often waits, longer each time. What it remembers has a bound.
+//!
+//! By source, for everything: whoever guesses from one place. By account, for passwords alone: whoever guesses from many
+//! places. Not by token: a secret of 256 bits is not guessed, and its id is no reason to keep its holder out.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+/// So many failures cost nothing: people mistype.
+const FREE_SOURCE: u32 = 5;
+const FREE_ACCOUNT: u32 = 10;
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST_SOURCE: Duration = Duration::from_secs(15 * 60);
+/// Short, or anybody could keep an operator out.
+const LONGEST_ACCOUNT: Duration = Duration::from_secs(60);
+const FORGOTTEN: Duration = Duration::from_secs(30 * 60);
+const MOST: usize = 4096;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    Source(String),
+    Account(String),
+}
+
+impl Key {
+    fn free(&self) -> u32 {
+        match self {
+            Self::Source(_) => FREE_SOURCE,
+            Self::Account(_) => FREE_ACCOUNT,
+        }
+    }
+
+    fn longest(&self) -> Duration {
+        match self {
+            Self::Source(_) => LONGEST_SOURCE,
+            Self::Account(_) => LONGEST_ACCOUNT,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    count: u32,
+    last: Duration,
+    until: Duration,
+    /// Attempts that were not looked at since.
+    unseen: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    known: HashMap<Key, Failures>,
+}
+
+/// How somebody who has to wait is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub(crate) left: Duration,
+    /// Whether it is the first time since it began: the others are one and the same event.
+    pub(crate) first: bool,
+}
+
+impl Throttle {
+    /// Whether any of `keys` has to wait at `now`.
+    pub(crate) fn check(&mut self, keys: &[Key], now: Duration) -> Option<Wait> {
+        let mut longest: Option<Wait> = None;
+        for key in keys {
+            let Some(failures) = self.known.get_mut(key).filter(|failures| failures.until > now) else {
+                continue;
+            };
+            let wait = Wait { left: failures.until.saturating_sub(now), first: failures.unseen == 0 };
+            failures.unseen = failures.unseen.saturating_add(1);
+            longest = Some(longest.filter(|other| other.left >= wait.left).unwrap_or(wait));
+        }
+        longest
+    }
+
+    pub(crate) fn failed(&mut self, keys: &[Key], now: Duration) {
+        for key in keys {
+            self.make_room(key, now);
+            let failures = self.known.entry(key.clone()).or_insert(Failures {
+                count: 0,
+                last: now,
+                until: now,
+                unseen: 0,
+            });
+            if now.saturating_sub(failures.last) > FORGOTTEN {
+                failures.count = 0;
+            }
+            failures.count = failures.count.saturating_add(1);
+            failures.last = now;
+            failures.unseen = 0;
+            failures.until = now.saturating_add(delay(key, failures.count));
+        }
+    }
+
+    /// Who got in with the password of an account may mistype it again. The source stays as it is: it could be in with its
+    /// own password and guess another.
+    pub(crate) fn succeeded(&mut self, account: &Key) {
+        self.known.remove(account);
+    }
+
+    fn make_room(&mut self, key: &Key, now: Duration) {
+        if self.known.len() < MOST || self.known.contains_key(key) {
+            return;
+        }
+        self.known.retain(|_, failures| now.saturating_sub(failures.last) <= FORGOTTEN);
+        if self.known.len() < MOST {
+            return;
+        }
+        // Of those that are left, the one that has failed least and longest ago.
+        let least = self.known.iter().min_by_key(|(_, failures)| (failures.count, failures.last));
+        if let Some(key) = least.map(|(key, _)| key.clone()) {
+            self.known.remove(&key);
+        }
+    }
+}
+
+fn delay(key: &Key, count: u32) -> Duration {
+    match count.checked_sub(key.free()) {
+        None | Some(0) => Duration::ZERO,
+        Some(more) => FIRST.saturating_mul(2_u32.saturating_pow((more - 1).min(20))).min(key.longest()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(name: &str) -> Key {
+        Key::Source(name.to_owned())
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn waits_double_up_to_a_bound_and_are_forgotten() {
+        let mut throttle = Throttle::default();
+        let key = [source("a")];
+        let mut waits = Vec::new();
+        for _ in 0..18 {
+            throttle.failed(&key, at(0));
+            waits.push(throttle.check(&key, at(0)).map_or(0, |wait| wait.left.as_secs()));
+        }
+        assert_eq!(waits, [0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900, 900]);
+        assert_eq!(throttle.check(&[source("b")], at(0)), None, "another source has nothing to do with it");
+        assert_eq!(throttle.check(&key, at(900)), None);
+        throttle.failed(&key, at(30 * 60));
+        assert!(throttle.check(&key, at(30 * 60)).is_some(), "not yet forgotten");
+        throttle.failed(&key, at(10_000));
+        assert_eq!(throttle.check(&key, at(10_000)), None, "forgotten");
+    }
+
+    #[test]
+    fn an_account_is_not_kept_out_for_long() {
+        let mut throttle = Throttle::default();
+        let key = Key::Account("ann".to_owned());
+        for _ in 0..1000 {
+            throttle.failed(std::slice::from_ref(&key), at(0));
+        }
+        assert_eq!(throttle.check(std::slice::from_ref(&key), at(0)).unwrap().left, at(60));
+        throttle.succeeded(&key);
+        assert_eq!(throttle.check(std::slice::from_ref(&key), at(0)), None);
+    }
+
+    #[test]
+    fn attempts_while_waiting_are_one_event() {
+        let mut throttle = Throttle::default();
+        let key = [source("a")];
+        for _ in 0..6 {
+            throttle.failed(&key, at(0));
+        }
+        let firsts: Vec<bool> = (0..3).map(|_| throttle.check(&key, at(0)).unwrap().first).collect();
+        assert_eq!(firsts, [true, false, false]);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_who_waits_longest_is_kept() {
+        let mut throttle = Throttle::default();
+        let guesser = [source("guesser")];
+        for _ in 0..10 {
+            throttle.failed(&guesser, at(0));
+        }
+        for other in 0..3 * MOST {
+            throttle.failed(&[source(&format!("other{other}"))], at(1));
+        }
+        assert_eq!(throttle.known.len(), MOST);
+        assert!(throttle.check(&guesser, at(1)).is_some());
+    }
+}
