@@ -493,10 +493,6 @@ impl Event {
         let transaction = self.transaction().map(TransactionId::as_str);
         let session = self.session().map(SessionId::as_str);
         let grant = self.grant().map(GrantId::as_str);
-        let subject = match self {
-            Self::IdentityChanged { change, .. } => Some(change.subject.as_str()),
-            _ => None,
-        };
-        [transaction, session, grant, subject].into_iter().flatten()
+        [transaction, session, grant].into_iter().flatten()
     }
 }
