@@ -2,6 +2,7 @@
 
 mod agent;
 mod approvals;
+mod identity;
 mod image;
 mod ledger;
 mod scan;
@@ -25,6 +26,7 @@ use crate::redactor::Redactor;
 
 pub(crate) use agent::{Agent, Init, Mcp, Status};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
+pub(crate) use identity::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand, TokenCreate};
 pub(crate) use image::{EngineArgs, ImageCommand, InContainer, SignatureArgs};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
@@ -87,6 +89,15 @@ pub(crate) enum Command {
     /// Keep secrets for tools and providers, encrypted, and say who may have them
     #[command(subcommand)]
     Secret(SecretCommand),
+    /// Tokens for programs and people who talk to the daemon
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Clients with a key of their own: let them in, list them, revoke them
+    #[command(subcommand)]
+    Device(DeviceCommand),
+    /// People who sign in with a name and a password
+    #[command(subcommand)]
+    Operator(OperatorCommand),
     /// Judge what an agent is about to do; its own hooks call this (`ringfence init` sets them up)
     Hook {
         /// The agent that calls

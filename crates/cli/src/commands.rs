@@ -5,6 +5,7 @@ mod check;
 mod doctor;
 mod fetch;
 mod file;
+mod identity;
 mod image;
 mod ledger;
 mod policy;
@@ -39,6 +40,9 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(ledger),
         Command::Secret(secret) => secret::run(secret),
+        Command::Token(token) => identity::token(token),
+        Command::Device(device) => identity::device(device),
+        Command::Operator(operator) => identity::operator(operator),
         Command::Hook { agent } => hook::run(agent),
         Command::Init(arguments) => init::init(&arguments),
         Command::Uninstall(arguments) => init::uninstall(&arguments),

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use ringfence_runtime::secrets::{MAX_VALUE, SecretName};
+use ringfence_runtime::secrets::MAX_VALUE;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -43,11 +43,17 @@ type Bytes = Zeroizing<Vec<u8>>;
 /// One more than is allowed, and a newline: enough to tell that it is too long.
 const ROOM: usize = MAX_VALUE + 2;
 
-pub(crate) fn read(name: &SecretName) -> Result<Bytes, InputError> {
-    if std::io::stdin().is_terminal() {
-        return Prompt::open().map_err(InputError::NoTerminal)?.ask(name);
+/// `what` is asked for, where somebody can be asked.
+pub(crate) fn read(what: &str) -> Result<Bytes, InputError> {
+    if is_asked() {
+        return Prompt::open().map_err(InputError::NoTerminal)?.ask(what);
     }
     stream(rustix::stdio::stdin()).map_err(InputError::Stream)
+}
+
+/// Whether a person types it, rather than another program.
+pub(crate) fn is_asked() -> bool {
+    std::io::stdin().is_terminal()
 }
 
 fn stream(input: impl AsFd) -> Result<Bytes, Errno> {
@@ -115,8 +121,8 @@ impl Prompt {
         Ok(prompt)
     }
 
-    fn ask(&self, name: &SecretName) -> Result<Bytes, InputError> {
-        self.say(&format!("value of {name} (it is not shown; Enter ends it): "))?;
+    fn ask(&self, what: &str) -> Result<Bytes, InputError> {
+        self.say(&format!("{what} (it is not shown; Enter ends it): "))?;
         let line = self.line();
         self.say("\n")?;
         line

@@ -29,7 +29,7 @@ pub use identities::{
     PairingState, Source, WebSession,
 };
 pub use password::PasswordError;
-pub use proof::{Challenge, Purpose, Signature, code_of, signed_text};
+pub use proof::{Challenge, DeviceKey, Purpose, Signature, code_of, signed_text};
 pub use record::{CredentialId, Meta, OperatorMeta, Owner, PairingMeta};
 pub use sqlite::Sqlite;
 pub use store::{Rows, Store, StoreError, Table};

@@ -1,10 +1,11 @@
 //! What a device signs to show that it has its key.
 
-use ed25519_dalek::VerifyingKey;
+use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest as _, Sha256};
 
 use crate::record::CredentialId;
 use crate::token::{hex, unhex};
+use zeroize::Zeroizing;
 
 /// What a signature is good for. One that was made for something else is worth nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,4 +68,40 @@ pub fn code_of(key: &str) -> String {
     let digest = hex(Sha256::digest([b"ringfence pairing code v1\0", key.as_bytes()].concat()).as_slice());
     let group = |from: usize| digest.get(from..from + 5).unwrap_or_default().to_owned();
     format!("{}-{}", group(0), group(5))
+}
+
+/// The secret half, on the side of the device. Not shown by `Debug`; the key wipes itself.
+pub struct DeviceKey(SigningKey);
+
+impl DeviceKey {
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut seed = Zeroizing::new([0_u8; 32]);
+        getrandom::fill(seed.as_mut_slice())?;
+        Ok(Self(SigningKey::from_bytes(&seed)))
+    }
+
+    /// From what [`DeviceKey::secret`] gave.
+    pub fn parse(text: &str) -> Option<Self> {
+        let seed = Zeroizing::new(<[u8; 32]>::try_from(unhex(text)?).ok()?);
+        Some(Self(SigningKey::from_bytes(&seed)))
+    }
+
+    pub fn secret(&self) -> Zeroizing<String> {
+        Zeroizing::new(hex(Zeroizing::new(self.0.to_bytes()).as_slice()))
+    }
+
+    /// What the other side keeps.
+    pub fn public(&self) -> String {
+        hex(self.0.verifying_key().as_bytes())
+    }
+
+    pub fn sign(&self, purpose: Purpose, challenge: &Challenge) -> Signature {
+        Signature(hex(&self.0.sign(&signed_text(purpose, challenge)).to_bytes()))
+    }
+}
+
+impl std::fmt::Debug for DeviceKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DeviceKey({})", code_of(&self.public()))
+    }
 }

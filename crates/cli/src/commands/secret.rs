@@ -79,7 +79,8 @@ fn refuse_typed(typed: &[std::ffi::OsString]) -> Result<(), ExitCode> {
 }
 
 fn read_value(name: &SecretName) -> Result<Value, ExitCode> {
-    let read = secret_input::read(name).map_err(|error| error::failed(&error, error.hint()))?;
+    let read = secret_input::read(&format!("value of {name}"))
+        .map_err(|error| error::failed(&error, error.hint()))?;
     let (value, line) = Value::of_stream(read).map_err(|error| error::failed(&error, None))?;
     if line == Line::NewlineLeftOut {
         note!("ringfence: one newline at the end was left out");

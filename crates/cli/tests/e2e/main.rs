@@ -77,6 +77,8 @@ mod hooks_tools;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod init;
 #[cfg(test)]
 mod internet;

@@ -1,22 +1,19 @@
-use ed25519_dalek::{Signer as _, SigningKey};
-
 use super::*;
-use crate::token::hex;
-use crate::{Challenge, NewPairing, Offered, PairingState, Purpose, Signature, code_of, signed_text};
+use crate::{Challenge, DeviceKey, NewPairing, Offered, PairingState, Purpose, Signature, code_of};
 
-struct Device(SigningKey);
+struct Device(DeviceKey);
 
 impl Device {
     fn new(seed: u8) -> Self {
-        Self(SigningKey::from_bytes(&[seed; 32]))
+        Self(DeviceKey::parse(&format!("{seed:02x}").repeat(32)).unwrap())
     }
 
     fn key(&self) -> String {
-        hex(self.0.verifying_key().as_bytes())
+        self.0.public()
     }
 
     fn sign(&self, purpose: Purpose, challenge: &Challenge) -> Signature {
-        Signature(hex(&self.0.sign(&signed_text(purpose, challenge)).to_bytes()))
+        self.0.sign(purpose, challenge)
     }
 
     fn ask(&self, world: &World, wants: Rights) -> Offered {

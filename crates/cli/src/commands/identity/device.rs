@@ -1,0 +1,191 @@
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ringfence_runtime::identity::{
+    CredentialId, DeviceKey, Meta, Minted, NewPairing, PairingMeta, PairingState, Purpose, Source, code_of,
+};
+use ringfence_types::{Bytes, CredentialKind, Rights, Scope, ScopeSet};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::token::{Form, reveal};
+use super::{Desk, failed, is_over, rights, summary};
+use crate::args::DeviceCommand;
+use crate::commands::run::print_json;
+use crate::error;
+use crate::output::{note, say};
+
+const BETWEEN: Duration = Duration::from_millis(300);
+
+pub(super) fn run(desk: &Desk, command: DeviceCommand) -> Result<ExitCode, ExitCode> {
+    match command {
+        DeviceCommand::Pair { label, rights: given, out } => pair(desk, &label, rights(&given)?, &out),
+        DeviceCommand::List { json } => list(desk, json.into()),
+        DeviceCommand::Approve { code, scopes } => approve(desk, &code, &scopes),
+        DeviceCommand::Refuse { code } => {
+            let pairing = waiting(desk, &code)?;
+            let refused = desk.identities.refuse_pairing(&desk.authority, &pairing.id);
+            say!("refused {}", described(&refused.map_err(|error| failed(&error))?));
+            Ok(ExitCode::SUCCESS)
+        }
+        DeviceCommand::Refresh { file } => refresh(desk, &file),
+        DeviceCommand::Revoke { id } => {
+            let found = desk.find(&id)?;
+            if found.kind != CredentialKind::Device {
+                return Err(error::failed_text(
+                    &format!("{} is no device", found.id),
+                    Some("`ringfence token revoke` ends every kind"),
+                ));
+            }
+            desk.revoke(&found.id)
+        }
+    }
+}
+
+/// What a device keeps.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    schema: u32,
+    id: CredentialId,
+    key: String,
+}
+
+fn pair(desk: &Desk, label: &str, wants: Rights, out: &Path) -> Result<ExitCode, ExitCode> {
+    // Before anybody is asked: what was approved must not be lost.
+    let mut file = new_file(out)?;
+    let paired = paired(desk, label, wants);
+    let kept = paired.and_then(|(key, minted)| {
+        let kept = Kept { schema: 1, id: minted.meta.id.clone(), key: key.secret().to_string() };
+        let text = Zeroizing::new(serde_json::to_vec(&kept).unwrap_or_default());
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(|error| unwritable(out, &error))?;
+        reveal(&minted, Form::Text);
+        Ok(ExitCode::SUCCESS)
+    });
+    if kept.is_err() {
+        // An empty file would be in the way of the next attempt.
+        let _gone = fs::remove_file(out);
+    }
+    kept
+}
+
+fn paired(desk: &Desk, label: &str, wants: Rights) -> Result<(DeviceKey, Minted), ExitCode> {
+    let ids = &desk.identities;
+    let key = DeviceKey::random().map_err(|error| failed(&error.into()))?;
+    let new = NewPairing { label: label.to_owned(), key: key.public(), wants };
+    let source = Source::User(rustix::process::geteuid().as_raw());
+    let offered = ids.ask_to_pair(&new, &source).map_err(|error| failed(&error))?;
+    let signature = key.sign(Purpose::Pair, &offered.challenge);
+    ids.prove_pairing(&offered.challenge, &signature).map_err(|error| failed(&error))?;
+    note!("ringfence: code {}", code_of(&key.public()));
+    note!("  hint: an operator types `ringfence device approve {}`", code_of(&key.public()));
+    loop {
+        let state = ids.pairing_state(&offered.pairing.id).map_err(|error| failed(&error))?;
+        if state != PairingState::Waits {
+            break;
+        }
+        std::thread::sleep(BETWEEN);
+    }
+    let challenge = ids.challenge(&offered.pairing.id).map_err(|error| failed(&error))?;
+    let signature = key.sign(Purpose::Collect, &challenge);
+    let minted = ids.collect(&challenge, &signature).map_err(|error| failed(&error))?;
+    Ok((key, minted))
+}
+
+fn refresh(desk: &Desk, path: &Path) -> Result<ExitCode, ExitCode> {
+    let (id, key) = kept(path)?;
+    let challenge = desk.identities.challenge(&id).map_err(|error| failed(&error))?;
+    let signature = key.sign(Purpose::Refresh, &challenge);
+    let minted = desk.identities.refresh(&challenge, &signature).map_err(|error| failed(&error))?;
+    reveal(&minted, Form::Text);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kept(path: &Path) -> Result<(CredentialId, DeviceKey), ExitCode> {
+    let shown = Bytes::from(path).display();
+    let strange =
+        || error::failed_text(&format!("`{shown}` is not what `ringfence device pair` wrote"), None);
+    let text = fs::read(path).map(Zeroizing::new);
+    let text = text.map_err(|error| error::failed_text(&format!("`{shown}`: {error}"), None))?;
+    let open = fs::metadata(path).is_ok_and(|found| found.mode() & 0o077 != 0);
+    if open {
+        let hint =
+            format!("`chmod 600 {shown}`; if others may have read it, revoke the device and pair it again");
+        return Err(error::failed_text(&format!("`{shown}` is open to others"), Some(&hint)));
+    }
+    let kept: Kept = serde_json::from_slice(&text).map_err(|_syntax| strange())?;
+    let id = CredentialId::parse(kept.id.as_str()).ok_or_else(strange)?;
+    Ok((id, DeviceKey::parse(&Zeroizing::new(kept.key)).ok_or_else(strange)?))
+}
+
+fn new_file(path: &Path) -> Result<File, ExitCode> {
+    let made = File::options().write(true).create_new(true).mode(0o600).open(path);
+    made.map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> ExitCode {
+    error::failed_text(&format!("`{}`: {error}", Bytes::from(path).display()), None)
+}
+
+/// The request that shows `code`. What an operator types is what the device shows, so it is this device and no other.
+fn waiting(desk: &Desk, code: &str) -> Result<PairingMeta, ExitCode> {
+    let all = desk.identities.pairings().map_err(|error| failed(&error))?;
+    let mut found = all.into_iter().filter(|pairing| pairing.code == code);
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only),
+        _ => Err(error::failed_text(
+            "no device waits with this code",
+            Some("`ringfence device list` shows what waits; a request lives 10 minutes"),
+        )),
+    }
+}
+
+fn approve(desk: &Desk, code: &str, scopes: &[Scope]) -> Result<ExitCode, ExitCode> {
+    let pairing = waiting(desk, code)?;
+    let narrowed = (!scopes.is_empty()).then(|| Rights {
+        scopes: scopes.iter().copied().collect::<ScopeSet>(),
+        workspaces: pairing.wants.workspaces.clone(),
+    });
+    let approved = desk.identities.approve_pairing(&desk.authority, &pairing.id, narrowed);
+    say!("let in {}", described(&approved.map_err(|error| failed(&error))?));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn described(pairing: &PairingMeta) -> String {
+    let label = Bytes::from(pairing.label.as_str()).display();
+    format!(
+        "{}: `{label}` from {}, wants {} in {}",
+        pairing.code, pairing.source, pairing.wants.scopes, pairing.wants.workspaces
+    )
+}
+
+/// Schema 1.
+#[derive(Serialize)]
+struct Listed<'a> {
+    schema: u32,
+    devices: &'a [Meta],
+    waiting: &'a [PairingMeta],
+}
+
+fn list(desk: &Desk, form: Form) -> Result<ExitCode, ExitCode> {
+    let all = desk.identities.credentials().map_err(|error| failed(&error))?;
+    // One whose hour is over is still a device.
+    let is_device = |meta: &Meta| meta.kind == CredentialKind::Device && meta.revoked.is_none();
+    let devices: Vec<Meta> = all.into_iter().filter(is_device).collect();
+    let waiting = desk.identities.pairings().map_err(|error| failed(&error))?;
+    match form {
+        Form::Json => print_json(&Listed { schema: 1, devices: &devices, waiting: &waiting }),
+        Form::Text => {
+            for meta in &devices {
+                let note = if is_over(meta) { " (to be refreshed)" } else { "" };
+                say!("{}: {}{note}", meta.id, summary(meta));
+            }
+            waiting.iter().for_each(|pairing| say!("waits {}", described(pairing)));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
