@@ -58,6 +58,7 @@ fn of_effect(event: &Event) -> String {
             let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
             format!("{}{rest}: {action}", first.unwrap_or_default())
         }
+        Event::Activity { what, text, .. } => format!("{}: {}", shown(what), shown(text)),
         Event::LoopFound { repeats, stopped, .. } => {
             format!("{repeats} times the same{}", if *stopped { ", stopped" } else { "" })
         }

@@ -165,6 +165,12 @@ pub enum Event {
         call: Option<Call>,
         refusal: Refusal,
     },
+    /// What an agent says that it does: an allegation.
+    Activity {
+        session: SessionId,
+        what: String,
+        text: String,
+    },
     /// What came of an intent.
     Settled {
         transaction: TransactionId,
@@ -382,6 +388,7 @@ kinds! {
     Found "finding" Activity,
     LoopFound "loop-found" Activity,
     Refused "refused" Activity,
+    Activity "activity" Activity,
     Settled "settled" Activity,
     FlowOpened "flow-opened" Activity,
     FlowEnded "flow-ended" Activity,
@@ -419,6 +426,7 @@ impl Event {
             Self::Found { .. } => Kind::Found,
             Self::LoopFound { .. } => Kind::LoopFound,
             Self::Refused { .. } => Kind::Refused,
+            Self::Activity { .. } => Kind::Activity,
             Self::Settled { .. } => Kind::Settled,
             Self::FlowOpened { .. } => Kind::FlowOpened,
             Self::FlowEnded { .. } => Kind::FlowEnded,
@@ -463,6 +471,7 @@ impl Event {
             Self::GrantMade(made) => Some(&made.session),
             Self::SessionStarted { session, .. }
             | Self::SessionEnded { session }
+            | Self::Activity { session, .. }
             | Self::Proposed { session, .. }
             | Self::Intent { session, .. }
             | Self::SecretReleased { session, .. }

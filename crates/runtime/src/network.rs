@@ -30,7 +30,7 @@ pub(crate) use inside::{bundle, variables};
 pub use seen::{Seen, SeenFlow, SeenRefusal};
 
 /// Who is asked about flows, and where the policy is read again, from the threads of the proxy.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Attention {
     pub(crate) approver: Arc<SharedApprover>,
     pub(crate) source: Option<Arc<dyn PolicySource + Send + Sync>>,
@@ -158,7 +158,8 @@ fn gate_of(session: &AgentSession<'_>, hold: Option<Hold>) -> SessionGate {
         owner: session.started_by.clone(),
         stated: session.stated.clone(),
     };
-    let desk = Desk::new((Arc::clone(&session.attention.approver), hold), who, session.memory.clone());
+    let desk =
+        Desk::new((Arc::clone(&session.attention.approver), hold), who, session.common.memory().clone());
     let standing = Standing::new(InForce::new(asked, session.all_roots()), session.attention.source.clone());
     SessionGate::new(
         (Arc::clone(&session.runtime.ledger), session.runtime.setup.clone()),

@@ -1,10 +1,12 @@
 //! A session: one agent, one workspace, one ceiling, for life.
 
+mod common;
 mod containers;
 mod resume;
 
 use std::fmt;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use ringfence_authz::{Policy, env::Attendance};
 use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
-use ringfence_sandbox::{Io, Pool, Session as Sandbox, SkeletonFile};
+use ringfence_sandbox::{Io, Pool, SkeletonFile};
 use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, TransactionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
@@ -26,8 +28,8 @@ use crate::proposal::{self, Recovery, RecoveryError};
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
 use crate::workspace::{Workspace, judge_extra_root, judge_name};
+use common::{Common, Standing};
 
-use containers::Times;
 pub use resume::end_session;
 
 /// What only the command line knows: where things are, and what the host's environment says.
@@ -117,6 +119,8 @@ pub struct Asked {
     pub started_by: Principal,
     /// For the backend `container`.
     pub image: Option<InImage>,
+    /// Directories that are shown besides, read-only: the door of a session that has one. Not for the backend `container`.
+    pub shown: Vec<PathBuf>,
 }
 
 impl Asked {
@@ -134,6 +138,7 @@ impl Asked {
             agent: None,
             started_by: approval::local_operator(),
             image: None,
+            shown: Vec::new(),
         }
     }
 }
@@ -228,7 +233,7 @@ impl Runtime {
         };
         let leaks = LeakScanner::of_session(&secrets, &self.setup, &workspace.path)?;
         tracing::info!(id = %id, workspace = %workspace.id, profile = %asked.policy.profile, resumed = standing == Standing::Open, "session");
-        Ok(Ok(AgentSession {
+        Ok(Ok(AgentSession::of(Bound {
             runtime: self,
             id,
             name: asked.name,
@@ -241,22 +246,14 @@ impl Runtime {
             settings: asked.settings,
             roots: asked.roots,
             worked_in: asked.worked_in,
-            stated: None,
-            approver: Box::new(Nobody),
-            source: None,
-            memory,
-            standing,
-            ends: false,
-            over: false,
+            common: Arc::new(Common::new(memory, standing)),
             attention: Attention::default(),
-            network: None,
             container,
-            sandbox: None,
-            times: Times::default(),
-            secrets: SessionSecrets::new(secrets),
+            secrets: Arc::new(SessionSecrets::new(secrets)),
+            shown: asked.shown,
+            variables: Vec::new(),
             leaks,
-            found: Tally::default(),
-        }))
+        })))
     }
 }
 
@@ -284,17 +281,23 @@ fn tell(settled: &Settled) {
     }
 }
 
-/// Where the record of a session is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Nothing of it is written down: its start goes with the first thing that is.
-    New,
-    Open,
-}
-
 /// A running session. Its sandbox starts with the first command and ends with the session.
 #[derive(Debug)]
 pub struct AgentSession<'r> {
+    bound: Bound<'r>,
+    /// What the agent says about its next call.
+    pub(crate) stated: Option<String>,
+    pub(crate) approver: Box<dyn Approver + 'r>,
+    source: Option<Box<dyn PolicySource + 'r>>,
+    /// The end of the session is written with the end of the next call.
+    ends: bool,
+    /// On its way out in the call that is being made.
+    pub(crate) found: Tally,
+}
+
+/// What a session is, whoever makes its calls.
+#[derive(Clone, Debug)]
+pub struct Bound<'r> {
     pub(crate) runtime: &'r Runtime,
     pub(crate) id: SessionId,
     name: Option<String>,
@@ -307,27 +310,67 @@ pub struct AgentSession<'r> {
     pub(crate) settings: ApprovalSettings,
     pub(crate) roots: Vec<Root>,
     pub(crate) worked_in: Vec<PathBuf>,
-    /// What the agent says about its next call.
-    pub(crate) stated: Option<String>,
-    pub(crate) approver: Box<dyn Approver + 'r>,
-    source: Option<Box<dyn PolicySource + 'r>>,
-    pub(crate) memory: Memory,
-    standing: Standing,
-    /// The end of the session is written with the end of the next call.
-    ends: bool,
-    /// Nothing more is done in it.
-    over: bool,
+    pub(crate) common: Arc<Common>,
     /// Who is asked about flows.
     pub(crate) attention: Attention,
-    /// Before the sandbox: its flows end first.
-    pub(crate) network: Option<Network>,
     pub(crate) container: Option<Chosen>,
-    pub(crate) sandbox: Option<Sandbox>,
-    times: Times,
-    pub(crate) secrets: SessionSecrets,
+    pub(crate) secrets: Arc<SessionSecrets>,
+    /// Directories that are shown besides, read-only.
+    pub(crate) shown: Vec<PathBuf>,
+    /// For everything that runs in it.
+    pub(crate) variables: Vec<(Bytes, Bytes)>,
     pub(crate) leaks: LeakScanner,
-    /// On its way out in the call that is being made.
-    pub(crate) found: Tally,
+}
+
+impl<'r> Deref for AgentSession<'r> {
+    type Target = Bound<'r>;
+
+    fn deref(&self) -> &Bound<'r> {
+        &self.bound
+    }
+}
+
+impl DerefMut for AgentSession<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.bound
+    }
+}
+
+impl<'r> Bound<'r> {
+    /// The session for a call that may be made while others are: one memory, one sandbox, one network.
+    pub fn lane(&self) -> AgentSession<'r> {
+        let mut lane = AgentSession::of(self.clone());
+        if let Some(asked) = self.common.refreshed() {
+            lane.adopt(asked);
+        }
+        lane
+    }
+
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    pub fn workspace(&self) -> &Workspace {
+        &self.workspace
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// As it would be asked for again, to judge what is not done.
+    pub fn asked(&self) -> Asked {
+        Asked {
+            policy_digest: self.policy_digest.clone(),
+            policy_files: self.policy_files.clone(),
+            settings: self.settings.clone(),
+            roots: self.roots.clone(),
+            worked_in: self.worked_in.clone(),
+            agent: self.agent.clone(),
+            started_by: self.started_by.clone(),
+            ..Asked::new(self.workspace.path.clone(), self.policy.clone())
+        }
+    }
 }
 
 impl<'r> AgentSession<'r> {
@@ -351,17 +394,14 @@ impl<'r> AgentSession<'r> {
         self.attention.source = Some(Arc::new(source));
     }
 
+    /// For everything that runs in the session. Not judged: they are ours.
+    pub fn set_variables(&mut self, variables: Vec<(Bytes, Bytes)>) {
+        self.variables = variables;
+    }
+
     /// What the agent says about what it does next. People see it, marked as an allegation.
     pub fn set_stated_reason(&mut self, stated: Option<String>) {
         self.stated = stated;
-    }
-
-    pub fn id(&self) -> &SessionId {
-        &self.id
-    }
-
-    pub fn workspace(&self) -> &Workspace {
-        &self.workspace
     }
 
     /// One call, from what was asked to what became of it. The only way to any effect.
@@ -400,13 +440,51 @@ impl<'r> AgentSession<'r> {
     }
 
     /// Writes down that the session is over, if anything of it was written and it has no name under which it goes on.
-    pub fn end(mut self) -> Result<(), AppendError> {
-        self.network = None;
-        self.sandbox = None;
-        if self.standing == Standing::New || self.is_named() || self.over {
+    pub fn end(self) -> Result<(), AppendError> {
+        self.common.set_closed();
+        self.common.end_fence();
+        if self.is_named() || self.common.is_over() || !self.common.close() {
             return Ok(());
         }
         self.runtime.ledger.append(&Event::SessionEnded { session: self.id.clone() }).map(drop)
+    }
+
+    fn of(bound: Bound<'r>) -> Self {
+        Self {
+            bound,
+            stated: None,
+            approver: Box::new(Nobody),
+            source: None,
+            ends: false,
+            found: Tally::default(),
+        }
+    }
+
+    /// What other threads make calls of this session from. Whoever answers its questions is known to the ledger alone.
+    pub fn into_bound(self) -> Bound<'r> {
+        self.bound
+    }
+
+    /// Writes down what the agent says that it does. People see it, marked as an allegation; secrets in it stay out.
+    pub fn report(&mut self, kind: &str, text: &str) -> Result<u64, AppendError> {
+        let event = Event::Activity {
+            session: self.id.clone(),
+            what: self.leaks.text(kind),
+            text: self.leaks.text(text),
+        };
+        let receipts = self.append(vec![event])?;
+        Ok(receipts.last().map(Receipt::seq).unwrap_or_default())
+    }
+
+    /// Commands of the next call have at most this long, and never longer than policy says.
+    pub fn set_wall_limit(&mut self, milliseconds: u64) {
+        let wall = &mut self.policy.limits.wall_ms;
+        *wall = Some(wall.map_or(milliseconds, |most| most.min(milliseconds)));
+    }
+
+    /// Writes the start of the session down now, instead of with its first call.
+    pub fn begin(&mut self) -> Result<(), AppendError> {
+        self.append(Vec::new()).map(drop)
     }
 
     /// The machine as commands of this session find it.
@@ -423,11 +501,12 @@ impl<'r> AgentSession<'r> {
 
     /// What it did is so bad that it ends with this call, also where it has a name.
     pub(crate) fn terminate(&mut self) {
-        (self.ends, self.over) = (true, true);
+        self.ends = true;
+        self.common.set_over();
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.over
+        self.common.is_over()
     }
 
     pub(crate) fn is_named(&self) -> bool {
@@ -441,31 +520,36 @@ impl<'r> AgentSession<'r> {
     /// What it takes to ask about something in this session.
     pub(crate) fn inquiry(&mut self) -> Inquiry<'_> {
         Inquiry {
-            ledger: &self.runtime.ledger,
-            state_dir: &self.runtime.setup.state_dir,
+            ledger: &self.bound.runtime.ledger,
+            state_dir: &self.bound.runtime.setup.state_dir,
             approver: self.approver.as_mut(),
-            settings: &self.settings,
-            grant_expiry: approval::holds(&self.settings),
+            settings: &self.bound.settings,
+            grant_expiry: approval::holds(&self.bound.settings),
         }
     }
 
     /// Writes events of this session down, in one step; the first time with its start.
     pub(crate) fn append(&mut self, mut events: Vec<Event>) -> Result<Vec<Receipt>, AppendError> {
-        if self.standing == Standing::New {
-            events.insert(0, self.start());
+        let mut standing = self.common.standing();
+        if *standing == Standing::Open {
+            drop(standing);
+            return self.runtime.ledger.append_all(&events);
         }
+        // Of two first calls, the second waits for the start to be written.
+        events.insert(0, self.start());
         let receipts = self.runtime.ledger.append_all(&events)?;
-        self.standing = Standing::Open;
+        *standing = Standing::Open;
         Ok(receipts)
     }
 
     /// Ends the network with the last call; what there was to see in it.
     pub(crate) fn leave_network(&mut self) -> Option<Seen> {
-        match self.network.take() {
+        let mut fence = self.common.fence();
+        match fence.network.take() {
             Some(network) if self.ends => Some(network.close()),
             network => {
-                self.network = network;
-                self.network.as_ref().map(Network::seen)
+                fence.network = network;
+                fence.network.as_ref().map(Network::seen)
             }
         }
     }
@@ -494,21 +578,29 @@ impl<'r> AgentSession<'r> {
 
     /// Reads the policy again, where somebody knows how.
     pub(crate) fn refresh(&mut self) -> Result<(), Refusal> {
-        let Some(source) = &self.source else { return Ok(()) };
-        let asked = source.read()?;
+        let asked = match (&self.source, &self.attention.source) {
+            (Some(source), _) => source.read()?,
+            (None, Some(source)) => source.read()?,
+            (None, None) => return Ok(()),
+        };
         let container = images::judge(&self.runtime.setup, &asked)?;
         tracing::info!(before = %self.policy_digest, now = %asked.policy_digest, "policy read again");
         let fence_changed = fence(&self.policy) != fence(&asked.policy) || self.container != container;
         if fence_changed || self.roots != asked.roots {
             // It was made for what holds no more. What runs in it ends with it.
-            self.sandbox = None;
+            self.common.end_sandbox();
         }
+        self.common.refresh((asked.clone(), container.clone()));
+        self.adopt((asked, container));
+        Ok(())
+    }
+
+    fn adopt(&mut self, (asked, container): (Asked, Option<Chosen>)) {
         self.policy = asked.policy;
         self.container = container;
         self.policy_digest = images::bound(asked.policy_digest, self.container.as_ref());
         self.policy_files = asked.policy_files;
         self.settings = asked.settings;
         self.roots = asked.roots;
-        Ok(())
     }
 }

@@ -55,7 +55,19 @@ impl Control {
         let _gone = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
+    /// `None`: nothing has arrived that nobody has read.
+    pub(crate) fn try_receive(&self) -> Result<Option<Received>, Errno> {
+        match self.read(RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => Ok(None),
+            received => received.map(Some),
+        }
+    }
+
     pub(crate) fn receive(&self) -> Result<Received, Errno> {
+        self.read(RecvFlags::empty())
+    }
+
+    fn read(&self, flags: RecvFlags) -> Result<Received, Errno> {
         let mut bytes = [0_u8; MESSAGE_SIZE];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -63,7 +75,7 @@ impl Control {
             &self.socket,
             &mut [IoSliceMut::new(&mut bytes)],
             &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
+            RecvFlags::CMSG_CLOEXEC | flags,
         );
         let length = match answer {
             Ok(received) => received.bytes,

@@ -21,6 +21,7 @@ mod netlink;
 mod network;
 pub mod placeholders;
 mod pool;
+mod post;
 mod posture;
 mod relay;
 pub mod seccomp;

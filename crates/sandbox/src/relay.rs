@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 use crate::guard::ROUND;
+use crate::post::Mailbox;
 use crate::session::{RunError, Session, Terminal};
 pub use hold::{Hold, Stillness};
 use pump::{Inward, Outward};
@@ -166,12 +167,11 @@ fn caller_terminal<'a>(io: &Io<'a>) -> Option<BorrowedFd<'a>> {
 
 /// Runs the loop until the command has ended and its output has been delivered.
 pub(crate) fn attend(
-    session: &mut Session,
-    id: u64,
+    (session, mailbox): (&Session, &Mailbox<'_>),
     wiring: Wiring,
     (io, filters): (Io<'_>, Option<Filters<'_>>),
 ) -> Result<Finished, RunError> {
-    let mut attendance = Attendance::new(id, wiring, io);
+    let mut attendance = Attendance::new(mailbox, wiring, io);
     if let Some(filters) = filters {
         attendance.stdout.filter_by(filters.stdout);
         attendance.stderr.filter_by(filters.stderr);
@@ -210,6 +210,7 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 struct Attendance<'a> {
+    mailbox: &'a Mailbox<'a>,
     id: u64,
     started: Instant,
     stdin: Inward<'a>,
@@ -239,11 +240,12 @@ struct Ladder {
 }
 
 impl<'a> Attendance<'a> {
-    fn new(id: u64, wiring: Wiring, io: Io<'a>) -> Self {
+    fn new(mailbox: &'a Mailbox<'a>, wiring: Wiring, io: Io<'a>) -> Self {
         let started = Instant::now();
         let caller_terminal = caller_terminal(&io);
         Self {
-            id,
+            mailbox,
+            id: mailbox.id(),
             started,
             stdin: Inward::new(io.stdin, wiring.stdin),
             stdout: Outward::new("stdout", wiring.stdout, io.stdout, io.output_bytes),
@@ -265,7 +267,7 @@ impl<'a> Attendance<'a> {
         self.status.is_some() && (delivered || abandoned)
     }
 
-    fn turn(&mut self, session: &mut Session) -> Result<(), RunError> {
+    fn turn(&mut self, session: &Session) -> Result<(), RunError> {
         // What a command that has ended left is passed on whatever is asked.
         self.held = session.hold().holds() && self.status.is_none();
         let ready = self.wait(session)?;
@@ -292,9 +294,10 @@ impl<'a> Attendance<'a> {
 
     fn wait(&self, session: &Session) -> Result<Ready, RunError> {
         // After the command has ended nothing more is expected: the socket would only report its end again and again.
-        let control = self.status.is_none().then(|| session.control());
+        let words: &[BorrowedFd<'_>] = &[session.control(), self.mailbox.bell()];
+        let words = if self.status.is_none() { words } else { &[] };
         let mut fds: Vec<PollFd<'_>> =
-            control.iter().map(|control| PollFd::from_borrowed_fd(*control, PollFlags::IN)).collect();
+            words.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         fds.extend(self.interrupts.iter().map(|i| PollFd::from_borrowed_fd(i.fd, PollFlags::IN)));
         let streams = [self.stdin.interest(), self.stdout.interest(), self.stderr.interest()];
         let streams = streams.into_iter().flatten().filter(|_| !self.held);
@@ -305,7 +308,7 @@ impl<'a> Attendance<'a> {
             Err(errno) => return Err(RunError::Relay(errno.into())),
         }
         let mut answered = fds.iter().map(|fd| !fd.revents().is_empty());
-        let control = control.is_some() && answered.next().unwrap_or(false);
+        let control = answered.by_ref().take(words.len()).fold(false, |any, came| any || came);
         let signals = self.interrupts.iter().zip(answered).filter(|(_, came)| *came).map(|(i, _)| *i);
         let signals =
             signals.filter(|interrupt| drain(interrupt.fd)).map(|interrupt| interrupt.signal).collect();
@@ -321,8 +324,8 @@ impl<'a> Attendance<'a> {
         Some(timespec(next.saturating_duration_since(Instant::now())))
     }
 
-    fn hear(&mut self, session: &mut Session) -> Result<(), RunError> {
-        match session.next_event()? {
+    fn hear(&mut self, session: &Session) -> Result<(), RunError> {
+        match session.next_event(self.mailbox)? {
             Some((Message::Terminal { id }, Some(master))) if id == self.id => self.adopt(&master),
             Some((Message::NotExecuted { id, errno }, _)) if id == self.id => {
                 self.errno = i32::try_from(errno).ok();
@@ -366,6 +369,10 @@ impl<'a> Attendance<'a> {
         if signal == libc::SIGWINCH {
             self.resize();
             return Ok(());
+        }
+        if matches!(signal, libc::SIGUSR1 | libc::SIGUSR2) {
+            // A word to the command, not the wish that it ends.
+            return session.signal(self.id, signal);
         }
         let again = std::mem::replace(&mut self.ladder.interrupted, true);
         if again {

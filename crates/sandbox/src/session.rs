@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence_launch::command::{TERMINAL_ERR, TERMINAL_IN, TERMINAL_OUT};
@@ -23,6 +25,7 @@ use crate::launching::{Outer, Sealed};
 use crate::network::Doors;
 use crate::placeholders::{PlaceholderError, Placeholders};
 use crate::pool::Pool;
+use crate::post::{Letter, Mailbox, Post};
 use crate::relay::{self, Filters, Finished, Hold, Io};
 use crate::spec::{Command, Spec};
 use crate::survey::{Rules, SurveyError};
@@ -158,8 +161,9 @@ pub struct Session {
     doors: Option<Doors>,
     hold: Hold,
     notes: Vec<String>,
-    next_call: u64,
-    jobs: Vec<Job>,
+    post: Post,
+    last_call: AtomicU64,
+    jobs: Mutex<Vec<Job>>,
 }
 
 impl Session {
@@ -221,8 +225,9 @@ impl Session {
             doors: sealed.doors,
             hold: Hold::new().map_err(StartError::Spawn)?,
             notes: surroundings.survey.notes,
-            next_call: 0,
-            jobs: Vec::new(),
+            post: Post::default(),
+            last_call: AtomicU64::new(0),
+            jobs: Mutex::default(),
         })
     }
 
@@ -241,14 +246,14 @@ impl Session {
         &self.notes
     }
 
-    /// Runs one command to its end, with everything it started gone when this returns.
-    pub fn run(&mut self, command: &Command, io: Io<'_>) -> Result<Finished, RunError> {
+    /// Runs one command to its end, with everything it started gone when this returns. Others may run at the same time.
+    pub fn run(&self, command: &Command, io: Io<'_>) -> Result<Finished, RunError> {
         self.attend(command, (io, None))
     }
 
     /// As [`Session::run`], with somebody who looks at the output before it is delivered.
     pub fn run_filtered(
-        &mut self,
+        &self,
         command: &Command,
         io: Io<'_>,
         filters: Filters<'_>,
@@ -257,7 +262,7 @@ impl Session {
     }
 
     fn attend(
-        &mut self,
+        &self,
         command: &Command,
         (io, filters): (Io<'_>, Option<Filters<'_>>),
     ) -> Result<Finished, RunError> {
@@ -265,10 +270,12 @@ impl Session {
             guard.look();
         }
         let wiring = relay::Wiring::new(&io).map_err(RunError::Relay)?;
-        let id = self.request(command, &wiring.ask, &wiring.inside())?;
+        let id = self.next_id();
+        let mailbox = self.post.open(id).map_err(RunError::Relay)?;
+        self.request(id, command, (&wiring.ask, &wiring.inside()))?;
         let wiring = wiring.close_inside();
         let span = tracing::debug_span!("command", id).entered();
-        let mut finished = relay::attend(self, id, wiring, (io, filters))?;
+        let mut finished = relay::attend((self, &mailbox), wiring, (io, filters))?;
         drop(span);
         if finished.limit_hit.is_none() {
             finished.limit_hit = self.limit_hit();
@@ -283,21 +290,25 @@ impl Session {
         if let Some(guard) = &mut self.guard {
             guard.keep_looking().map_err(RunError::Relay)?;
         }
-        let id = self.request(command, &Terminal::default(), &fds)?;
-        self.jobs.push(Job { id: JobId(id), argv: command.argv.clone(), status: None });
-        Ok(JobId(id))
+        let id = self.next_id();
+        self.all_jobs().push(Job { id: JobId(id), argv: command.argv.clone(), status: None });
+        match self.request(id, command, (&Terminal::default(), &fds)) {
+            Ok(()) => Ok(JobId(id)),
+            Err(error) => {
+                self.all_jobs().retain(|job| job.id.0 != id);
+                Err(error)
+            }
+        }
     }
 
     /// The background commands of this session and how those that ended did.
-    pub fn jobs(&mut self) -> Result<&[Job], RunError> {
-        while relay::readable(self.control.as_fd()).map_err(RunError::Control)? {
-            self.next_event()?;
-        }
-        Ok(&self.jobs)
+    pub fn jobs(&self) -> Result<Vec<Job>, RunError> {
+        while self.read_for_all()? {}
+        Ok(self.all_jobs().clone())
     }
 
     /// Kills a background command and everything it started.
-    pub fn kill(&mut self, job: JobId) -> Result<(), RunError> {
+    pub fn kill(&self, job: JobId) -> Result<(), RunError> {
         self.control.send(Message::Kill { id: job.0 }, &[]).map_err(RunError::Control)
     }
 
@@ -311,7 +322,7 @@ impl Session {
     }
 
     /// Ends everything inside at once, whatever state it is in.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         // A stand-in that a command has stopped must be woken to see that its socket has closed.
         self.control.close();
         match self.init.role {
@@ -336,18 +347,36 @@ impl Session {
         self.control.as_fd()
     }
 
-    /// The next message of a foreground call; what concerns background commands is noted on the way.
-    pub(crate) fn next_event(&mut self) -> Result<Option<(Message, Option<OwnedFd>)>, RunError> {
-        let (message, fd) = match self.control.receive().map_err(RunError::Control)? {
-            Received::Message(message, fd) => (message, fd),
-            Received::End => return Err(self.why_it_ended()),
+    /// The next message for a command in the foreground, once somebody has read it; what is for others is passed on.
+    pub(crate) fn next_event(&self, mailbox: &Mailbox<'_>) -> Result<Option<Letter>, RunError> {
+        if let Some(letter) = mailbox.collect() {
+            return Ok(Some(letter));
+        }
+        match self.read_for_all() {
+            Ok(_read) => Ok(mailbox.collect()),
+            // What was said before the end counts.
+            Err(ended) => mailbox.collect().map(Some).ok_or(ended),
+        }
+    }
+
+    /// Reads one message, if there is one, and puts it where it belongs.
+    fn read_for_all(&self) -> Result<bool, RunError> {
+        let reading = self.post.reading();
+        let (message, fd) = match self.control.try_receive().map_err(RunError::Control)? {
+            None => return Ok(false),
+            Some(Received::Message(message, fd)) => (message, fd),
+            Some(Received::End) => return Err(self.why_it_ended()),
         };
         match message {
-            Message::LeaderLost { .. } => Err(RunError::LeaderLost),
-            Message::Exited { id, status, .. } if self.note_job(id, status) => Ok(None),
-            Message::NotExecuted { id, .. } if self.jobs.iter().any(|job| job.id.0 == id) => Ok(None),
-            message => Ok(Some((message, fd))),
+            Message::LeaderLost { .. } => return Err(RunError::LeaderLost),
+            Message::Exited { id, status, .. } if self.note_job(id, status) => {}
+            Message::Terminal { id } | Message::NotExecuted { id, .. } | Message::Exited { id, .. } => {
+                self.post.deliver(id, (message, fd));
+            }
+            _ => {}
         }
+        drop(reading);
+        Ok(true)
     }
 
     fn why_it_ended(&self) -> RunError {
@@ -355,8 +384,16 @@ impl Session {
         lost.map_or(RunError::SandboxEnded, |path| RunError::NotHeld { path })
     }
 
-    fn note_job(&mut self, id: u64, status: u64) -> bool {
-        match self.jobs.iter_mut().find(|job| job.id.0 == id) {
+    fn all_jobs(&self) -> MutexGuard<'_, Vec<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_id(&self) -> u64 {
+        self.last_call.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn note_job(&self, id: u64, status: u64) -> bool {
+        match self.all_jobs().iter_mut().find(|job| job.id.0 == id) {
             Some(job) => {
                 job.status = i32::try_from(status).ok();
                 true
@@ -366,15 +403,13 @@ impl Session {
     }
 
     fn request(
-        &mut self,
+        &self,
+        id: u64,
         command: &Command,
-        terminal: &Terminal,
-        streams: &[BorrowedFd<'_>],
-    ) -> Result<u64, RunError> {
+        (terminal, streams): (&Terminal, &[BorrowedFd<'_>]),
+    ) -> Result<(), RunError> {
         let bytes = encode(command, terminal)?;
         let memory = control::sealed("ringfence-command", &bytes).map_err(RunError::Control)?;
-        self.next_call += 1;
-        let id = self.next_call;
         let mut fds = vec![memory.as_fd()];
         fds.extend_from_slice(streams);
         self.control.send(Message::Run { id, length: bytes.len() as u64 }, &fds).map_err(
@@ -382,8 +417,7 @@ impl Session {
                 Errno::PIPE | Errno::CONNRESET => RunError::SandboxEnded,
                 other => RunError::Control(other),
             },
-        )?;
-        Ok(id)
+        )
     }
 
     fn limit_hit(&self) -> Option<LimitName> {

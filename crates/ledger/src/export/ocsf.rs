@@ -175,6 +175,7 @@ fn place_of(event: &Event) -> Place {
         Event::Battery { .. } => place(2003, "Compliance Finding", 1, "Create"),
         Event::SessionStarted { .. } => place(6002, "Application Lifecycle", 3, "Start"),
         Event::SessionEnded { .. } => place(6002, "Application Lifecycle", 4, "Stop"),
+        Event::Activity { .. } => place(6002, "Application Lifecycle", 99, "Report"),
         Event::LedgerRead { .. } => place(6005, "Datastore Activity", 1, "Read"),
         Event::Pruned { .. } => place(6005, "Datastore Activity", 7, "Delete"),
         Event::ChainStarted { .. } => place(6005, "Datastore Activity", 6, "Create"),

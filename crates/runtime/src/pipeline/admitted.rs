@@ -9,6 +9,7 @@ use ringfence_ledger::{AppendError, Event, Receipt};
 use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, View};
 use ringfence_types::{Backend, Call, Layer, Level, NetMode, Posture, Refusal, RefusalCode, TransactionId};
 
+use super::authenticated::closed;
 use super::decided::chain;
 use super::running::Running;
 use super::settled::{Settled, Settling};
@@ -49,13 +50,8 @@ impl Admitted {
         if executes {
             // When it is due again does not matter: a command runs now.
             let _due = session.rest();
-        }
-        if executes && session.sandbox.is_none() {
-            match start(session, self.grant.permissions()) {
-                Ok((sandbox, network)) => {
-                    (session.sandbox, session.network) = (Some(sandbox), network);
-                    session.container_started();
-                }
+            match standing(session, self.grant.permissions()) {
+                Ok(()) => {}
                 Err(NotStarted::Network(error)) => {
                     let hint = Some(
                         "use `--net none`, or look for what is missing in `ringfence doctor`".to_owned(),
@@ -95,6 +91,21 @@ enum NotStarted {
     Refused(Refusal),
     Failed(StartError),
     Network(NetworkError),
+}
+
+/// The sandbox of the session, started if it does not run yet. Of two calls that come first, one waits for the other.
+fn standing(session: &AgentSession<'_>, permissions: &Permissions) -> Result<(), NotStarted> {
+    let mut fence = session.common.fence();
+    if session.common.is_closed() {
+        return Err(NotStarted::Refused(closed()));
+    }
+    if fence.sandbox.is_none() {
+        let (sandbox, network) = start(session, permissions)?;
+        (fence.sandbox, fence.network) = (Some(Arc::new(sandbox)), network);
+        drop(fence);
+        session.container_started();
+    }
+    Ok(())
 }
 
 /// Strongest first. `container` is chosen by policy and `none` by flag, never as a fallback.
@@ -227,7 +238,8 @@ pub(crate) fn spec(session: &AgentSession<'_>, permissions: &Permissions, backen
         toolchains: if backend == Backend::Container {
             Vec::new()
         } else {
-            setup.toolchains.iter().flat_map(|toolchain| toolchain.roots.clone()).collect()
+            let toolchains = setup.toolchains.iter().flat_map(|toolchain| toolchain.roots.clone());
+            toolchains.chain(session.shown.iter().cloned()).collect()
         },
         home: session.workspace.home.clone(),
         net: permissions.net,

@@ -31,7 +31,7 @@ impl Asked {
         session: &mut AgentSession<'_>,
         interrupts: &[Interrupt<'_>],
     ) -> Result<Turn, Refused> {
-        if session.memory.is_denied(self.question.action().fingerprint()) {
+        if session.common.memory().is_denied(self.question.action().fingerprint()) {
             return Err(self.denied_before(session));
         }
         let binding = binding(&self.question, session);
@@ -53,7 +53,8 @@ impl Asked {
 
     /// An answer for the session that was given for exactly this, and still holds.
     fn granted(&self, session: &AgentSession<'_>, binding: &Binding) -> Result<Option<GrantId>, Refused> {
-        let Some(grant) = session.memory.granted(&binding.digest) else { return Ok(None) };
+        let granted = session.common.memory().granted(&binding.digest).cloned();
+        let Some(grant) = granted else { return Ok(None) };
         let runtime = session.runtime;
         let leased = lease(&runtime.ledger, &runtime.setup.state_dir, &[grant.as_str()]);
         let leased = leased.map_err(|error| self.unasked(&chain(&error), None))?;
@@ -71,7 +72,7 @@ impl Asked {
             ApprovalAnswer::Superseded => self.again(session),
             ApprovalAnswer::Denied => {
                 if decision.by.is_person() {
-                    session.memory.deny(request.fingerprint.clone(), self.question.action().call());
+                    session.common.memory().deny(request.fingerprint.clone(), self.question.action().call());
                 }
                 self.follow(Answer::Deny, None, None).map_err(|refused| refused.because(&decision))
             }
@@ -101,7 +102,7 @@ impl Asked {
         }
         let id = grant.as_ref().map(|grant| grant.grant.clone());
         if let Some(id) = id.clone() {
-            session.memory.grant(request.binding.clone(), id);
+            session.common.memory().grant(request.binding.clone(), id);
         }
         if decision.answer == ApprovalAnswer::AlwaysHere {
             // The rule counts from the next call on; this one was answered.
@@ -212,7 +213,7 @@ impl Asked {
     }
 
     fn denied_before(self, session: &mut AgentSession<'_>) -> Refused {
-        session.memory.deny_again(self.question.action().call());
+        session.common.memory().deny_again(self.question.action().call());
         Refused::early(self.call(), approval::denied_before())
     }
 

@@ -77,7 +77,10 @@ fn ended(call: &Call, session: &mut AgentSession<'_>) -> Option<Refusal> {
     if session.is_over() {
         return Some(terminated());
     }
-    if session.memory.is_over() {
+    if session.common.is_closed() {
+        return Some(closed());
+    }
+    if session.common.memory().is_over() {
         return Some(over());
     }
     repeated(call, session)
@@ -126,7 +129,7 @@ fn turn(
 /// Whether this is a loop by now. It is written down before it is said.
 fn repeated(call: &Call, session: &mut AgentSession<'_>) -> Option<Refusal> {
     let fingerprint = Fingerprint::of(call, &session.all_roots());
-    let repeats = session.memory.loops.stops(&fingerprint)?;
+    let repeats = session.common.memory().loops.stops(&fingerprint)?;
     let event = Event::LoopFound {
         session: session.id.clone(),
         fingerprint,
@@ -153,6 +156,16 @@ fn terminated() -> Refusal {
         layer: Layer::Session,
         rule: "leaks.terminate".to_owned(),
         message: "a secret was on its way out, and the session ended with that".to_owned(),
+        hint: Some("a new session begins anew".to_owned()),
+    }
+}
+
+pub(super) fn closed() -> Refusal {
+    Refusal {
+        code: RefusalCode::Profile,
+        layer: Layer::Session,
+        rule: "session.ended".to_owned(),
+        message: "the session is over".to_owned(),
         hint: Some("a new session begins anew".to_owned()),
     }
 }

@@ -140,14 +140,19 @@ fn execute(
     let limits = &grant.permissions().limits;
     io.timeout = limits.wall_ms.map(Duration::from_millis);
     io.output_bytes = limits.output_bytes;
-    let Some(sandbox) = session.sandbox.as_mut() else { return Err(RunError::SandboxEnded) };
+    let (sandbox, filtered) = {
+        let fence = session.common.fence();
+        (fence.sandbox.clone(), fence.network.is_some())
+    };
+    let Some(sandbox) = sandbox else { return Err(RunError::SandboxEnded) };
     let ground = Ground::of(sandbox.posture().backend, grant.permissions().view);
     let setup = &session.runtime.setup;
     let mut env = environment::of_command(setup, &session.policy, &session.workspace, &session.id, ground);
     env = ringfence_authz::env::merge(env, &exec.env);
+    env = ringfence_authz::env::merge(env, &session.variables);
     env = ringfence_authz::env::merge(env, &session.secrets.variables());
     env = environment::without_surprises(env, &session.policy, grant);
-    if session.network.is_some() {
+    if filtered {
         // Last: nothing that was asked for leads past the proxy.
         env = ringfence_authz::env::merge(env, &network::variables(ground, &session.secrets.providers()));
     }
@@ -162,8 +167,7 @@ fn execute(
     session.container_used();
     if answer.is_err() {
         // Nobody knows what is still running in it.
-        session.network = None;
-        session.sandbox = None;
+        session.common.end_if(&sandbox);
     }
     answer
 }

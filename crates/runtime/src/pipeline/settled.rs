@@ -100,7 +100,8 @@ fn conclude(
 ) -> Settled {
     let stopped = matches!(&ended, Ended::Refused(refusal) if refusal.rule == STOPPED_LOOP);
     // What was not done is no further round.
-    let repeats = if stopped { None } else { session.memory.loops.note(&fingerprint, outcome_of(&ended)) };
+    let repeats =
+        if stopped { None } else { session.common.memory().loops.note(&fingerprint, outcome_of(&ended)) };
     if let Some(repeats) = repeats {
         events.push(Event::LoopFound {
             session: session.id.clone(),
@@ -144,7 +145,7 @@ pub(super) struct Settling {
 
 impl Settling {
     pub(super) fn executed(self, session: &mut AgentSession<'_>, answer: Result<Outcome, String>) -> Settled {
-        let posture = session.sandbox.as_ref().map(|sandbox| sandbox.posture().clone());
+        let posture = session.common.fence().sandbox.as_ref().map(|sandbox| sandbox.posture().clone());
         match answer {
             Ok(outcome) => self.close(session, Ended::Executed(outcome), posture),
             Err(what) => self.close(session, Ended::Failed { what, hint: None }, posture),

@@ -3,6 +3,8 @@
 //! Only the operator names a secret: a flag at startup. Neither an agent nor a file of the workspace can. A release is
 //! written to the ledger before the launch that makes it true.
 
+use std::sync::Arc;
+
 use ringfence_authz::env;
 use ringfence_egress::{Credential, Provider, Signing, Target};
 use ringfence_ledger::{AppendError, Event};
@@ -153,7 +155,9 @@ impl AgentSession<'_> {
         match self.released(names, agent) {
             Ok(()) => Ok(Ok(())),
             Err(refusal) => {
-                self.secrets.released.clear();
+                if let Ok(secrets) = self.own_secrets() {
+                    secrets.released.clear();
+                }
                 let event = Event::Refused {
                     transaction: None,
                     session: Some(self.id.clone()),
@@ -163,6 +167,13 @@ impl AgentSession<'_> {
                 self.append(vec![event]).map(|_receipts| Err(refusal))
             }
         }
+    }
+
+    /// Only before anything else is made of the session: what runs was started with what it was given.
+    fn own_secrets(&mut self) -> Result<&mut SessionSecrets, Refusal> {
+        Arc::get_mut(&mut self.secrets).ok_or_else(|| {
+            refuse("secret.late", "the session is under way, and gets no more secrets".to_owned(), None)
+        })
     }
 
     fn released(&mut self, names: &[String], agent: Option<&str>) -> Result<(), Refusal> {
@@ -181,7 +192,7 @@ impl AgentSession<'_> {
                 (SecretClass::Tool, Delivery::Env) => Content::Variable(value),
                 (SecretClass::Provider, _) | (_, Delivery::ProxyOnly) => Self::stand_in(&meta, &value)?,
             };
-            self.secrets.released.push(Release { meta, content });
+            self.own_secrets()?.released.push(Release { meta, content });
         }
         self.judge_signing()
     }

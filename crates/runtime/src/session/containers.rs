@@ -35,45 +35,49 @@ impl AgentSession<'_> {
     /// From now on as many containers wait as `[container] pool` says, each as the next call of this session would need it.
     /// What cannot be made is told by the call that needs it.
     pub fn keep_containers(&mut self) {
-        self.times.keeping = Keeping::Yes;
+        self.common.times().keeping = Keeping::Yes;
         self.fill_pool();
     }
 
     /// Removes a container that has not been used for long, or is old. Returns when to ask again.
-    pub fn rest(&mut self) -> Option<Duration> {
+    pub fn rest(&self) -> Option<Duration> {
         let policy = &self.policy.container;
         let (idle, age) = (Duration::from_millis(policy.idle.0), Duration::from_millis(policy.age.0));
         self.runtime.pool.prune(age);
-        if self.sandbox.is_none() || self.container.is_none() {
+        let mut fence = self.common.fence();
+        let Some(sandbox) = fence.sandbox.as_ref().filter(|_| self.container.is_some()) else {
             let waiting = self.runtime.pool.waiting() > 0;
             return waiting.then(|| age.max(LOOK));
-        }
+        };
         let left = |since: Option<Instant>, most: Duration| {
             since.map_or(most, |since| most.saturating_sub(since.elapsed()))
         };
-        let due = left(self.times.used, idle).min(left(self.times.started, age));
-        if !due.is_zero() {
-            return Some(due);
+        let times = *self.common.times();
+        let due = left(times.used, idle).min(left(times.started, age));
+        // Not while another call is in it.
+        if !due.is_zero() || Arc::strong_count(sandbox) > 1 {
+            return Some(if due.is_zero() { LOOK } else { due });
         }
         tracing::info!(id = %self.id, "the container has rested or is old, and is removed");
-        self.network = None;
-        self.sandbox = None;
+        let _gone = std::mem::take(&mut *fence);
         None
     }
 
-    pub(crate) fn container_started(&mut self) {
+    pub(crate) fn container_started(&self) {
         let now = Instant::now();
-        (self.times.started, self.times.used) = (Some(now), Some(now));
+        let mut times = self.common.times();
+        (times.started, times.used) = (Some(now), Some(now));
+        drop(times);
         self.fill_pool();
     }
 
-    pub(crate) fn container_used(&mut self) {
-        self.times.used = Some(Instant::now());
+    pub(crate) fn container_used(&self) {
+        self.common.times().used = Some(Instant::now());
     }
 
     fn fill_pool(&self) {
         let count = self.policy.container.pool;
-        if self.times.keeping == Keeping::No || self.container.is_none() || count == 0 {
+        if self.common.times().keeping == Keeping::No || self.container.is_none() || count == 0 {
             return;
         }
         let exec = Exec {

@@ -25,8 +25,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     asked: usize,
-    /// There is a command whose streams are relayed.
-    attended: bool,
+    /// Commands whose streams are relayed.
+    attended: usize,
     still: bool,
 }
 
@@ -45,13 +45,13 @@ impl Hold {
         let mut state = self.state();
         state.asked += 1;
         self.ring();
-        let moving = |state: &mut State| state.attended && !state.still;
+        let moving = |state: &mut State| state.attended > 0 && !state.still;
         let _still = self.0.changed.wait_timeout_while(state, PATIENCE, moving);
         Stillness(self.clone())
     }
 
     pub(super) fn attend(&self) -> Attended {
-        self.state().attended = true;
+        self.state().attended += 1;
         Attended(self.clone())
     }
 
@@ -93,7 +93,8 @@ pub(super) struct Attended(Hold);
 impl Drop for Attended {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        (state.attended, state.still) = (false, false);
+        state.attended -= 1;
+        state.still &= state.attended > 0;
         drop(state);
         self.0.0.changed.notify_all();
     }
@@ -120,6 +121,6 @@ mod tests {
         drop(still);
         assert!(!hold.holds());
         drop(attended);
-        assert!(!hold.state().attended);
+        assert_eq!(hold.state().attended, 0);
     }
 }
