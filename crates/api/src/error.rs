@@ -1,0 +1,104 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Why there is no answer. The same on every transport.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    pub code: ErrorCode,
+    pub message: String,
+    /// What would change the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The rule that decided, where one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Of the request, as it is in the ledger and in the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorCode {
+    /// The request makes no sense.
+    Malformed,
+    /// Nobody knows who asks.
+    Unauthenticated,
+    /// Whoever asks may not.
+    Forbidden,
+    /// The policy or a person says no.
+    Refused,
+    NotFound,
+    /// It is not in a state in which that can be done.
+    Conflict,
+    TooLarge,
+    /// Too many requests, sessions or calls.
+    Exhausted,
+    TimedOut,
+    /// The daemon is about to end, or cannot write its ledger.
+    Unavailable,
+    /// We broke.
+    Internal,
+}
+
+impl ErrorCode {
+    pub const ALL: &'static [Self] = &[
+        Self::Malformed,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::Refused,
+        Self::NotFound,
+        Self::Conflict,
+        Self::TooLarge,
+        Self::Exhausted,
+        Self::TimedOut,
+        Self::Unavailable,
+        Self::Internal,
+    ];
+
+    pub fn http(self) -> u16 {
+        match self {
+            Self::Malformed => 400,
+            Self::Unauthenticated => 401,
+            Self::Forbidden => 403,
+            Self::Refused => 422,
+            Self::NotFound => 404,
+            Self::Conflict => 409,
+            Self::TooLarge => 413,
+            Self::Exhausted => 429,
+            Self::TimedOut => 408,
+            Self::Unavailable => 503,
+            Self::Internal => 500,
+        }
+    }
+}
+
+impl ApiError {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None, rule: None, request_id: None }
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub fn with_rule(mut self, rule: impl Into<String>) -> Self {
+        self.rule = Some(rule.into());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_status_of_its_own() {
+        let statuses: HashSet<u16> = ErrorCode::ALL.iter().map(|code| code.http()).collect();
+        assert_eq!(statuses.len(), ErrorCode::ALL.len());
+    }
+}

@@ -1,0 +1,277 @@
+//! The table.
+
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::*;
+
+/// Who may call a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Whoever reaches the daemon.
+    Anyone,
+    /// Whoever it knows.
+    Known,
+    /// An operator with this scope. Never an agent.
+    Operator(Scope),
+    /// An agent about its own session, or an operator with this scope.
+    Session(Scope),
+}
+
+/// What of a method is written to the ledger besides what it does there itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Audit {
+    /// Only that somebody was not let in.
+    Refusals,
+    /// Every call, with who made it.
+    Always,
+}
+
+/// What comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// One value.
+    Json,
+    /// Values, one after the other, until one side has enough.
+    Stream,
+    Text,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    Get,
+    Post,
+    Delete,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+        })
+    }
+}
+
+/// Where a method is in HTTP. `{name}` in a path is a field of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    pub verb: Verb,
+    pub path: &'static str,
+}
+
+/// A request that names its method.
+pub trait Asks: DeserializeOwned + JsonSchema {
+    const METHOD: Method;
+    type Answer: JsonSchema + DeserializeOwned;
+}
+
+/// The types of a method, as the generator of a description wants them.
+#[derive(Debug)]
+pub struct Types {
+    pub request: Schema,
+    pub answer: Schema,
+}
+
+macro_rules! methods {
+    ($($(#[$doc:meta])* $method:ident $name:literal $verb:ident $path:literal $request:ty => $answer:ty, $reply:ident, $access:expr, $audit:ident;)+) => {
+        /// Everything the daemon can be asked.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Method { $($(#[$doc])* $method),+ }
+
+        impl Method {
+            pub const ALL: &'static [Self] = &[$(Self::$method),+];
+
+            /// On every transport but HTTP, and in the ledger.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$method => $name),+ }
+            }
+
+            pub fn of_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$method),)+ _ => None }
+            }
+
+            pub fn route(self) -> Route {
+                match self { $(Self::$method => Route { verb: Verb::$verb, path: $path }),+ }
+            }
+
+            pub fn access(self) -> Access {
+                match self { $(Self::$method => $access),+ }
+            }
+
+            pub fn audit(self) -> Audit {
+                match self { $(Self::$method => Audit::$audit),+ }
+            }
+
+            pub fn reply(self) -> Reply {
+                match self { $(Self::$method => Reply::$reply),+ }
+            }
+
+            pub fn types(self, generator: &mut SchemaGenerator) -> Types {
+                match self {
+                    $(Self::$method => Types {
+                        request: generator.subschema_for::<$request>(),
+                        answer: generator.subschema_for::<$answer>(),
+                    }),+
+                }
+            }
+        }
+
+        /// A request that makes sense.
+        #[derive(Clone, Debug)]
+        pub enum Request { $($method($request)),+ }
+
+        impl Request {
+            /// From what a transport received.
+            pub fn parse(method: Method, value: Value) -> Result<Self, ApiError> {
+                match method { $(Method::$method => parsed(value).map(Self::$method)),+ }
+            }
+
+            pub fn method(&self) -> Method {
+                match self { $(Self::$method(_) => Method::$method),+ }
+            }
+        }
+
+        $(impl Asks for $request {
+            const METHOD: Method = Method::$method;
+            type Answer = $answer;
+        })+
+    };
+}
+
+fn parsed<T: DeserializeOwned>(value: Value) -> Result<T, ApiError> {
+    T::deserialize(value)
+        .map_err(|error| ApiError::new(ErrorCode::Malformed, format!("the request makes no sense: {error}")))
+}
+
+methods! {
+    /// That it lives.
+    Health "health" Get "/v1/health" CheckHealth => Health, Json, Access::Anyone, Refusals;
+    /// That it takes sessions and calls.
+    Ready "ready" Get "/v1/ready" CheckReady => Ready, Json, Access::Anyone, Refusals;
+    /// Numbers for Prometheus.
+    Metrics "metrics" Get "/v1/metrics" ReadMetrics => String, Text, Access::Operator(Scope::Read), Refusals;
+    /// The description of this interface.
+    OpenApi "openapi" Get "/v1/openapi.json" ReadOpenApi => Value, Json, Access::Known, Refusals;
+    /// Who the daemon takes you for.
+    WhoAmI "whoami" Get "/v1/whoami" WhoAmI => Identity, Json, Access::Known, Refusals;
+    /// End the daemon.
+    Shutdown "daemon.shutdown" Post "/v1/shutdown" Shutdown => Done, Json, Access::Operator(Scope::Admin), Always;
+
+    /// Start a session.
+    SessionCreate "session.create" Post "/v1/sessions" CreateSession => SessionInfo, Json, Access::Operator(Scope::Run), Always;
+    /// The sessions of the workspaces you may know of.
+    SessionList "session.list" Get "/v1/sessions" ListSessions => SessionList, Json, Access::Operator(Scope::Read), Refusals;
+    /// One session.
+    SessionShow "session.show" Get "/v1/sessions/{session}" ShowSession => SessionInfo, Json, Access::Session(Scope::Read), Refusals;
+    /// End a session.
+    SessionStop "session.stop" Post "/v1/sessions/{session}/stop" StopSession => SessionInfo, Json, Access::Operator(Scope::Run), Always;
+    /// An agent says what it does.
+    SessionReport "session.report" Post "/v1/sessions/{session}/activity" ReportActivity => Reported, Json, Access::Session(Scope::Run), Refusals;
+
+    /// Run a command.
+    CallExec "call.exec" Post "/v1/sessions/{session}/exec" Exec => CallInfo, Json, Access::Session(Scope::Run), Refusals;
+    /// Run a command and get its output as it comes.
+    CallRun "call.run" Post "/v1/sessions/{session}/run" RunCommand => Chunk, Stream, Access::Session(Scope::Run), Refusals;
+    /// The calls of a session.
+    CallList "call.list" Get "/v1/sessions/{session}/calls" ListCalls => CallList, Json, Access::Session(Scope::Read), Refusals;
+    /// One call; with `wait_ms` when it has ended.
+    CallShow "call.show" Get "/v1/sessions/{session}/calls/{call}" ShowCall => CallInfo, Json, Access::Session(Scope::Read), Refusals;
+    /// The output of a call as it comes.
+    CallOutput "call.output" Get "/v1/sessions/{session}/calls/{call}/output" StreamCall => Chunk, Stream, Access::Session(Scope::Read), Refusals;
+    /// More standard input.
+    CallInput "call.input" Post "/v1/sessions/{session}/calls/{call}/input" CallInput => Done, Json, Access::Session(Scope::Run), Refusals;
+    /// A signal for everything of a call.
+    CallSignal "call.signal" Post "/v1/sessions/{session}/calls/{call}/signal" SignalCall => Done, Json, Access::Session(Scope::Run), Refusals;
+    /// Another size for the terminal of a call.
+    CallResize "call.resize" Post "/v1/sessions/{session}/calls/{call}/resize" ResizeCall => Done, Json, Access::Session(Scope::Run), Refusals;
+    /// End a call, also one that waits for a person.
+    CallCancel "call.cancel" Post "/v1/sessions/{session}/calls/{call}/cancel" CancelCall => Done, Json, Access::Session(Scope::Run), Refusals;
+
+    /// Read a file.
+    FileRead "file.read" Post "/v1/sessions/{session}/files/read" ReadFile => FileContent, Json, Access::Session(Scope::Run), Refusals;
+    /// Make a file, or replace all of it.
+    FileWrite "file.write" Post "/v1/sessions/{session}/files/write" WriteFile => Written, Json, Access::Session(Scope::Run), Refusals;
+    /// What is in a directory.
+    FileList "file.list" Post "/v1/sessions/{session}/files/list" ListDirectory => Listing, Json, Access::Session(Scope::Run), Refusals;
+
+    /// A page from the network.
+    Fetch "fetch" Post "/v1/sessions/{session}/fetch" FetchUrl => Fetched, Json, Access::Session(Scope::Run), Refusals;
+    /// Would it be allowed?
+    Explain "explain" Post "/v1/sessions/{session}/explain" Explain => Explained, Json, Access::Session(Scope::Run), Refusals;
+
+    /// The questions that wait.
+    ApprovalList "approval.list" Get "/v1/approvals" ListApprovals => ApprovalList, Json, Access::Operator(Scope::Approve), Refusals;
+    /// One question.
+    ApprovalShow "approval.show" Get "/v1/approvals/{id}" ShowApproval => Question, Json, Access::Operator(Scope::Approve), Refusals;
+    /// Answer a question.
+    ApprovalAnswer "approval.answer" Post "/v1/approvals/{id}/answer" AnswerApproval => Answered, Json, Access::Operator(Scope::Approve), Always;
+
+    /// What happens, as it happens.
+    Events "events" Get "/v1/events" Subscribe => Happened, Stream, Access::Operator(Scope::Read), Refusals;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_and_routes_are_unique() {
+        let names: HashSet<&str> = Method::ALL.iter().map(|method| method.name()).collect();
+        assert_eq!(names.len(), Method::ALL.len());
+        let routes: HashSet<Route> = Method::ALL.iter().map(|method| method.route()).collect();
+        assert_eq!(routes.len(), Method::ALL.len());
+        for method in Method::ALL {
+            assert_eq!(Method::of_name(method.name()), Some(*method));
+        }
+    }
+
+    /// What an agent may do is this and nothing else (S000-53, S000-54).
+    #[test]
+    fn the_methods_of_a_session_are_a_short_list() {
+        let open: Vec<&str> = Method::ALL
+            .iter()
+            .filter(|method| !matches!(method.access(), Access::Operator(_)))
+            .map(|method| method.name())
+            .collect();
+        let known = [
+            "health",
+            "ready",
+            "openapi",
+            "whoami",
+            "session.show",
+            "session.report",
+            "call.exec",
+            "call.run",
+            "call.list",
+            "call.show",
+            "call.output",
+            "call.input",
+            "call.signal",
+            "call.resize",
+            "call.cancel",
+            "file.read",
+            "file.write",
+            "file.list",
+            "fetch",
+            "explain",
+        ];
+        assert_eq!(open, known);
+    }
+
+    #[test]
+    fn a_request_that_makes_no_sense_is_refused_for_every_method() {
+        for method in Method::ALL {
+            for value in [Value::Null, Value::from(7), serde_json::json!({ "no-such-field": 1 })] {
+                let refused = Request::parse(*method, value).expect_err(method.name());
+                assert_eq!(refused.code, ErrorCode::Malformed);
+            }
+        }
+    }
+}
