@@ -7,6 +7,7 @@ mod image;
 mod ledger;
 mod scan;
 mod secret;
+mod serve;
 mod tx;
 mod variable;
 
@@ -25,12 +26,13 @@ use crate::output;
 use crate::redactor::Redactor;
 
 pub(crate) use agent::{Agent, Init, Mcp, Status};
-pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke, SessionCommand};
+pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke};
 pub(crate) use identity::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand, TokenCreate};
 pub(crate) use image::{EngineArgs, ImageCommand, InContainer, SignatureArgs};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
 pub(crate) use secret::{Kind, ScopeArgs, SecretCommand};
+pub(crate) use serve::{AtDaemon, CreateSession, Serve, SessionCommand, SessionRun};
 pub(crate) use tx::{Propose, TxCommand};
 pub(crate) use variable::Variable;
 
@@ -75,7 +77,9 @@ pub(crate) enum Command {
     /// Answer questions of agents, from any terminal; list and take back stored answers
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
-    /// Sessions that go on from one command to the next
+    /// Serve sessions of agents to operators and programs, at a socket
+    Serve(Serve),
+    /// Sessions of the daemon, and those that go on from one command to the next
     #[command(subcommand)]
     Session(SessionCommand),
     /// Propose changes without making them; look at, apply or discard what was proposed

@@ -12,6 +12,7 @@ mod policy;
 pub(crate) mod run;
 mod scan;
 mod secret;
+mod serve;
 mod session;
 mod tx;
 
@@ -35,7 +36,8 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Fetch(fetch) => fetch::run(&fetch),
         Command::Scan(scan) => scan::run(*scan),
         Command::Approvals(approvals) => approvals::run(approvals),
-        Command::Session(session) => session::run(&session),
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Session(session) => session::run(session),
         Command::Tx(tx) => tx::run(tx),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(ledger),

@@ -40,6 +40,15 @@ pub(crate) fn line(text: Arguments<'_>) {
     }
 }
 
+/// What a command printed, as it is.
+pub(crate) fn bytes_out(out: &mut dyn std::io::Write, bytes: &[u8]) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => CLOSED.store(true, Ordering::Relaxed),
+        Err(_) => LOST.store(true, Ordering::Relaxed),
+        Ok(()) => {}
+    }
+}
+
 /// Whether nobody reads standard output any more.
 pub(crate) fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)

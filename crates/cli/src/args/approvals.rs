@@ -1,11 +1,9 @@
-//! What was typed after `ringfence approvals` and `ringfence session`.
+//! What was typed after `ringfence approvals`.
 
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 use ringfence_types::units::Duration;
-
-use super::Place;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
@@ -95,15 +93,4 @@ pub(crate) struct Revoke {
     /// Why
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum SessionCommand {
-    /// End a session that was started with `run --session NAME`
-    End {
-        #[command(flatten)]
-        place: Place,
-        /// Its name
-        name: String,
-    },
 }

@@ -1,22 +1,182 @@
-//! `ringfence session`: sessions with a name.
+//! `ringfence session`: sessions of the daemon, and sessions with a name.
 
 use std::process::ExitCode;
 
+use ringfence_api::{
+    CallInfo, CallState, Chunk, Data, Exec, ListSessions, RunCommand, SessionInfo, ShowSession, StopSession,
+};
+use ringfence_client::{Client, ClientError};
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::end_session;
-use ringfence_types::{Bytes, WorkspaceId};
+use ringfence_types::{Bytes, SessionId, WorkspaceId};
 
 use crate::approval::{self, Need};
-use crate::args::{Place, SessionCommand};
+use crate::args::{AtDaemon, CreateSession, FAILED, Place, SessionCommand, SessionRun};
 use crate::asked;
-use crate::commands::run;
+use crate::commands::run::{self, print_json};
+use crate::commands::serve;
 use crate::environment::Environment;
 use crate::error;
-use crate::output::say;
+use crate::host;
+use crate::output::{bytes_out, note, say};
 
-pub(crate) fn run(command: &SessionCommand) -> ExitCode {
-    match command {
-        SessionCommand::End { place, name } => end(place, name).unwrap_or_else(|code| code),
+pub(crate) fn run(command: SessionCommand) -> ExitCode {
+    let done = match command {
+        SessionCommand::Create(create) => self::create(&create),
+        SessionCommand::List { daemon, all } => list(&daemon, all),
+        SessionCommand::Show { daemon, id } => show(&daemon, &id),
+        SessionCommand::Stop { daemon, id } => stop(&daemon, &id),
+        SessionCommand::Run(run) => run_in(&run),
+        SessionCommand::End { place, name } => end(&place, &name),
+    };
+    done.unwrap_or_else(|code| code)
+}
+
+/// The daemon of this user.
+pub(crate) fn connect(daemon: &AtDaemon) -> Result<Client, ExitCode> {
+    let environment = Environment::read();
+    let socket = serve::socket(daemon.socket.as_deref(), &environment)?;
+    Client::connect(&socket, None).map_err(|error| failed(&error))
+}
+
+pub(crate) fn failed(error: &ClientError) -> ExitCode {
+    match error {
+        ClientError::Api(told) => {
+            note!("ringfence: {}", Bytes::from(told.message.as_str()).display());
+            if let Some(rule) = &told.rule {
+                note!("  rule: {}", Bytes::from(rule.as_str()).display());
+            }
+            if let Some(hint) = &told.hint {
+                note!("  hint: {}", Bytes::from(hint.as_str()).display());
+            }
+            ExitCode::from(if told.code == ringfence_api::ErrorCode::Refused {
+                error::REFUSED
+            } else {
+                FAILED
+            })
+        }
+        ClientError::Connect { .. } => error::failed(error, Some("`ringfence serve` starts one")),
+        error => error::failed(error, None),
+    }
+}
+
+fn id(text: &str) -> Result<SessionId, ExitCode> {
+    serde_json::from_value(text.into()).map_err(|error| error::failed(&error, None))
+}
+
+fn create(wanted: &CreateSession) -> Result<ExitCode, ExitCode> {
+    let environment = Environment::read();
+    let here = asked::current_dir()?;
+    let default = || host::default_workspace(&here, environment.home.as_deref());
+    let workspace = wanted.workspace.as_ref().map_or_else(default, |named| here.join(named));
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes.as_slice()).into_owned();
+    let request = ringfence_api::CreateSession {
+        workspace: asked::real(&workspace),
+        agent: wanted.agent.clone(),
+        provider: (!wanted.provider.is_empty()).then(|| wanted.provider.clone()),
+        profile: wanted.profile,
+        net: wanted.net,
+        environment: wanted.env.iter().map(|variable| (text(&variable.0), text(&variable.1))).collect(),
+        timeout_s: wanted.timeout.map(|time| time.whole_seconds()),
+        idle_timeout_s: wanted.idle_timeout.map(|time| time.whole_seconds()),
+        limits: ringfence_api::SessionLimits::default(),
+        secrets: wanted.secrets.clone(),
+        parent: wanted.parent.as_deref().map(id).transpose()?,
+        label: wanted.label.clone(),
+    };
+    let info = connect(&wanted.daemon)?.call(&request).map_err(|error| failed(&error))?;
+    if wanted.daemon.json {
+        print_json(&info);
+    } else {
+        say!("{}", info.session);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(daemon: &AtDaemon, all: bool) -> Result<ExitCode, ExitCode> {
+    let found = connect(daemon)?.call(&ListSessions { all }).map_err(|error| failed(&error))?;
+    if daemon.json {
+        print_json(&found);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if found.sessions.is_empty() {
+        say!("no session is under way");
+    }
+    found.sessions.iter().for_each(line);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(info: &SessionInfo) {
+    let shown = |text: &str| Bytes::from(text).display();
+    let what = info.provider.as_ref().and_then(|provider| provider.argv.first()).map(|word| shown(word));
+    let label = info.label.as_deref().map(shown).unwrap_or_default();
+    let state = format!("{:?}", info.state).to_lowercase();
+    let workspace = Bytes::from(info.workspace.as_path()).display();
+    say!(
+        "{}  {state:<8}  {:<10}  {workspace}  {}  {label}",
+        info.session,
+        info.profile,
+        what.unwrap_or_default()
+    );
+}
+
+fn show(daemon: &AtDaemon, text: &str) -> Result<ExitCode, ExitCode> {
+    let info = connect(daemon)?.call(&ShowSession { session: id(text)? }).map_err(|error| failed(&error))?;
+    tell(daemon, &info);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stop(daemon: &AtDaemon, text: &str) -> Result<ExitCode, ExitCode> {
+    let request = StopSession { session: id(text)?, grace_ms: None };
+    let info = connect(daemon)?.call(&request).map_err(|error| failed(&error))?;
+    tell(daemon, &info);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(daemon: &AtDaemon, info: &SessionInfo) {
+    if daemon.json {
+        return print_json(info);
+    }
+    line(info);
+    if let Some(why) = &info.ended {
+        say!("ended: {}", Bytes::from(why.as_str()).display());
+    }
+}
+
+fn run_in(run: &SessionRun) -> Result<ExitCode, ExitCode> {
+    let request = RunCommand(Exec {
+        session: id(&run.id)?,
+        argv: run.command.clone(),
+        cwd: None,
+        environment: Default::default(),
+        stdin: None,
+        timeout_ms: None,
+        background: false,
+        interactive: false,
+        terminal: None,
+        reason: None,
+    });
+    let mut client = connect(&run.daemon)?;
+    for chunk in client.run(&request).map_err(|error| failed(&error))? {
+        match chunk.map_err(|error| failed(&error))? {
+            Chunk::Stdout { data, .. } => bytes_out(&mut std::io::stdout(), &bytes(data)?),
+            Chunk::Stderr { data, .. } => bytes_out(&mut std::io::stderr(), &bytes(data)?),
+            Chunk::Lost { .. } => {}
+            Chunk::Ended { call, .. } => return Ok(ended(&call)),
+        }
+    }
+    Err(error::failed_text("the daemon went away before the command ended", None))
+}
+
+fn bytes(data: Data) -> Result<Vec<u8>, ExitCode> {
+    data.bytes().map_err(|error| failed(&error.into()))
+}
+
+fn ended(call: &CallInfo) -> ExitCode {
+    match (call.state, &call.refusal) {
+        (CallState::Refused, Some(refusal)) => error::refused(refusal),
+        (CallState::Done, _) => ExitCode::from(call.exit_code.unwrap_or(FAILED)),
+        _ => error::failed_text(call.failure.as_deref().unwrap_or("the call did not come to its end"), None),
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use ringfence_types::{CredentialKind, IdentityVerb, Principal};
+use ringfence_types::{CredentialKind, IdentityVerb, Principal, SessionId};
 use zeroize::Zeroizing;
 
 use super::operators::find;
@@ -31,6 +31,8 @@ pub enum Source {
     Address(IpAddr),
     /// Of the peer of a Unix socket.
     User(u32),
+    /// Of the door of a session: what goes wrong there locks out nobody else.
+    Session(SessionId),
 }
 
 impl Source {
@@ -54,6 +56,7 @@ impl fmt::Display for Source {
         match self {
             Self::Address(address) => write!(f, "{address}"),
             Self::User(uid) => write!(f, "user {uid}"),
+            Self::Session(session) => write!(f, "{session}"),
         }
     }
 }

@@ -1,0 +1,154 @@
+//! `ringfence serve`: what the daemon needs of this machine, put together.
+
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ringfence_daemon::{Governor, Listening, Settings, Wanted, check_directory};
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::authz::policy::{Flags, LimitFlags};
+use ringfence_runtime::{Asked, Setup};
+use ringfence_types::Refusal;
+use ringfence_types::units::{Duration, Size};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags};
+
+use crate::approval::{self, Need};
+use crate::args::{Place, Serve};
+use crate::asked::{self, Ungoverned};
+use crate::commands::run::{self, unreadable_policy};
+use crate::environment::{self, Environment};
+use crate::error;
+use crate::host;
+use crate::output::note;
+
+/// The first descriptor that whoever starts services hands over.
+const FIRST: i32 = 3;
+
+pub(crate) fn run(arguments: &Serve) -> ExitCode {
+    served(arguments).unwrap_or_else(|code| code)
+}
+
+fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
+    let environment = Environment::read();
+    // A daemon inside a session would be one whose owner is an agent.
+    approval::require(&environment, Need::Nothing, "serve")?;
+    let socket = socket(arguments.socket.as_deref(), &environment)?;
+    let directory = socket.parent().unwrap_or(Path::new("/")).to_owned();
+    if arguments.check {
+        return checked(arguments, &environment, (&socket, &directory));
+    }
+    let listening = listening(&socket)?;
+    let runtime = run::runtime(&environment, Attendance::Unattended)?;
+    let governor =
+        HostGovernor { policy: arguments.policy.clone(), environment, setup: runtime.setup().clone() };
+    let settings = Settings {
+        sessions: arguments.max_sessions,
+        drain: std::time::Duration::from_millis(arguments.drain.0),
+        ..Settings::default()
+    };
+    note!("ringfence: serving at {}", ringfence_types::Bytes::from(socket.as_path()).display());
+    let serve = ringfence_daemon::Serve {
+        runtime,
+        governor: Arc::new(governor),
+        listening,
+        doors: directory.join("doors"),
+        settings,
+    };
+    ringfence_daemon::serve(serve).map_err(|error| error::failed(&error, None))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the daemon listens, and where its clients look for it.
+pub(crate) fn socket(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, ExitCode> {
+    if let Some(named) = named {
+        let here = asked::current_dir()?;
+        return Ok(here.join(named));
+    }
+    let default = match &environment.runtime_dir {
+        Some(directory) => directory.join("ringfence"),
+        None => host::state_dir(environment).map_err(|error| error::failed(&error, None))?.join("run"),
+    };
+    Ok(default.join("daemon.sock"))
+}
+
+fn listening(socket: &Path) -> Result<Listening, ExitCode> {
+    if environment::handed_over() == 0 {
+        return Listening::at(socket).map_err(|error| error::failed(&error, error.hint()));
+    }
+    let listener =
+        inherited().map_err(|error| error::failed(&error, Some("LISTEN_FDS has to be one socket")))?;
+    check_directory(socket.parent().unwrap_or(Path::new("/")))
+        .map_err(|error| error::failed(&error, error.hint()))?;
+    Listening::inherited(listener).map_err(|error| error::failed(&error, error.hint()))
+}
+
+/// A copy of our own descriptor 3, by the way that needs no promise about it.
+fn inherited() -> std::io::Result<UnixListener> {
+    let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+    let socket = rustix::process::pidfd_getfd(own, FIRST, PidfdGetfdFlags::empty())?;
+    Ok(UnixListener::from(socket))
+}
+
+fn checked(
+    arguments: &Serve,
+    environment: &Environment,
+    (socket, directory): (&Path, &Path),
+) -> Result<ExitCode, ExitCode> {
+    check_directory(directory).map_err(|error| error::failed(&error, error.hint()))?;
+    let runtime = run::runtime(environment, Attendance::Unattended)?;
+    runtime.identities().map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    let governor = HostGovernor {
+        policy: arguments.policy.clone(),
+        environment: environment.clone(),
+        setup: runtime.setup().clone(),
+    };
+    let wanted = Wanted {
+        workspace: environment.home.clone().unwrap_or_else(|| PathBuf::from("/")),
+        agent: None,
+        profile: None,
+        net: None,
+        limits: ringfence_api::SessionLimits::default(),
+    };
+    governor.govern(&wanted).map_err(|refusal| error::refused(&refusal))?;
+    note!("ringfence: it could serve at {}", ringfence_types::Bytes::from(socket).display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Policy as `ringfence run` would read it.
+#[derive(Debug)]
+struct HostGovernor {
+    policy: Option<PathBuf>,
+    environment: Environment,
+    setup: Setup,
+}
+
+impl Governor for HostGovernor {
+    fn govern(&self, wanted: &Wanted) -> Result<Asked, Refusal> {
+        let place = Place {
+            profile: wanted.profile,
+            workspace: Some(wanted.workspace.clone()),
+            policy: self.policy.clone(),
+            agent: wanted.agent.clone(),
+        };
+        let limits = LimitFlags {
+            memory: wanted.limits.memory_bytes.map(Size),
+            processes: wanted.limits.processes,
+            cpu_time: wanted.limits.cpu_seconds.map(|seconds| Duration(seconds.saturating_mul(1000))),
+            open_files: wanted.limits.open_files,
+            file_size: wanted.limits.file_size_bytes.map(Size),
+            ..LimitFlags::default()
+        };
+        let flags = Flags { net: wanted.net, limits, ..Flags::default() };
+        match asked::governed(&place, &self.environment, &self.setup, flags) {
+            Ok(governed) => {
+                let mut asked = governed.asked();
+                asked.worked_in = vec![asked::real(&wanted.workspace)];
+                Ok(asked)
+            }
+            Err(Ungoverned::Refused(refusal)) => Err(refusal),
+            // What is wrong was said where the daemon writes its words.
+            Err(Ungoverned::Failed(_)) => Err(unreadable_policy()),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A blocking client of the daemon: one method of the table, its request in, its answer out.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use ringfence_api::methods::Asks;
+use ringfence_api::{ApiError, Chunk, Happened, Method, RunCommand, StreamCall, Subscribe, Verb};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, Serialize};
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
+
+/// Somebody who talks to a daemon. One connection, one request at a time.
+pub struct Client {
+    runtime: Runtime,
+    socket: PathBuf,
+    token: Option<String>,
+    sender: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    #[error("no daemon answers at `{}`", path.display())]
+    Connect {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("cannot talk to the daemon")]
+    Start(#[source] io::Error),
+    #[error("the daemon does not speak as expected")]
+    Protocol(#[source] hyper::Error),
+    #[error("the request cannot be written")]
+    Request(#[source] http::Error),
+    #[error("the answer of the daemon makes no sense")]
+    Json(#[from] serde_json::Error),
+    /// The daemon said no.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}
+
+impl Client {
+    /// A client with the right of whoever owns the socket, or of `token`.
+    pub fn connect(socket: &Path, token: Option<String>) -> Result<Self, ClientError> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClientError::Start)?;
+        let mut client = Self { runtime, socket: socket.to_owned(), token, sender: None };
+        client.reconnect()?;
+        Ok(client)
+    }
+
+    fn reconnect(&mut self) -> Result<(), ClientError> {
+        let failed = |error| ClientError::Connect { path: self.socket.clone(), error };
+        let sender = self.runtime.block_on(async {
+            let stream = UnixStream::connect(&self.socket).await.map_err(failed)?;
+            let (sender, connection) =
+                handshake(TokioIo::new(stream)).await.map_err(ClientError::Protocol)?;
+            let _driver = tokio::spawn(connection);
+            Ok::<_, ClientError>(sender)
+        })?;
+        self.sender = Some(sender);
+        Ok(())
+    }
+
+    /// Calls one method.
+    pub fn call<T: Asks + Serialize>(&mut self, request: &T) -> Result<T::Answer, ClientError> {
+        let answer = self.raw(T::METHOD, serde_json::to_value(request)?)?;
+        Ok(T::Answer::deserialize(answer)?)
+    }
+
+    /// Calls a method with whatever JSON: what the daemon makes of it is its business.
+    pub fn raw(&mut self, method: Method, value: Value) -> Result<Value, ClientError> {
+        let response = self.send(method, value)?;
+        let status = response.status();
+        let kind = response.headers().get(CONTENT_TYPE).cloned();
+        let body =
+            self.runtime.block_on(response.into_body().collect()).map_err(ClientError::Protocol)?.to_bytes();
+        if !status.is_success() {
+            return Err(ClientError::Api(serde_json::from_slice(&body)?));
+        }
+        if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain")) {
+            return Ok(Value::from(String::from_utf8_lossy(&body).into_owned()));
+        }
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    /// Runs a command; its output as it comes. Whoever does not go on reading holds the command up.
+    pub fn run(&mut self, request: &RunCommand) -> Result<Lines<'_, Chunk>, ClientError> {
+        self.lines(Method::CallRun, serde_json::to_value(request)?)
+    }
+
+    /// The output of a call in the background.
+    pub fn output(&mut self, request: &StreamCall) -> Result<Lines<'_, Chunk>, ClientError> {
+        self.lines(Method::CallOutput, serde_json::to_value(request)?)
+    }
+
+    /// What happens, as it happens.
+    pub fn events(&mut self, request: &Subscribe) -> Result<Lines<'_, Happened>, ClientError> {
+        self.lines(Method::Events, serde_json::to_value(request)?)
+    }
+
+    fn lines<T>(&mut self, method: Method, value: Value) -> Result<Lines<'_, T>, ClientError> {
+        let response = self.send(method, value)?;
+        if !response.status().is_success() {
+            let body =
+                self.runtime.block_on(response.into_body().collect()).map_err(ClientError::Protocol)?;
+            return Err(ClientError::Api(serde_json::from_slice(&body.to_bytes())?));
+        }
+        Ok(Lines { client: self, body: response.into_body(), rest: Vec::new(), ready: VecDeque::new() })
+    }
+
+    fn send(&mut self, method: Method, mut value: Value) -> Result<http::Response<Incoming>, ClientError> {
+        let route = method.route();
+        let mut path = route.path.to_owned();
+        let fields: Vec<&str> = route.path.split(['{', '}']).skip(1).step_by(2).collect();
+        for field in fields {
+            let known = value.as_object_mut().and_then(|object| object.remove(field)).unwrap_or_default();
+            let text = known.as_str().map_or_else(|| known.to_string(), str::to_owned);
+            path = path.replace(&format!("{{{field}}}"), &text);
+        }
+        let body = if route.verb == Verb::Post { serde_json::to_vec(&value)? } else { Vec::new() };
+        if route.verb != Verb::Post {
+            path.push_str(&query(&value));
+        }
+        let mut request = http::Request::builder().method(route.verb.to_string().as_str()).uri(path);
+        request = request.header(HOST, "ringfence").header(CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(Bytes::from(body))).map_err(ClientError::Request)?;
+        let ready = match &mut self.sender {
+            Some(sender) => self.runtime.block_on(sender.ready()).is_ok(),
+            None => false,
+        };
+        if !ready {
+            self.reconnect()?;
+        }
+        let Some(sender) = &mut self.sender else {
+            return Err(ClientError::Start(io::ErrorKind::NotConnected.into()));
+        };
+        self.runtime.block_on(sender.send_request(request)).map_err(ClientError::Protocol)
+    }
+}
+
+fn query(value: &Value) -> String {
+    let fields = value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let pairs: Vec<String> = fields.map(|(name, value)| format!("{name}={}", text(value))).collect();
+    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+}
+
+/// Values that come one after the other, each on a line of its own or as an event.
+pub struct Lines<'c, T> {
+    client: &'c mut Client,
+    body: Incoming,
+    rest: Vec<u8>,
+    ready: VecDeque<T>,
+}
+
+impl<T> fmt::Debug for Lines<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines").finish_non_exhaustive()
+    }
+}
+
+impl<T> Drop for Lines<'_, T> {
+    /// What was not read stands in the way of the next answer: the connection is given up.
+    fn drop(&mut self) {
+        self.client.sender = None;
+    }
+}
+
+impl<T: DeserializeOwned> Iterator for Lines<'_, T> {
+    type Item = Result<T, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(value) = self.ready.pop_front() {
+                return Some(Ok(value));
+            }
+            let frame = match self.client.runtime.block_on(self.body.frame())? {
+                Ok(frame) => frame,
+                Err(error) => return Some(Err(ClientError::Protocol(error))),
+            };
+            if let Ok(data) = frame.into_data() {
+                self.rest.extend_from_slice(&data);
+            }
+            if let Err(error) = self.take_lines() {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl<T: DeserializeOwned> Lines<'_, T> {
+    fn take_lines(&mut self) -> Result<(), ClientError> {
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let line = line.trim_ascii();
+            // Of an event, only its data; the number is in there as well.
+            let value = line.strip_prefix(b"data:").or_else(|| line.starts_with(b"{").then_some(line));
+            if let Some(value) = value {
+                self.ready.push_back(serde_json::from_slice(value)?);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! Who asks, and whether they may.
+
+use ringfence_api::{Access, ApiError, Caller, ErrorCode, Method};
+use ringfence_runtime::identity::{Denied, Identities, IdentityError, Known, Source};
+use ringfence_runtime::ledger::{AppendError, Event, Ledger};
+use ringfence_types::{Attenuation, Layer, Principal, Refusal, RefusalCode, Rights, Scope, SessionId};
+
+use crate::failure::unavailable;
+use crate::peer::Peer;
+
+/// Where somebody came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entrance {
+    /// The socket of the operators.
+    Management,
+    /// The door of one session.
+    Door(SessionId),
+}
+
+/// Somebody who is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Entered {
+    pub(crate) caller: Caller,
+    /// The token they showed.
+    pub(crate) known: Option<Known>,
+}
+
+/// Lets in whoever shows a token, and the owner of the socket without one.
+pub(crate) fn enter(
+    identities: &Identities,
+    (entrance, peer): (&Entrance, Peer),
+    token: Option<&str>,
+) -> Result<Entered, ApiError> {
+    let Some(token) = token else { return owner(entrance, peer) };
+    let source = match entrance {
+        Entrance::Management => Source::User(peer.uid),
+        // What a session gets wrong is counted for it alone.
+        Entrance::Door(session) => Source::Session(session.clone()),
+    };
+    let known = identities.authenticate(token, &source).map_err(|error| not_let_in(&error))?;
+    let caller = Caller {
+        principal: known.principal.clone(),
+        kind: known.kind.into(),
+        rights: known.rights.clone(),
+        attenuation: known.attenuation.clone(),
+    };
+    match (entrance, caller.session()) {
+        (Entrance::Door(session), own) if own != Some(session) => {
+            Err(forbidden("door.other", "this door is for the tokens of its own session"))
+        }
+        _ => Ok(Entered { caller, known: Some(known) }),
+    }
+}
+
+fn owner(entrance: &Entrance, peer: Peer) -> Result<Entered, ApiError> {
+    if *entrance == Entrance::Management && peer.is_owner() {
+        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let principal = Principal::Operator { uid: peer.uid, name: None, node, terminal: None };
+        return Ok(Entered { caller: Caller::owner(principal), known: None });
+    }
+    Err(ApiError::new(ErrorCode::Unauthenticated, "nobody knows who asks")
+        .with_rule("identity.no-token")
+        .with_hint("send `Authorization: Bearer TOKEN`; inside a session it is in RINGFENCE_SESSION_TOKEN"))
+}
+
+fn not_let_in(error: &IdentityError) -> ApiError {
+    match error {
+        IdentityError::Denied(denied) => {
+            let code = match denied {
+                Denied::Wait { .. } => ErrorCode::Exhausted,
+                _ => ErrorCode::Unauthenticated,
+            };
+            let told = ApiError::new(code, denied.to_string()).with_rule(denied.rule());
+            denied.hint().map_or(told.clone(), |hint| told.with_hint(hint))
+        }
+        error => unavailable(error),
+    }
+}
+
+/// Whether a caller may call a method about a session in a workspace.
+pub(crate) fn authorise(caller: &Caller, method: Method, about: Option<&SessionId>) -> Result<(), ApiError> {
+    match method.access() {
+        Access::Anyone | Access::Known => Ok(()),
+        Access::Operator(scope) => match caller.session() {
+            Some(_) => Err(forbidden(
+                "method.operators",
+                "an agent does not manage sessions, questions or identities",
+            )),
+            None => require(caller, scope),
+        },
+        Access::Session(scope) => match caller.session() {
+            Some(own) if about == Some(own) => Ok(()),
+            Some(_) => {
+                Err(forbidden("method.own-session", "an agent knows of its own session and of no other"))
+            }
+            None => require(caller, scope),
+        },
+    }
+}
+
+fn require(caller: &Caller, scope: Scope) -> Result<(), ApiError> {
+    if caller.may(scope) {
+        return Ok(());
+    }
+    let denied = Denied::Scope(scope);
+    let told = forbidden(denied.rule(), &denied.to_string());
+    Err(told.with_hint(format!("use a token with scope `{scope}`: `ringfence token mint --scope {scope}`")))
+}
+
+pub(crate) fn forbidden(rule: &str, message: &str) -> ApiError {
+    ApiError::new(ErrorCode::Forbidden, message).with_rule(rule)
+}
+
+/// Writes down who was let in to do what, or was not.
+pub(crate) fn audit(
+    ledger: &Ledger,
+    (caller, method): (&Caller, Method),
+    refused: Option<&ApiError>,
+) -> Result<(), AppendError> {
+    let refusal = refused.map(|error| Refusal {
+        code: RefusalCode::Approval,
+        layer: Layer::Operator,
+        rule: error.rule.clone().unwrap_or_default(),
+        message: error.message.clone(),
+        hint: error.hint.clone(),
+    });
+    let principal = caller.principal.clone();
+    ledger.append(&Event::Authenticated { principal, purpose: method.name().to_owned(), refusal }).map(drop)
+}
+
+/// Somebody who is nobody, for methods that anyone may call.
+pub(crate) fn anyone() -> Caller {
+    Caller {
+        principal: Principal::System,
+        kind: ringfence_api::TokenKind::Session,
+        rights: Rights {
+            scopes: ringfence_types::ScopeSet::default(),
+            workspaces: ringfence_types::Within::of(Some([])),
+        },
+        attenuation: Attenuation::none(),
+    }
+}

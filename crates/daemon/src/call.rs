@@ -1,0 +1,234 @@
+//! One call of a session while it lives, and what is known of it afterwards.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringfence_api::{ApiError, CallInfo, CallSignal, CallState, ErrorCode, TerminalSize};
+use ringfence_runtime::Interrupt;
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::process::Signal;
+use rustix::termios::Winsize;
+use tokio::sync::Notify;
+
+use crate::failure::exhausted;
+use crate::output::Output;
+
+/// Whether somebody wants a call to end, for those who wait in it.
+#[derive(Debug, Default)]
+pub(crate) struct Cancelled {
+    is: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Cancelled {
+    fn set(&self) {
+        *self.is.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether that is so by now, or becomes so within this time.
+    pub(crate) fn within(&self, time: Duration) -> bool {
+        let is = self.is.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(is, time, |is| !*is);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// The signals that a command can be sent, each with a pipe that says that it came.
+#[derive(Debug)]
+struct Bells(Vec<(Signal, OwnedFd, OwnedFd)>);
+
+const SIGNALS: [Signal; 7] =
+    [Signal::TERM, Signal::KILL, Signal::INT, Signal::HUP, Signal::USR1, Signal::USR2, Signal::WINCH];
+
+impl Bells {
+    fn new() -> io::Result<Self> {
+        let bell = |signal: &Signal| -> io::Result<_> {
+            let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+            Ok((*signal, read, write))
+        };
+        SIGNALS.iter().map(bell).collect::<io::Result<_>>().map(Self)
+    }
+
+    fn ring(&self, wanted: Signal) {
+        for (_, _, bell) in self.0.iter().filter(|(signal, _, _)| *signal == wanted) {
+            // One that rings already, or that nobody hears any more.
+            let _full = rustix::io::write(bell, b"x");
+        }
+    }
+}
+
+/// A call.
+#[derive(Debug)]
+pub(crate) struct LiveCall {
+    pub(crate) number: u64,
+    pub(crate) cancelled: Arc<Cancelled>,
+    pub(crate) output: Output,
+    bells: Bells,
+    info: Mutex<CallInfo>,
+    input: Mutex<Option<OwnedFd>>,
+    terminal: Option<OwnedFd>,
+    ended: Notify,
+    is_over: AtomicBool,
+    pub(crate) ended_at: Mutex<Option<Instant>>,
+}
+
+/// Where the rest of standard input and the size of the terminal go.
+#[derive(Debug, Default)]
+pub(crate) struct Inlets {
+    pub(crate) input: Option<OwnedFd>,
+    pub(crate) terminal: Option<OwnedFd>,
+}
+
+impl LiveCall {
+    pub(crate) fn new(number: u64, what: String, inlets: Inlets) -> io::Result<Self> {
+        let info = CallInfo {
+            call: number,
+            what,
+            state: CallState::Running,
+            transaction: None,
+            exit_code: None,
+            outcome: None,
+            refusal: None,
+            failure: None,
+            posture: None,
+            stdout: None,
+            stderr: None,
+            note: None,
+            leaks: 0,
+            unrecorded: None,
+        };
+        Ok(Self {
+            number,
+            cancelled: Arc::default(),
+            output: Output::default(),
+            bells: Bells::new()?,
+            info: Mutex::new(info),
+            input: Mutex::new(inlets.input),
+            terminal: inlets.terminal,
+            ended: Notify::new(),
+            is_over: AtomicBool::new(false),
+            ended_at: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn interrupts(&self) -> Vec<Interrupt<'_>> {
+        let bells = self.bells.0.iter();
+        bells.map(|(signal, bell, _)| Interrupt { signal: signal.as_raw(), fd: bell.as_fd() }).collect()
+    }
+
+    pub(crate) fn info(&self) -> CallInfo {
+        self.info_mut().clone()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Nothing more becomes of it.
+    pub(crate) fn end(&self, change: impl FnOnce(&mut CallInfo)) {
+        change(&mut self.info_mut());
+        *self.input_mut() = None;
+        *self.ended_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.is_over.store(true, Ordering::SeqCst);
+        self.output.close();
+        self.ended.notify_waiters();
+    }
+
+    pub(crate) async fn ended(&self, patience: Duration) {
+        let waiting = self.ended.notified();
+        tokio::pin!(waiting);
+        // Registered before looking: an end in between is not missed.
+        let _registered = waiting.as_mut().enable();
+        if !self.is_over() {
+            // What is told is how it stands, whether that is the end or not.
+            let _patience = tokio::time::timeout(patience, waiting).await;
+        }
+    }
+
+    /// First politely; what waits for a person does not wait any longer.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.set();
+        self.bells.ring(Signal::TERM);
+    }
+
+    pub(crate) fn kill(&self) {
+        self.cancelled.set();
+        self.bells.ring(Signal::TERM);
+        self.bells.ring(Signal::KILL);
+    }
+
+    pub(crate) fn signal(&self, signal: CallSignal) {
+        match signal {
+            CallSignal::Kill => self.kill(),
+            CallSignal::Int => self.bells.ring(Signal::INT),
+            CallSignal::Term => self.bells.ring(Signal::TERM),
+            CallSignal::Hup => self.bells.ring(Signal::HUP),
+            CallSignal::Usr1 => self.bells.ring(Signal::USR1),
+            CallSignal::Usr2 => self.bells.ring(Signal::USR2),
+        }
+    }
+
+    pub(crate) fn resize(&self, size: TerminalSize) -> Result<(), ApiError> {
+        let terminal = self.terminal.as_ref().ok_or_else(|| {
+            ApiError::new(ErrorCode::Conflict, "the call has no terminal")
+                .with_hint("start it with `terminal`")
+        })?;
+        let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(terminal, size).map_err(|error| {
+            ApiError::new(ErrorCode::Internal, format!("the size cannot be set: {error}"))
+        })?;
+        self.bells.ring(Signal::WINCH);
+        Ok(())
+    }
+
+    /// A command that does not read holds nobody up.
+    pub(crate) fn write(&self, mut bytes: &[u8], close: Closing) -> Result<(), ApiError> {
+        let mut input = self.input_mut();
+        let Some(pipe) = input.as_ref() else {
+            return Err(ApiError::new(ErrorCode::Conflict, "the call takes no more input")
+                .with_hint("start it with `interactive` or `terminal`"));
+        };
+        while !bytes.is_empty() {
+            match rustix::io::write(pipe, bytes) {
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    return Err(exhausted(format!(
+                        "the command does not read: {} bytes were not taken",
+                        bytes.len()
+                    )));
+                }
+                Err(error) => {
+                    return Err(ApiError::new(
+                        ErrorCode::Conflict,
+                        format!("the call takes no more input: {error}"),
+                    ));
+                }
+            }
+        }
+        if close == Closing::Yes {
+            *input = None;
+        }
+        Ok(())
+    }
+
+    fn info_mut(&self) -> MutexGuard<'_, CallInfo> {
+        self.info.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn input_mut(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether anything comes after this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    Yes,
+    No,
+}

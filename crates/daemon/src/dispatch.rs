@@ -1,0 +1,271 @@
+//! The one path of every request: who asks, whether they may, what is written down, what is done.
+//!
+//! INVARIANT: [`admit`] is the only maker of [`Admitted`], and nothing below takes a request that is not in one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ringfence_api::{
+    Access, ApiError, Audit, CallList, Caller, Done, ErrorCode, Health, Identity, Method, Ready,
+    ReportActivity, Reported, Request, SessionInfo, SessionList, StopSession,
+};
+use ringfence_types::{CommandPrefix, HostLimit, HostRule, SessionId, Subtree};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::authenticate::{Entered, Entrance, anyone, audit, authorise, enter, forbidden};
+use crate::call::Closing;
+use crate::exec::{Form, Sink, Wired};
+use crate::failure::{internal, malformed, unavailable};
+use crate::peer::Peer;
+use crate::server::Daemon;
+use crate::session::Live;
+use crate::sessions::{self, AlsoOver};
+use crate::{approvals, files};
+
+/// Longer texts of agents are no reports.
+const LONGEST_REPORT: usize = 16 * 1024;
+
+/// What came in on some transport.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) entrance: Entrance,
+    pub(crate) peer: Peer,
+    pub(crate) token: Option<String>,
+    pub(crate) method: Method,
+    pub(crate) value: Value,
+}
+
+/// A request of somebody who may make it.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) caller: Caller,
+    pub(crate) request: Request,
+    /// The session it is about.
+    pub(crate) live: Option<Arc<Live>>,
+}
+
+/// Lets a request in, or says why not. Somebody who is known and may not is written down.
+pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiError> {
+    let method = arrived.method;
+    if method.access() == Access::Anyone {
+        let request = Request::parse(method, arrived.value)?;
+        return Ok(Admitted { caller: anyone(), request, live: None });
+    }
+    let entered = enter(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
+    let about = arrived.value.get("session").cloned();
+    let about: Option<SessionId> = about.and_then(|id| serde_json::from_value(id).ok());
+    let judged = authorise(&entered.caller, method, about.as_ref()).and_then(|()| {
+        let request = Request::parse(method, arrived.value)?;
+        let live = live(daemon, &entered.caller, (method, about.as_ref()))?;
+        narrowed(daemon, &entered, (&request, live.as_deref()))?;
+        Ok((request, live))
+    });
+    let refused = judged.as_ref().err().filter(|error| error.code == ErrorCode::Forbidden);
+    if refused.is_some() || method.audit() == Audit::Always {
+        // Written before done: what cannot be written down is not done.
+        audit(daemon.runtime.ledger(), (&entered.caller, method), refused)
+            .map_err(|error| unavailable(&error))?;
+    }
+    let (request, live) = judged?;
+    Ok(Admitted { caller: entered.caller, request, live })
+}
+
+/// The session that is meant, where whoever asks may know of it.
+fn live(
+    daemon: &Daemon,
+    caller: &Caller,
+    (method, about): (Method, Option<&SessionId>),
+) -> Result<Option<Arc<Live>>, ApiError> {
+    let needs = matches!(method.access(), Access::Session(_)) || method == Method::SessionStop;
+    let (true, Some(id)) = (needs && method != Method::SessionShow, about) else { return Ok(None) };
+    let live = daemon.sessions.find(id)?;
+    let own = caller.session() == Some(id);
+    if own || caller.rights.covers_workspace(&live.bound.workspace().path) {
+        return Ok(Some(live));
+    }
+    Err(forbidden("identity.workspace", "the token is not for this workspace"))
+}
+
+/// What was taken away from a token before it was handed on.
+fn narrowed(
+    daemon: &Daemon,
+    entered: &Entered,
+    (request, live): (&Request, Option<&Live>),
+) -> Result<(), ApiError> {
+    let (Some(known), Some(live)) = (&entered.known, live) else { return Ok(()) };
+    let attenuation = &entered.caller.attenuation;
+    let root = &live.bound.workspace().path;
+    let path = |path: &std::path::Path| {
+        let subtree = Subtree::new(&root.join(path));
+        if subtree.is_ok_and(|path| attenuation.paths.has(&path)) { Ok(()) } else { Err(not_left("path")) }
+    };
+    match request {
+        Request::CallExec(exec) | Request::CallRun(ringfence_api::RunCommand(exec)) => {
+            let argv: Vec<_> =
+                exec.argv.iter().map(|word| ringfence_types::Bytes::from(word.as_str())).collect();
+            if !attenuation.commands.has(&CommandPrefix::of_argv(&argv)) {
+                return Err(not_left("command"));
+            }
+            // What runs can open any file that the fence shows, so that a token for some of them runs nothing.
+            if !attenuation.paths.is_any() {
+                return Err(not_left("path"));
+            }
+        }
+        Request::FileRead(read) => path(&read.path)?,
+        Request::FileWrite(write) => path(&write.path)?,
+        Request::FileList(list) => path(list.path.as_deref().unwrap_or(root))?,
+        Request::Fetch(fetch) if !attenuation.hosts.is_any() => {
+            let host = fetch.url.split('/').nth(2).and_then(|host| HostRule::parse(host).ok());
+            if !host.is_some_and(|host| attenuation.hosts.has(&HostLimit::new(&host))) {
+                return Err(not_left("host"));
+            }
+        }
+        _ => return Ok(()),
+    }
+    daemon.identities.spend(known).map_err(|error| forbidden("identity.budget", &error.to_string()))
+}
+
+fn not_left(what: &str) -> ApiError {
+    forbidden("identity.attenuated", &format!("the token was handed on without this {what}"))
+}
+
+/// Does what was asked for and says what came of it. Streams are made elsewhere.
+pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value, ApiError> {
+    let Admitted { caller, request, live } = admitted;
+    match request {
+        Request::Health(_) => json(&Health { version: env!("CARGO_PKG_VERSION").to_owned() }),
+        Request::Ready(_) => json(&ready(daemon)),
+        Request::Metrics(_) => json(&metrics(daemon)),
+        Request::OpenApi(_) => Ok(ringfence_api::openapi(env!("CARGO_PKG_VERSION"))),
+        Request::WhoAmI(_) => json(&identity(&caller)),
+        Request::Shutdown(_) => {
+            daemon.end();
+            json(&Done {})
+        }
+        Request::SessionCreate(request) => {
+            daemon.takes_work()?;
+            let _before = daemon.meters.sessions.fetch_add(1, Ordering::Relaxed);
+            json(&sessions::create(daemon, &caller, request)?)
+        }
+        Request::SessionList(request) => {
+            let also = if request.all { AlsoOver::Yes } else { AlsoOver::No };
+            let mut sessions = daemon.sessions.infos(also);
+            sessions.retain(|info| caller.rights.covers_workspace(&info.workspace));
+            json(&SessionList { sessions })
+        }
+        Request::SessionShow(request) => json(&shown(daemon, &caller, &request.session)?),
+        Request::SessionStop(request) => json(&stopped(daemon, found(live)?, &request)),
+        Request::SessionReport(request) => json(&report(&*found(live)?, &request)?),
+        Request::ApprovalList(_) => json(&approvals::list(daemon, &caller)?),
+        Request::ApprovalShow(request) => json(&approvals::show(daemon, &caller, &request.id)?),
+        Request::ApprovalAnswer(request) => json(&approvals::answer(daemon, &caller, request)?),
+        request => in_session(daemon, &found(live)?, request),
+    }
+}
+
+fn in_session(daemon: &Arc<Daemon>, live: &Arc<Live>, request: Request) -> Result<Value, ApiError> {
+    match request {
+        Request::CallExec(request) => {
+            daemon.takes_work()?;
+            let form = if request.background { Form::Pieces } else { Form::Whole };
+            let wired = Wired::new(live, request, form)?;
+            match form {
+                Form::Whole => json(&daemon.counted(|| wired.run(live, Sink::Keep))?),
+                Form::Pieces => {
+                    let call = Arc::clone(&wired.call);
+                    daemon.in_background(Arc::clone(live), wired, Sink::Keep)?;
+                    json(&call.info())
+                }
+            }
+        }
+        Request::CallList(_) => json(&CallList { calls: live.call_infos() }),
+        Request::CallShow(request) => json(&live.find_call(request.call)?.info()),
+        Request::CallInput(request) => {
+            let closing = if request.close { Closing::Yes } else { Closing::No };
+            json(&live.find_call(request.call)?.write(&request.data.bytes()?, closing).map(|()| Done {})?)
+        }
+        Request::CallSignal(request) => {
+            live.find_call(request.call)?.signal(request.signal);
+            json(&Done {})
+        }
+        Request::CallResize(request) => {
+            json(&live.find_call(request.call)?.resize(request.size).map(|()| Done {})?)
+        }
+        Request::CallCancel(request) => {
+            live.find_call(request.call)?.cancel();
+            json(&Done {})
+        }
+        Request::FileRead(request) => json(&files::read(live, &request)?),
+        Request::FileWrite(request) => json(&files::write(live, request)?),
+        Request::FileList(request) => json(&files::list(live, &request)?),
+        Request::Fetch(request) => json(&files::fetch(live, &request)?),
+        Request::Explain(request) => json(&files::explain(daemon, live, request)?),
+        _ => Err(malformed("this is a stream, and was asked for as a value")),
+    }
+}
+
+fn found(live: Option<Arc<Live>>) -> Result<Arc<Live>, ApiError> {
+    live.ok_or_else(|| malformed("the request names no session"))
+}
+
+fn shown(daemon: &Daemon, caller: &Caller, id: &SessionId) -> Result<SessionInfo, ApiError> {
+    let info = daemon.sessions.show(id)?;
+    if caller.session() == Some(id) || caller.rights.covers_workspace(&info.workspace) {
+        return Ok(info);
+    }
+    Err(forbidden("identity.workspace", "the token is not for this workspace"))
+}
+
+fn stopped(daemon: &Daemon, live: Arc<Live>, request: &StopSession) -> SessionInfo {
+    let grace = request.grace_ms.map(Duration::from_millis);
+    sessions::stop(daemon, &live, ("an operator ended it", grace));
+    live.info()
+}
+
+fn report(live: &Live, request: &ReportActivity) -> Result<Reported, ApiError> {
+    if request.kind.len() + request.text.len() > LONGEST_REPORT {
+        return Err(ApiError::new(
+            ErrorCode::TooLarge,
+            format!("a report has at most {LONGEST_REPORT} bytes"),
+        ));
+    }
+    live.touch();
+    let seq = live.bound.lane().report(&request.kind, &request.text).map_err(|error| unavailable(&error))?;
+    Ok(Reported { seq })
+}
+
+fn ready(daemon: &Daemon) -> Ready {
+    let mut because = Vec::new();
+    if daemon.takes_work().is_err() {
+        because.push("the daemon is about to end".to_owned());
+    }
+    if let Some(broken) = daemon.runtime.ledger().broken() {
+        because.push(format!("the ledger is broken: {broken}"));
+    }
+    Ready { ready: because.is_empty(), because }
+}
+
+pub(crate) fn metrics(daemon: &Daemon) -> String {
+    let live = daemon.sessions.live();
+    let running = live.iter().map(|live| live.live_calls().len()).sum();
+    daemon.meters.text(live.len(), running)
+}
+
+fn identity(caller: &Caller) -> Identity {
+    let workspaces = match &caller.rights.workspaces {
+        ringfence_types::Within::Any => None,
+        ringfence_types::Within::Only(only) => Some(only.iter().map(ToString::to_string).collect()),
+    };
+    Identity {
+        name: caller.principal.to_string(),
+        kind: caller.kind.word().to_owned(),
+        scopes: caller.rights.scopes.clone(),
+        workspaces,
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<Value, ApiError> {
+    serde_json::to_value(value).map_err(|error| internal(&error))
+}

@@ -1,0 +1,309 @@
+//! Running a command in a session: with its output as a whole, kept for later, or as it comes.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ringfence_api::{ApiError, CallInfo, CallState, Chunk, Data, Exec, TerminalSize};
+use ringfence_runtime::{AgentSession, Ended, Interrupt, Io, Settled, Source, Target};
+use ringfence_types::{Bytes, Call, Exec as Command};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::OFlags;
+use rustix::pipe::PipeFlags;
+use rustix::pty::OpenptFlags;
+use rustix::termios::{OptionalActions, Winsize};
+use tokio::sync::mpsc;
+
+use crate::call::{Inlets, LiveCall};
+use crate::desk::Desk;
+use crate::failure::{internal, malformed};
+use crate::output::Stream;
+use crate::session::Live;
+
+/// Where the output of a call goes while it runs.
+pub(crate) enum Sink {
+    /// Into the call, as much as it keeps.
+    Keep,
+    /// To somebody who takes it piece by piece. While they do not, the command waits.
+    Send(mpsc::Sender<Chunk>),
+}
+
+/// A command that was asked for, with everything it is connected by.
+pub(crate) struct Wired {
+    pub(crate) call: Arc<LiveCall>,
+    exec: Exec,
+    stdin: Stdin,
+    /// The ends of pipes that the fence gets, and those that are read here.
+    outlets: Outlets,
+}
+
+enum Stdin {
+    Bytes(Vec<u8>),
+    Pipe(OwnedFd),
+    Terminal(OwnedFd),
+}
+
+enum Outlets {
+    Buffers,
+    Pipes { stdout: Pipe, stderr: Pipe },
+    Terminal { master: OwnedFd, slave: OwnedFd },
+}
+
+/// Both ends.
+struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+impl Pipe {
+    fn new() -> rustix::io::Result<Self> {
+        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        Ok(Self { read, write })
+    }
+}
+
+/// How the output is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Whole,
+    Pieces,
+}
+
+impl Wired {
+    pub(crate) fn new(live: &Live, mut exec: Exec, form: Form) -> Result<Self, ApiError> {
+        if exec.argv.is_empty() {
+            return Err(malformed("the command is empty"));
+        }
+        let broken = |error: rustix::io::Errno| internal(&std::io::Error::from(error));
+        let bytes = exec.stdin.take().map(Data::bytes).transpose()?.unwrap_or_default();
+        let (stdin, outlets, inlets) = match (exec.terminal, exec.interactive, form) {
+            (Some(size), _, _) => terminal(size, &bytes).map_err(broken)?,
+            (None, interactive, form) => {
+                let outlets = match form {
+                    Form::Whole => Outlets::Buffers,
+                    Form::Pieces => Outlets::Pipes {
+                        stdout: Pipe::new().map_err(broken)?,
+                        stderr: Pipe::new().map_err(broken)?,
+                    },
+                };
+                if interactive {
+                    let Pipe { read, write } = Pipe::new().map_err(broken)?;
+                    rustix::io::ioctl_fionbio(&write, true).map_err(broken)?;
+                    (Stdin::Pipe(read), outlets, Inlets { input: Some(write), terminal: None })
+                } else {
+                    (Stdin::Bytes(bytes.clone()), outlets, Inlets::default())
+                }
+            }
+        };
+        let what = Bytes::from(exec.argv.join(" ").as_str()).display();
+        let call = live.call(what, inlets)?;
+        if exec.interactive && exec.terminal.is_none() && !bytes.is_empty() {
+            call.write(&bytes, crate::call::Closing::No)?;
+        }
+        Ok(Self { call, exec, stdin, outlets })
+    }
+
+    /// Runs it to its end. Whatever comes of it is in the call when this returns.
+    pub(crate) fn run(self, live: &Live, sink: Sink) -> CallInfo {
+        let call = Arc::clone(&self.call);
+        let mut lane = live.bound.lane();
+        lane.set_approver(Desk { cancelled: Arc::clone(&call.cancelled) });
+        lane.set_stated_reason(self.exec.reason.clone());
+        if let Some(milliseconds) = self.exec.timeout_ms {
+            lane.set_wall_limit(milliseconds);
+        }
+        let command = command(live, &self.exec);
+        let (settled, stdout, stderr) = self.perform(&mut lane, command, &sink);
+        call.end(|info| told(info, settled, stdout, stderr));
+        live.touch();
+        let info = call.info();
+        if let Sink::Send(sender) = sink {
+            let ended = Chunk::Ended { seq: u64::MAX, call: Box::new(info.clone()) };
+            // Whoever has gone away needs no end.
+            let _gone = sender.blocking_send(ended);
+        }
+        info
+    }
+
+    fn perform(
+        self,
+        lane: &mut AgentSession<'_>,
+        command: Call,
+        sink: &Sink,
+    ) -> (Settled, Option<Data>, Option<Data>) {
+        let Self { call, stdin, outlets, .. } = self;
+        let interrupts = call.interrupts();
+        match outlets {
+            Outlets::Buffers => {
+                let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+                let targets = (Target::Buffer(&mut stdout), Target::Buffer(&mut stderr));
+                let settled = lane.call(command, io(&stdin, targets, &interrupts));
+                (settled, Some(stdout.into()), Some(stderr.into()))
+            }
+            Outlets::Pipes { stdout, stderr } => {
+                let readers = [(Stream::Stdout, stdout.read), (Stream::Stderr, stderr.read)];
+                let writers = (stdout.write, stderr.write);
+                let settled = thread::scope(|scope| {
+                    let _reader = scope.spawn(|| pass_on(&call, readers, sink));
+                    let targets = (Target::Fd(writers.0.as_fd()), Target::Fd(writers.1.as_fd()));
+                    let settled = lane.call(command, io(&stdin, targets, &interrupts));
+                    // The reader is done when nobody can write any more.
+                    drop(writers);
+                    settled
+                });
+                (settled, None, None)
+            }
+            Outlets::Terminal { master, slave } => {
+                let over = AtomicBool::new(false);
+                let settled = thread::scope(|scope| {
+                    let _reader = scope.spawn(|| pass_on_terminal(&call, &master, (sink, &over)));
+                    let targets = (Target::Terminal(slave.as_fd()), Target::Terminal(slave.as_fd()));
+                    let settled = lane.call(command, io(&stdin, targets, &interrupts));
+                    over.store(true, Ordering::SeqCst);
+                    settled
+                });
+                (settled, None, None)
+            }
+        }
+    }
+}
+
+fn io<'a>(stdin: &'a Stdin, targets: (Target<'a>, Target<'a>), interrupts: &'a [Interrupt<'a>]) -> Io<'a> {
+    let stdin = match stdin {
+        Stdin::Bytes(bytes) if bytes.is_empty() => Source::Empty,
+        Stdin::Bytes(bytes) => Source::Bytes(bytes),
+        Stdin::Pipe(fd) => Source::Fd(fd.as_fd()),
+        Stdin::Terminal(fd) => Source::Terminal(fd.as_fd()),
+    };
+    let (stdout, stderr) = targets;
+    Io { stdin, stdout, stderr, interrupts, timeout: None, output_bytes: 0 }
+}
+
+/// As the pipeline wants it. Variables of the session are asked for like those of the call: policy judges both.
+fn command(live: &Live, exec: &Exec) -> Call {
+    let mut env = live.environment.clone();
+    env.extend(exec.environment.clone());
+    Call::Exec(Command {
+        argv: exec.argv.iter().map(|argument| Bytes::from(argument.as_str())).collect(),
+        cwd: Bytes::from(cwd(live, exec.cwd.as_deref())),
+        env: env
+            .iter()
+            .map(|(name, value)| (Bytes::from(name.as_str()), Bytes::from(value.as_str())))
+            .collect(),
+        net: live.bound.policy().net,
+    })
+}
+
+fn cwd(live: &Live, wanted: Option<&Path>) -> PathBuf {
+    let root = &live.bound.workspace().path;
+    wanted.map_or_else(|| root.clone(), |wanted| root.join(wanted))
+}
+
+/// A terminal of our own: the fence has another, and bytes are copied between them.
+fn terminal(size: TerminalSize, typed: &[u8]) -> rustix::io::Result<(Stdin, Outlets, Inlets)> {
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::grantpt(&master)?;
+    rustix::pty::unlockpt(&master)?;
+    let name = rustix::pty::ptsname(&master, Vec::new())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let slave = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
+    let mut raw = rustix::termios::tcgetattr(&slave)?;
+    raw.make_raw();
+    rustix::termios::tcsetattr(&slave, OptionalActions::Now, &raw)?;
+    let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&master, size)?;
+    rustix::io::ioctl_fionbio(&master, true)?;
+    let _typed = rustix::io::write(&master, typed);
+    let copy = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
+    let inlets = Inlets { input: Some(copy(&master)?), terminal: Some(copy(&master)?) };
+    let outlets = Outlets::Terminal { master, slave: copy(&slave)? };
+    Ok((Stdin::Terminal(slave), outlets, inlets))
+}
+
+/// Reads both pipes until nobody writes to them any more.
+fn pass_on(call: &LiveCall, pipes: [(Stream, OwnedFd); 2], sink: &Sink) {
+    let mut open: Vec<(Stream, OwnedFd)> = pipes.into_iter().collect();
+    let mut bytes = vec![0_u8; 64 * 1024];
+    while !open.is_empty() {
+        let mut fds: Vec<PollFd<'_>> = open.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
+        if rustix::event::poll(&mut fds, None).is_err() {
+            continue;
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ready = ready.into_iter();
+        open.retain(|(stream, fd)| {
+            if !ready.next().unwrap_or(false) {
+                return true;
+            }
+            match rustix::io::read(fd, &mut bytes) {
+                Ok(0) | Err(_) => false,
+                Ok(length) => {
+                    deliver(call, (*stream, bytes.get(..length).unwrap_or_default()), sink);
+                    true
+                }
+            }
+        });
+    }
+}
+
+/// Reads our terminal until the call is over and nothing is left in it.
+fn pass_on_terminal(call: &LiveCall, master: &OwnedFd, (sink, over): (&Sink, &AtomicBool)) {
+    const ROUND: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let mut bytes = vec![0_u8; 64 * 1024];
+    loop {
+        let last = over.load(Ordering::SeqCst);
+        let mut fds = [PollFd::new(master, PollFlags::IN)];
+        let _ready = rustix::event::poll(&mut fds, Some(&ROUND));
+        match rustix::io::read(master, &mut bytes) {
+            Ok(length) if length > 0 => {
+                deliver(call, (Stream::Stdout, bytes.get(..length).unwrap_or_default()), sink);
+            }
+            _ if last => return,
+            _ => {}
+        }
+    }
+}
+
+fn deliver(call: &LiveCall, (stream, bytes): (Stream, &[u8]), sink: &Sink) {
+    match sink {
+        Sink::Keep => call.output.push(stream, bytes),
+        Sink::Send(sender) => {
+            let data = Data::from(bytes.to_vec());
+            let chunk = match stream {
+                Stream::Stdout => Chunk::Stdout { seq: 0, data },
+                Stream::Stderr => Chunk::Stderr { seq: 0, data },
+            };
+            if sender.blocking_send(chunk).is_err() {
+                // Nobody wants it any more.
+                call.cancel();
+            }
+        }
+    }
+}
+
+fn told(info: &mut CallInfo, settled: Settled, stdout: Option<Data>, stderr: Option<Data>) {
+    info.transaction = settled.transaction.map(|id| id.to_string());
+    info.posture = settled.posture;
+    info.note = settled.note;
+    info.leaks = settled.leaks.len() as u64;
+    info.unrecorded = settled.unrecorded;
+    match settled.ended {
+        Ended::Executed(outcome) => {
+            info.state = CallState::Done;
+            info.exit_code = Some(outcome.exit.code());
+            info.outcome = Some(outcome);
+            (info.stdout, info.stderr) = (stdout, stderr);
+        }
+        Ended::Touched(_) => info.state = CallState::Done,
+        Ended::Refused(refusal) => {
+            info.state = CallState::Refused;
+            info.refusal = Some(refusal);
+        }
+        Ended::Failed { what, .. } => {
+            info.state = CallState::Failed;
+            info.failure = Some(what);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! From what went wrong below to what a client is told.
+
+use std::error::Error;
+
+use ringfence_api::{ApiError, ErrorCode};
+use ringfence_types::Refusal;
+
+/// The answer of policy or of a person.
+pub(crate) fn refused(refusal: &Refusal) -> ApiError {
+    let error = ApiError::new(ErrorCode::Refused, refusal.message.clone()).with_rule(refusal.rule.clone());
+    match &refusal.hint {
+        Some(hint) => error.with_hint(hint.clone()),
+        None => error,
+    }
+}
+
+/// We broke. The log has the rest.
+pub(crate) fn internal(error: &dyn Error) -> ApiError {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    tracing::error!(why = %text, "internal");
+    ApiError::new(ErrorCode::Internal, text)
+}
+
+pub(crate) fn unavailable(why: &dyn Error) -> ApiError {
+    let mut error = internal(why);
+    error.code = ErrorCode::Unavailable;
+    error
+}
+
+pub(crate) fn not_found(what: &str, id: &str) -> ApiError {
+    ApiError::new(
+        ErrorCode::NotFound,
+        format!("there is no {what} `{}`", ringfence_types::Bytes::from(id).display()),
+    )
+}
+
+pub(crate) fn malformed(message: impl Into<String>) -> ApiError {
+    ApiError::new(ErrorCode::Malformed, message)
+}
+
+pub(crate) fn exhausted(message: impl Into<String>) -> ApiError {
+    ApiError::new(ErrorCode::Exhausted, message).with_hint("try again when others are done")
+}

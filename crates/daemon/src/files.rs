@@ -1,0 +1,164 @@
+//! Files, pages and questions about policy, through the pipeline of the session.
+
+use std::path::Path;
+
+use ringfence_api::{
+    ApiError, CallState, Data, Entry, ErrorCode, Explain, ExplainSubject, Explained, FetchUrl, Fetched,
+    FileContent, ListDirectory, Listing, MOST_SENT, ReadFile, WriteFile, Written,
+};
+use ringfence_runtime::{Ended, Io, Settled, Source, Subject, Target, Touched, consider};
+use ringfence_types::{Bytes, Call, Decision, Fetch, FileCall};
+use sha2::{Digest as _, Sha256};
+
+use crate::call::Inlets;
+use crate::desk::Desk;
+use crate::failure::{malformed, refused};
+use crate::server::Daemon;
+use crate::session::Live;
+
+pub(crate) fn read(live: &Live, request: &ReadFile) -> Result<FileContent, ApiError> {
+    let call = Call::File(FileCall::Read { path: Bytes::from(request.path.as_path()) });
+    let settled = settle(live, (call, shown(&request.path)), b"")?;
+    let transaction = transaction(&settled);
+    match settled.ended {
+        Ended::Touched(Touched::Read(bytes)) => {
+            Ok(FileContent { transaction, bytes: bytes.len() as u64, content: bytes.into() })
+        }
+        ended => Err(not_done(ended)),
+    }
+}
+
+pub(crate) fn write(live: &Live, request: WriteFile) -> Result<Written, ApiError> {
+    let content = request.content.bytes()?;
+    let bytes = content.len() as u64;
+    if bytes > MOST_SENT {
+        return Err(ApiError::new(ErrorCode::TooLarge, format!("a file has at most {MOST_SENT} bytes here")));
+    }
+    let sha256 = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+    let call = FileCall::Write { path: Bytes::from(request.path.as_path()), sha256, bytes };
+    let settled = settle(live, (Call::File(call), shown(&request.path)), &content)?;
+    let transaction = transaction(&settled);
+    match settled.ended {
+        Ended::Touched(Touched::Written) => Ok(Written { transaction, bytes }),
+        ended => Err(not_done(ended)),
+    }
+}
+
+pub(crate) fn list(live: &Live, request: &ListDirectory) -> Result<Listing, ApiError> {
+    let path = request.path.clone().unwrap_or_else(|| live.bound.workspace().path.clone());
+    let what = shown(&path);
+    let settled = settle(live, (Call::File(FileCall::List { path: Bytes::from(path) }), what), b"")?;
+    let transaction = transaction(&settled);
+    match settled.ended {
+        Ended::Touched(Touched::Listed(entries)) => {
+            let mut listed = Vec::with_capacity(entries.len());
+            for entry in entries {
+                let kind = format!("{:?}", entry.kind).to_lowercase();
+                listed.push(Entry { name: Data::from(Bytes::from(entry.name).as_slice().to_vec()), kind });
+            }
+            Ok(Listing { transaction, entries: listed })
+        }
+        ended => Err(not_done(ended)),
+    }
+}
+
+pub(crate) fn fetch(live: &Live, request: &FetchUrl) -> Result<Fetched, ApiError> {
+    let call = Call::Fetch(Fetch { method: "GET".to_owned(), url: request.url.clone() });
+    let what = Bytes::from(request.url.as_str()).display();
+    let settled = settle(live, (call, what), b"")?;
+    let transaction = transaction(&settled);
+    match settled.ended {
+        Ended::Touched(Touched::Fetched(page)) => {
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            let headers = page.headers.into_iter().map(|(name, value)| (name, text(value))).collect();
+            Ok(Fetched { transaction, status: page.status, headers, body: page.body.into() })
+        }
+        ended => Err(not_done(ended)),
+    }
+}
+
+/// Judges without doing anything.
+pub(crate) fn explain(daemon: &Daemon, live: &Live, request: Explain) -> Result<Explained, ApiError> {
+    let words = |argv: Vec<String>| argv.iter().map(|word| Bytes::from(word.as_str())).collect();
+    let subject = match request.subject {
+        ExplainSubject::Argv(argv) if argv.is_empty() => return Err(malformed("the command is empty")),
+        ExplainSubject::Argv(argv) => Subject::Argv(words(argv)),
+        ExplainSubject::Shell(text) => Subject::Shell(Bytes::from(text.as_str())),
+        ExplainSubject::Read(path) => Subject::Read(Bytes::from(path)),
+        ExplainSubject::Write(path) => Subject::Write(Bytes::from(path)),
+        ExplainSubject::Url(url) => Subject::Url { url: Bytes::from(url.as_str()), method: None },
+        ExplainSubject::Tool(name) => Subject::Tool(name),
+    };
+    let judged = consider(daemon.runtime.setup(), &live.bound.lane().asked(), None, subject);
+    Ok(match judged {
+        Ok(judgement) => {
+            let decision = match judgement.decision() {
+                Decision::Allow => "allow",
+                Decision::Ask => "ask",
+                Decision::Deny => "deny",
+            };
+            let part = judgement.decisive();
+            Explained {
+                decision: decision.to_owned(),
+                rule: part.map(|part| part.rule.clone().into_owned()),
+                reason: part.map(|part| part.reason.to_string()),
+                hint: part.and_then(|part| part.fix.as_deref().map(str::to_owned)),
+            }
+        }
+        Err(refusal) => Explained {
+            decision: "deny".to_owned(),
+            rule: Some(refusal.rule),
+            reason: Some(refusal.message),
+            hint: refusal.hint,
+        },
+    })
+}
+
+/// One call without a command, from beginning to end.
+fn settle(live: &Live, (call, what): (Call, String), content: &[u8]) -> Result<Settled, ApiError> {
+    let under_way = live.call(what, Inlets::default())?;
+    let mut lane = live.bound.lane();
+    lane.set_approver(Desk { cancelled: std::sync::Arc::clone(&under_way.cancelled) });
+    let interrupts = under_way.interrupts();
+    let stdin = if content.is_empty() { Source::Empty } else { Source::Bytes(content) };
+    let io = Io {
+        stdin,
+        stdout: Target::Discard,
+        stderr: Target::Discard,
+        interrupts: &interrupts,
+        timeout: None,
+        output_bytes: 0,
+    };
+    let settled = lane.call(call, io);
+    under_way.end(|info| {
+        info.transaction = transaction(&settled);
+        info.state = match &settled.ended {
+            Ended::Executed(_) | Ended::Touched(_) => CallState::Done,
+            Ended::Refused(_) => CallState::Refused,
+            Ended::Failed { .. } => CallState::Failed,
+        };
+    });
+    live.touch();
+    Ok(settled)
+}
+
+fn shown(path: &Path) -> String {
+    Bytes::from(path).display()
+}
+
+fn transaction(settled: &Settled) -> Option<String> {
+    settled.transaction.as_ref().map(ToString::to_string)
+}
+
+fn not_done(ended: Ended) -> ApiError {
+    match ended {
+        Ended::Refused(refusal) => refused(&refusal),
+        Ended::Failed { what, hint } => {
+            let told = ApiError::new(ErrorCode::Internal, what);
+            hint.map_or(told.clone(), |hint| told.with_hint(hint))
+        }
+        Ended::Executed(_) | Ended::Touched(_) => {
+            ApiError::new(ErrorCode::Internal, "something else was done")
+        }
+    }
+}

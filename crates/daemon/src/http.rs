@@ -1,0 +1,297 @@
+//! HTTP with JSON: bytes to a method and its request, and back.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN};
+use http::{HeaderMap, Response, StatusCode};
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use ringfence_api::{ApiError, Chunk, ErrorCode, MOST_SENT, Method, Reply, Request};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+
+use crate::authenticate::Entrance;
+use crate::dispatch::{Admitted, Arrived, admit, perform};
+use crate::events;
+use crate::exec::{Form, Sink, Wired};
+use crate::failure::{internal, malformed};
+use crate::output::seq;
+use crate::peer::Peer;
+use crate::rate::Bucket;
+use crate::route;
+use crate::server::Daemon;
+use crate::session::Live;
+
+/// Of a request without a file in it.
+const MOST: usize = 1024 * 1024;
+/// Of one with a file: base64 and what is around it.
+const MOST_WITH_FILE: usize = MOST_SENT as usize / 3 * 4 + MOST;
+/// How long a client may take to send what it announced.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Pieces of a stream that are under way to a client.
+const UNDER_WAY: usize = 16;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) daemon: Arc<Daemon>,
+    pub(crate) entrance: Entrance,
+    pub(crate) peer: Peer,
+    pub(crate) rate: Bucket,
+}
+
+/// What is sent back: a value, or pieces until there are no more.
+pub(crate) enum Body {
+    Whole(Full<Bytes>),
+    Pieces(mpsc::Receiver<Bytes>),
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(whole) => Pin::new(whole).poll_frame(context),
+            Self::Pieces(pieces) => {
+                pieces.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+            }
+        }
+    }
+}
+
+/// Answers one request. Nothing here fails: what goes wrong is an answer, too.
+pub(crate) async fn answer(line: Arc<Line>, request: http::Request<Incoming>) -> Response<Body> {
+    let id = line.daemon.request_id();
+    let _before = line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
+    let mut response = match respond(&line, request).await {
+        Ok(response) => response,
+        Err(mut error) => {
+            line.daemon.meters.error(error.code);
+            error.request_id = Some(id.clone());
+            refusal(&error)
+        }
+    };
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        let _new = headers.insert(REQUEST_ID, value);
+    }
+    let _new = headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let _new = headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    if !line.rate.take() {
+        return Err(ApiError::new(ErrorCode::Exhausted, "too many requests").with_hint("send fewer of them"));
+    }
+    if request.headers().contains_key(ORIGIN) {
+        // No page of a browser has business at a Unix socket.
+        return Err(ApiError::new(ErrorCode::Forbidden, "requests of web pages are not answered here")
+            .with_rule("http.origin"));
+    }
+    let (head, body) = request.into_parts();
+    let (method, mut fields) = route::find(head.method.as_str(), head.uri.path(), head.uri.query())?;
+    let token = token(&head.headers)?;
+    if head.method == http::Method::POST {
+        merge(&mut fields, read(method, body).await?)?;
+    }
+    let arrived = Arrived {
+        entrance: line.entrance.clone(),
+        peer: line.peer,
+        token,
+        method,
+        value: Value::Object(fields),
+    };
+    let daemon = Arc::clone(&line.daemon);
+    if method.reply() == Reply::Stream || method == Method::CallShow {
+        let admitted = blocking({
+            let daemon = Arc::clone(&daemon);
+            move || admit(&daemon, arrived)
+        })
+        .await?;
+        return stream(daemon, admitted).await;
+    }
+    let value =
+        blocking(move || admit(&daemon, arrived).and_then(|admitted| perform(&daemon, admitted))).await?;
+    Ok(match (method.reply(), value) {
+        (Reply::Text, Value::String(text)) => whole("text/plain; version=0.0.4", text.into_bytes()),
+        (_, value) => whole("application/json", value.to_string().into_bytes()),
+    })
+}
+
+/// The pipeline waits for disks, people and commands; none of that is for the thread that serves all connections.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| internal(&error))?
+}
+
+fn token(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
+    let text = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).map(str::trim);
+    match text {
+        Some(text) if !text.is_empty() => Ok(Some(text.to_owned())),
+        _ => {
+            Err(ApiError::new(ErrorCode::Unauthenticated, "the header `Authorization` is not `Bearer TOKEN`"))
+        }
+    }
+}
+
+async fn read(method: Method, body: Incoming) -> Result<Map<String, Value>, ApiError> {
+    let most = if method == Method::FileWrite { MOST_WITH_FILE } else { MOST };
+    let collected = tokio::time::timeout(PATIENCE, Limited::new(body, most).collect()).await;
+    let collected = collected
+        .map_err(|_late| ApiError::new(ErrorCode::TimedOut, "the request did not come to its end"))?;
+    let bytes =
+        collected.map_err(|error| match error.downcast_ref::<http_body_util::LengthLimitError>() {
+            Some(_) => ApiError::new(ErrorCode::TooLarge, format!("a request has at most {most} bytes here")),
+            None => malformed("the request did not come to its end"),
+        })?;
+    let bytes = bytes.to_bytes();
+    if bytes.is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(malformed("the body is not an object")),
+        Err(error) => Err(malformed(format!("the body is not JSON: {error}"))),
+    }
+}
+
+fn merge(fields: &mut Map<String, Value>, body: Map<String, Value>) -> Result<(), ApiError> {
+    for (name, value) in body {
+        match fields.get(&name) {
+            Some(said) if *said != value => {
+                return Err(malformed("the path and the body name different things"));
+            }
+            _ => {
+                let _new = fields.insert(name, value);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn stream(daemon: Arc<Daemon>, admitted: Admitted) -> Result<Response<Body>, ApiError> {
+    let Admitted { caller, request, live } = admitted;
+    let live = || live.clone().ok_or_else(|| malformed("the request names no session"));
+    match request {
+        Request::Events(request) => {
+            let (sender, mut events) = mpsc::channel(UNDER_WAY);
+            let _follower = tokio::spawn(events::subscribe(daemon, caller, request, sender));
+            let (pieces, body) = mpsc::channel(UNDER_WAY);
+            let _writer = tokio::spawn(async move {
+                while let Some(event) = events.recv().await {
+                    let text =
+                        format!("id: {}\nevent: {}\ndata: {}\n\n", event.seq, event.kind, text(&*event));
+                    if pieces.send(text.into()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            Ok(pieces_of("text/event-stream", body))
+        }
+        Request::CallOutput(request) => {
+            let call = live()?.find_call(request.call)?;
+            let (pieces, body) = mpsc::channel(UNDER_WAY);
+            let _writer = tokio::spawn(async move {
+                let mut after = request.after;
+                loop {
+                    let (chunks, over) = call.output.after(after);
+                    for chunk in chunks {
+                        after = seq(&chunk);
+                        if pieces.send(line_of(&chunk)).await.is_err() {
+                            return;
+                        }
+                    }
+                    if over {
+                        let ended = Chunk::Ended { seq: after, call: Box::new(call.info()) };
+                        // Whoever has gone away needs no end.
+                        let _gone = pieces.send(line_of(&ended)).await;
+                        return;
+                    }
+                    tokio::select! {
+                        () = call.output.changed(after) => {}
+                        () = pieces.closed() => return,
+                    }
+                }
+            });
+            Ok(pieces_of("application/x-ndjson", body))
+        }
+        Request::CallRun(ringfence_api::RunCommand(exec)) => run(daemon, live()?, exec),
+        Request::CallShow(request) => {
+            let call = live()?.find_call(request.call)?;
+            call.ended(Duration::from_millis(request.wait_ms.unwrap_or(0).min(600_000))).await;
+            Ok(whole("application/json", text(&call.info()).into_bytes()))
+        }
+        _ => Err(malformed("this is a value, and was asked for as a stream")),
+    }
+}
+
+/// While the client does not read, the channel is full, the pipe is full, and the command waits.
+fn run(daemon: Arc<Daemon>, live: Arc<Live>, exec: ringfence_api::Exec) -> Result<Response<Body>, ApiError> {
+    daemon.takes_work()?;
+    let wired = Wired::new(&live, exec, Form::Pieces)?;
+    let call = Arc::clone(&wired.call);
+    let (sender, mut chunks) = mpsc::channel(UNDER_WAY);
+    daemon.in_background(live, wired, Sink::Send(sender))?;
+    let (pieces, body) = mpsc::channel(UNDER_WAY);
+    let _writer = tokio::spawn(async move {
+        loop {
+            let chunk = tokio::select! {
+                chunk = chunks.recv() => chunk,
+                () = pieces.closed() => None,
+            };
+            let Some(chunk) = chunk else { break };
+            if pieces.send(line_of(&chunk)).await.is_err() {
+                break;
+            }
+        }
+        // Nobody wants it any more, or it is over.
+        call.cancel();
+    });
+    Ok(pieces_of("application/x-ndjson", body))
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn line_of(chunk: &Chunk) -> Bytes {
+    let mut line = text(chunk);
+    line.push('\n');
+    line.into()
+}
+
+fn whole(kind: &'static str, bytes: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(Full::new(bytes.into())));
+    let _new = response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn pieces_of(kind: &'static str, body: mpsc::Receiver<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::Pieces(body));
+    let _new = response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn refusal(error: &ApiError) -> Response<Body> {
+    let mut response = whole("application/json", text(error).into_bytes());
+    *response.status_mut() =
+        StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+}

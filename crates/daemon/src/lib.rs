@@ -1,0 +1,80 @@
+//! The daemon: sessions of agents behind one door.
+//!
+//! Every request takes one path, in [`dispatch`]: who asks, whether they may, what is done, what is written down. Transports
+//! only turn bytes into a method and a request ([`http`]). What is done goes through the pipeline of the runtime, so that there
+//! is no effect here that `ringfence run` would not have.
+//!
+//! What the attacker controls here: everything that arrives on a door of a session, and who connects to the socket.
+
+mod approvals;
+mod authenticate;
+mod call;
+mod desk;
+mod dispatch;
+mod door;
+mod events;
+mod exec;
+mod failure;
+mod files;
+mod http;
+mod listen;
+mod metrics;
+mod output;
+mod peer;
+mod rate;
+mod route;
+mod server;
+mod session;
+mod sessions;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ringfence_runtime::{Asked, Runtime};
+use ringfence_types::{NetMode, Profile, Refusal};
+
+pub use listen::{ListenError, Listening, check_directory};
+pub use server::{ServeError, serve};
+
+/// Puts together what a session is asked to be, from the operator's policy and that of the workspace.
+pub trait Governor: fmt::Debug + Send + Sync {
+    fn govern(&self, wanted: &Wanted) -> Result<Asked, Refusal>;
+}
+
+/// What somebody wants a session to be, as far as policy has a word in it.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub workspace: PathBuf,
+    pub agent: Option<String>,
+    pub profile: Option<Profile>,
+    pub net: Option<NetMode>,
+    pub limits: ringfence_api::SessionLimits,
+}
+
+/// What the daemon is made of.
+#[derive(Debug)]
+pub struct Serve {
+    pub runtime: Runtime,
+    pub governor: Arc<dyn Governor>,
+    pub listening: Listening,
+    /// Where sessions get their doors.
+    pub doors: PathBuf,
+    pub settings: Settings,
+}
+
+/// How much the daemon does at once.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub sessions: usize,
+    pub calls_of_a_session: usize,
+    pub calls: usize,
+    /// How long what runs may take to end when the daemon does.
+    pub drain: std::time::Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { sessions: 256, calls_of_a_session: 64, calls: 256, drain: std::time::Duration::from_secs(10) }
+    }
+}

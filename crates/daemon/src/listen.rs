@@ -1,0 +1,118 @@
+//! The socket that operators reach the daemon by.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// A socket that nobody else serves.
+#[derive(Debug)]
+pub struct Listening {
+    pub(crate) listener: UnixListener,
+    /// Ours to remove at the end.
+    pub(crate) path: Option<PathBuf>,
+    _lock: Option<File>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    #[error("cannot use `{}` for the socket", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("`{}` belongs to somebody else, or others may write to it", path.display())]
+    NotOurs { path: PathBuf },
+    #[error("another daemon serves `{}`", path.display())]
+    Taken { path: PathBuf },
+    #[error("the path `{}` is too long for a socket", path.display())]
+    TooLong { path: PathBuf },
+    #[error("cannot listen at `{}`", path.display())]
+    Bind {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("what was handed over is no listening socket")]
+    Inherited(#[source] io::Error),
+}
+
+impl ListenError {
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotOurs { .. } => Some("name another place with --socket, or `chmod 700` the directory"),
+            Self::TooLong { .. } => {
+                Some("a socket has at most 107 bytes; name a shorter place with --socket")
+            }
+            Self::Taken { .. } => {
+                Some("`ringfence status` shows it; `ringfence serve --socket` serves another place")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Paths of sockets hold this much, with the byte that ends them.
+const LONGEST: usize = 107;
+
+/// Makes the directory of a socket, or says why an existing one cannot be it.
+pub fn check_directory(directory: &Path) -> Result<(), ListenError> {
+    let failed = |error| ListenError::Directory { path: directory.to_owned(), error };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let metadata = fs::symlink_metadata(directory).map_err(failed)?;
+    let ours = metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
+    if !ours || metadata.mode() & 0o022 != 0 {
+        return Err(ListenError::NotOurs { path: directory.to_owned() });
+    }
+    Ok(())
+}
+
+impl Listening {
+    /// At `path`, for this user alone. What a daemon that was killed left there is removed.
+    pub fn at(path: &Path) -> Result<Self, ListenError> {
+        if path.as_os_str().len() > LONGEST {
+            return Err(ListenError::TooLong { path: path.to_owned() });
+        }
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        check_directory(directory)?;
+        let lock = lock(&path.with_extension("lock"), path)?;
+        let failed = |error| ListenError::Bind { path: path.to_owned(), error };
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        // Between `bind` and `chmod` only who may enter the directory could connect: this user.
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        Ok(Self { listener, path: Some(path.to_owned()), _lock: Some(lock) })
+    }
+
+    /// Handed over by whoever starts services.
+    pub fn inherited(listener: UnixListener) -> Result<Self, ListenError> {
+        let _address = listener.local_addr().map_err(ListenError::Inherited)?;
+        Ok(Self { listener, path: None, _lock: None })
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // Whoever comes next removes what is left.
+            let _gone = fs::remove_file(path);
+        }
+    }
+}
+
+fn lock(path: &Path, socket: &Path) -> Result<File, ListenError> {
+    let failed = |error| ListenError::Bind { path: path.to_owned(), error };
+    let file =
+        File::options().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(ListenError::Taken { path: socket.to_owned() }),
+        Err(fs::TryLockError::Error(error)) => Err(failed(error)),
+    }
+}

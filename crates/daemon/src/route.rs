@@ -1,0 +1,110 @@
+//! From a path to a method with the fields that the path names.
+
+use std::sync::LazyLock;
+
+use ringfence_api::{ApiError, ErrorCode, Method, Verb};
+use serde_json::{Map, Value};
+
+/// A method, with the path it is at cut into its parts.
+struct Place {
+    method: Method,
+    verb: Verb,
+    parts: Vec<&'static str>,
+}
+
+static PLACES: LazyLock<Vec<Place>> = LazyLock::new(|| {
+    let place = |method: &Method| {
+        let route = method.route();
+        Place { method: *method, verb: route.verb, parts: route.path.split('/').collect() }
+    };
+    Method::ALL.iter().map(place).collect()
+});
+
+/// The method, and what the path and the query say of its request.
+pub(crate) fn find(
+    verb: &str,
+    path: &str,
+    query: Option<&str>,
+) -> Result<(Method, Map<String, Value>), ApiError> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let mut known = false;
+    for place in PLACES.iter() {
+        let Some(mut fields) = fields(&place.parts, &parts) else { continue };
+        known = true;
+        if place.verb.to_string() == verb {
+            add_query(&mut fields, query.unwrap_or_default())?;
+            return Ok((place.method, fields));
+        }
+    }
+    let message = if known { "nothing is done here in this way" } else { "there is nothing here" };
+    Err(ApiError::new(ErrorCode::NotFound, message)
+        .with_hint("`/v1/openapi.json` describes everything there is"))
+}
+
+fn fields(pattern: &[&str], parts: &[&str]) -> Option<Map<String, Value>> {
+    if pattern.len() != parts.len() {
+        return None;
+    }
+    let mut fields = Map::new();
+    for (wanted, part) in pattern.iter().zip(parts) {
+        match wanted.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+            Some(name) if !part.is_empty() => {
+                let _new = fields.insert(name.to_owned(), word(part));
+            }
+            None if wanted == part => {}
+            _ => return None,
+        }
+    }
+    Some(fields)
+}
+
+fn add_query(fields: &mut Map<String, Value>, query: &str) -> Result<(), ApiError> {
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
+        if value.contains(['%', '+']) {
+            return Err(ApiError::new(
+                ErrorCode::Malformed,
+                "a query is numbers, words and ids, without escapes",
+            ));
+        }
+        if fields.insert(name.to_owned(), word(value)).is_some() {
+            return Err(ApiError::new(ErrorCode::Malformed, "a field is said twice"));
+        }
+    }
+    Ok(())
+}
+
+/// Numbers and switches are what they look like; ids begin with letters and have more of them.
+fn word(text: &str) -> Value {
+    match text {
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        text => text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_leads_to_its_method() {
+        for method in Method::ALL {
+            let route = method.route();
+            let path =
+                route.path.replace("{session}", "ses_1").replace("{call}", "7").replace("{id}", "tx_1");
+            let (found, fields) = find(&route.verb.to_string(), &path, None).unwrap();
+            assert_eq!(found, *method);
+            assert_eq!(fields.len(), route.path.matches('{').count());
+        }
+    }
+
+    #[test]
+    fn a_query_cannot_say_again_what_the_path_says() {
+        assert!(find("GET", "/v1/sessions/ses_1", Some("session=ses_2")).is_err());
+        assert!(find("GET", "/v1/sessions//calls", None).is_err());
+        assert!(find("GET", "/v1/nothing", None).is_err());
+        let (_, fields) = find("GET", "/v1/events", Some("after=12")).unwrap();
+        assert_eq!(fields["after"], 12);
+    }
+}

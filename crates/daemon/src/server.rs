@@ -1,0 +1,304 @@
+//! The process: what it is made of, how it starts, serves and ends.
+
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use ringfence_api::{ApiError, CallInfo, ErrorCode};
+use ringfence_runtime::Runtime;
+use ringfence_runtime::identity::{Identities, IdentityError};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::authenticate::Entrance;
+use crate::events::{self, Events};
+use crate::exec::{Sink, Wired};
+use crate::failure::{exhausted, internal};
+use crate::http::{Line, answer};
+use crate::metrics::Meters;
+use crate::peer::Peer;
+use crate::rate::Bucket;
+use crate::session::Live;
+use crate::sessions::{self, Sessions};
+use crate::{Governor, Serve, Settings, door};
+
+/// How long the head of a request may take.
+const HEAD: Duration = Duration::from_secs(10);
+/// How often it is looked whether the time of a session is over.
+const ROUND: Duration = Duration::from_millis(200);
+/// Connections at once: to the socket of the operators, and to each door.
+const CONNECTIONS: usize = 512;
+const CONNECTIONS_OF_A_DOOR: usize = 32;
+/// Requests of one connection: so many at once, and so many in a second.
+const BURST: u32 = 2000;
+const RATE: u32 = 2000;
+/// Threads for requests: each waits for a disk, a person or a command.
+const THREADS: usize = 640;
+
+/// Everything that requests share.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    /// As long as the process.
+    pub(crate) runtime: &'static Runtime,
+    pub(crate) identities: Identities,
+    pub(crate) governor: Arc<dyn Governor>,
+    pub(crate) doors: PathBuf,
+    pub(crate) settings: Settings,
+    pub(crate) sessions: Sessions,
+    pub(crate) events: Events,
+    pub(crate) meters: Meters,
+    calls: Arc<AtomicUsize>,
+    requests: AtomicU64,
+    ending: AtomicBool,
+    ended: AtomicBool,
+    end: Notify,
+    handle: tokio::runtime::Handle,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    #[error("cannot start to serve")]
+    Start(#[source] std::io::Error),
+    #[error("cannot open the identities")]
+    Identities(#[from] IdentityError),
+    #[error("cannot make a place for the doors of sessions")]
+    Doors(#[source] std::io::Error),
+}
+
+/// Serves until a signal or an operator ends it. When this returns nothing of any session runs.
+pub fn serve(serve: Serve) -> Result<(), ServeError> {
+    door::clear(&serve.doors).map_err(ServeError::Doors)?;
+    let threads = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(THREADS)
+        .thread_keep_alive(Duration::from_secs(5))
+        .build()
+        .map_err(ServeError::Start)?;
+    // It is borrowed by every session, and sessions are on threads of their own: it lives as long as the process.
+    let runtime: &'static Runtime = Box::leak(Box::new(serve.runtime));
+    let daemon = Arc::new(Daemon {
+        runtime,
+        identities: runtime.identities()?,
+        governor: serve.governor,
+        doors: serve.doors,
+        settings: serve.settings,
+        sessions: Sessions::default(),
+        events: Events::new(),
+        meters: Meters::default(),
+        calls: Arc::default(),
+        requests: AtomicU64::new(0),
+        ending: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
+        end: Notify::new(),
+        handle: threads.handle().clone(),
+    });
+    let listening = serve.listening;
+    let served = threads.block_on(run(&daemon, &listening.listener));
+    drop(listening);
+    daemon.ended.store(true, Ordering::SeqCst);
+    threads.shutdown_timeout(Duration::from_secs(1));
+    served.map_err(ServeError::Start)
+}
+
+async fn run(daemon: &Arc<Daemon>, listener: &StdListener) -> std::io::Result<()> {
+    let listener = listener.try_clone()?;
+    listener.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(listener)?;
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let follower = Arc::clone(daemon);
+    let _follower = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
+        if let Err(error) = events::follow(&follower) {
+            tracing::error!(why = %error, "the ledger is not followed any more");
+        }
+    })?;
+    let _reaper = tokio::spawn(reap(Arc::clone(daemon)));
+    tracing::info!("serving");
+    let serving = tokio::spawn(accept(Arc::clone(daemon), listener, (Entrance::Management, CONNECTIONS)));
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+        () = daemon.end.notified() => {}
+    }
+    tracing::info!("draining");
+    drain(daemon).await;
+    serving.abort();
+    Ok(())
+}
+
+/// Nothing new begins; what runs may end by itself for a while, and is then made to.
+async fn drain(daemon: &Arc<Daemon>) {
+    daemon.ending.store(true, Ordering::SeqCst);
+    let until = Instant::now() + daemon.settings.drain;
+    while Instant::now() < until && daemon.calls.load(Ordering::SeqCst) > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let all = Arc::clone(daemon);
+    let stopped = tokio::task::spawn_blocking(move || {
+        std::thread::scope(|scope| {
+            for live in all.sessions.live() {
+                let all = &all;
+                let _stopping = scope.spawn(move || sessions::stop(all, &live, ("the daemon ended", None)));
+            }
+        });
+    });
+    if let Err(error) = stopped.await {
+        tracing::error!(why = %error, "sessions were not ended in order");
+    }
+    // The last answers are on their way.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+/// Ends sessions whose time is over.
+async fn reap(daemon: Arc<Daemon>) {
+    let mut round = tokio::time::interval(ROUND);
+    loop {
+        let _at = round.tick().await;
+        for live in daemon.sessions.live() {
+            if let Some(why) = live.overdue(Instant::now()) {
+                let daemon = Arc::clone(&daemon);
+                let _stopping =
+                    tokio::task::spawn_blocking(move || sessions::stop(&daemon, &live, (why, None)));
+            }
+        }
+    }
+}
+
+async fn accept(daemon: Arc<Daemon>, listener: UnixListener, (entrance, most): (Entrance, usize)) {
+    let places = Arc::new(Semaphore::new(most));
+    loop {
+        // Whoever comes when all places are taken waits in the kernel's queue.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let line = attend(Arc::clone(&daemon), stream, entrance.clone());
+                let _line = tokio::spawn(async move {
+                    line.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(why = %error, "a connection was not accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn attend(daemon: Arc<Daemon>, stream: UnixStream, entrance: Entrance) {
+    let Ok(peer) = Peer::of(&stream) else { return };
+    let line = Arc::new(Line { daemon, entrance, peer, rate: Bucket::new(BURST, RATE) });
+    let service = service_fn(move |request| {
+        let line = Arc::clone(&line);
+        async move { Ok::<_, std::convert::Infallible>(answer(line, request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let _http1 = builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(64 * 1024);
+    let _http2 =
+        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(32 * 1024);
+    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!(why = %error, "a connection ended badly");
+    }
+}
+
+impl Daemon {
+    /// Serves the door of a session for as long as the session lasts.
+    pub(crate) fn serve_door(self: &Arc<Self>, live: &Arc<Live>, listener: StdListener) {
+        let (daemon, live) = (Arc::clone(self), Arc::clone(live));
+        let _door = self.handle.spawn(async move {
+            let listener = match UnixListener::from_std(listener) {
+                Ok(listener) => listener,
+                Err(error) => return tracing::error!(why = %error, "a session has no door"),
+            };
+            let over = live.over.notified();
+            tokio::pin!(over);
+            let _registered = over.as_mut().enable();
+            if live.has_ended() {
+                return;
+            }
+            let entrance = Entrance::Door(live.id().clone());
+            tokio::select! {
+                () = accept(daemon, listener, (entrance, CONNECTIONS_OF_A_DOOR)) => {}
+                () = over => {}
+            }
+        });
+    }
+
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
+        self.end.notify_one();
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn takes_work(&self) -> Result<(), ApiError> {
+        if self.ending.load(Ordering::SeqCst) {
+            return Err(ApiError::new(ErrorCode::Unavailable, "the daemon is about to end"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn request_id(&self) -> String {
+        format!("req_{:x}_{:x}", std::process::id(), self.requests.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Does a call, if there are not too many already.
+    pub(crate) fn counted(&self, call: impl FnOnce() -> CallInfo) -> Result<CallInfo, ApiError> {
+        let place = self.place()?;
+        let info = call();
+        drop(place);
+        Ok(info)
+    }
+
+    /// Does a call on a thread of its own.
+    pub(crate) fn in_background(&self, live: Arc<Live>, wired: Wired, sink: Sink) -> Result<(), ApiError> {
+        let call = Arc::clone(&wired.call);
+        let place = match self.place() {
+            Ok(place) => place,
+            Err(error) => {
+                call.end(|info| info.failure = Some(error.message.clone()));
+                return Err(error);
+            }
+        };
+        let work = move || {
+            let _info = wired.run(&live, sink);
+            drop(place);
+        };
+        let spawned = std::thread::Builder::new().name("call".to_owned()).spawn(work);
+        spawned.map(drop).map_err(|error| {
+            call.end(|info| info.failure = Some(error.to_string()));
+            internal(&error)
+        })
+    }
+
+    fn place(&self) -> Result<CallPlace, ApiError> {
+        let before = self.calls.fetch_add(1, Ordering::SeqCst);
+        let place = CallPlace { calls: Arc::clone(&self.calls) };
+        if before >= self.settings.calls {
+            drop(place);
+            return Err(exhausted(format!("{before} calls are under way")));
+        }
+        let _before = self.meters.calls.fetch_add(1, Ordering::Relaxed);
+        Ok(place)
+    }
+}
+
+/// One of the calls that are under way at once.
+struct CallPlace {
+    calls: Arc<AtomicUsize>,
+}
+
+impl Drop for CallPlace {
+    fn drop(&mut self) {
+        let _before = self.calls.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,344 @@
+//! All sessions: making them, finding them, ending them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use ringfence_api::{
+    ApiError, Caller, CreateSession, ErrorCode, Exec, ProviderInfo, SessionInfo, SessionState,
+};
+use ringfence_runtime::identity::Grantee;
+use ringfence_runtime::{AgentSession, Asked, PolicySource};
+use ringfence_types::{Bytes, NetMode, Refusal, SessionId};
+
+use crate::authenticate::forbidden;
+use crate::call::Cancelled;
+use crate::desk::Desk;
+use crate::door::Door;
+use crate::exec::{Form, Sink, Wired};
+use crate::failure::{exhausted, internal, malformed, not_found, refused, unavailable};
+use crate::server::Daemon;
+use crate::session::{Live, Terms};
+use crate::{Governor, Wanted};
+
+/// Sessions that are over and still remembered.
+const REMEMBERED: usize = 256;
+/// How long what runs may take to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
+/// A session without an end of its own has a token for this long.
+const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// What is captured of one stream is held in memory.
+const MOST_OUTPUT: u64 = 16 * 1024 * 1024;
+/// Variables that are ours to set.
+const RESERVED: &str = "RINGFENCE_";
+
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    live: HashMap<SessionId, Arc<Live>>,
+    /// Places of sessions that are being made.
+    reserved: usize,
+    over: VecDeque<SessionInfo>,
+}
+
+/// A place for a session: given back unless one is put there.
+struct Place<'s>(&'s Sessions);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.all().reserved -= 1;
+    }
+}
+
+impl Sessions {
+    /// Counted before it is made: of many who come at once, no more get in than there are places.
+    fn reserve(&self, most: usize) -> Result<Place<'_>, ApiError> {
+        let mut all = self.all();
+        if all.live.len() + all.reserved >= most {
+            return Err(exhausted(format!("there are {} sessions already", all.live.len() + all.reserved)));
+        }
+        all.reserved += 1;
+        Ok(Place(self))
+    }
+
+    pub(crate) fn find(&self, id: &SessionId) -> Result<Arc<Live>, ApiError> {
+        self.all().live.get(id).cloned().ok_or_else(|| not_found("session", id.as_str()))
+    }
+
+    pub(crate) fn show(&self, id: &SessionId) -> Result<SessionInfo, ApiError> {
+        let all = self.all();
+        let live = all.live.get(id).map(|live| live.info());
+        let over = || all.over.iter().find(|info| info.session == *id).cloned();
+        live.or_else(over).ok_or_else(|| not_found("session", id.as_str()))
+    }
+
+    /// Newest last.
+    pub(crate) fn infos(&self, also_over: AlsoOver) -> Vec<SessionInfo> {
+        let all = self.all();
+        let mut infos: Vec<SessionInfo> = all.live.values().map(|live| live.info()).collect();
+        if also_over == AlsoOver::Yes {
+            infos.extend(all.over.iter().cloned());
+        }
+        infos.sort_by(|one, other| one.started.cmp(&other.started));
+        infos
+    }
+
+    pub(crate) fn live(&self) -> Vec<Arc<Live>> {
+        self.all().live.values().cloned().collect()
+    }
+
+    fn forget(&self, live: &Live) {
+        let mut all = self.all();
+        if all.live.remove(live.id()).is_some() {
+            all.over.push_back(live.info());
+        }
+        while all.over.len() > REMEMBERED {
+            let _oldest = all.over.pop_front();
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AlsoOver {
+    Yes,
+    No,
+}
+
+/// Reads the policy of a session again, for what the session was asked to be.
+#[derive(Clone, Debug)]
+struct Again {
+    governor: Arc<dyn Governor>,
+    wanted: Wanted,
+}
+
+impl PolicySource for Again {
+    fn read(&self) -> Result<Asked, Refusal> {
+        self.governor.govern(&self.wanted).map(bounded)
+    }
+}
+
+fn bounded(mut asked: Asked) -> Asked {
+    let output = &mut asked.policy.limits.output_bytes;
+    *output = (*output).min(MOST_OUTPUT);
+    asked
+}
+
+/// Makes a session. What it is bound to here it is bound to for life.
+pub(crate) fn create(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    request: CreateSession,
+) -> Result<SessionInfo, ApiError> {
+    check(&request)?;
+    let place = daemon.sessions.reserve(daemon.settings.sessions)?;
+    let parent = request.parent.as_ref().map(|id| daemon.sessions.find(id)).transpose()?;
+    let wanted = Wanted {
+        workspace: request.workspace.clone(),
+        agent: request.agent.clone(),
+        profile: request.profile,
+        net: request.net,
+        limits: request.limits.clone(),
+    };
+    let again = Again { governor: Arc::clone(&daemon.governor), wanted };
+    let mut asked = again.read().map_err(|refusal| not_governed(daemon, &refusal))?;
+    let (door, listener) = Door::open(&daemon.doors).map_err(|error| internal(&error))?;
+    asked.shown = vec![door.directory().to_owned()];
+    asked.agent.clone_from(&request.agent);
+    asked.started_by = caller.principal.clone();
+    let opened = daemon.runtime.session(asked).map_err(|error| internal(&error))?;
+    let mut session = opened.map_err(|refusal| refused(&refusal))?;
+    if !caller.rights.covers_workspace(&session.workspace().path) {
+        return Err(forbidden("identity.workspace", "the token is not for this workspace"));
+    }
+    if let Some(parent) = &parent {
+        within(parent, &session)?;
+    }
+    let released =
+        session.release(&request.secrets, request.agent.as_deref()).map_err(|error| unavailable(&error))?;
+    released.map_err(|refusal| refused(&refusal))?;
+    session.set_flow_policy_source(again);
+    session.set_flow_approver(Desk { cancelled: Arc::new(Cancelled::default()) });
+    let live = bind(daemon, (session, caller), request, door)?;
+    if let Err(error) = live.bound.lane().begin() {
+        // What cannot be written down is not begun; its token is worth nothing without a session.
+        let _unwritten = daemon.identities.end_session(live.id());
+        return Err(unavailable(&error));
+    }
+    let _new = daemon.sessions.all().live.insert(live.id().clone(), Arc::clone(&live));
+    drop(place);
+    daemon.serve_door(&live, listener);
+    start_provider(daemon, &live);
+    Ok(live.info())
+}
+
+fn check(request: &CreateSession) -> Result<(), ApiError> {
+    if !request.workspace.is_absolute() {
+        return Err(malformed("the workspace has to be an absolute path"));
+    }
+    if let Some(name) = request.environment.keys().find(|name| name.starts_with(RESERVED)) {
+        let told = malformed(format!("`{}` is not for others to set", Bytes::from(name.as_str()).display()));
+        return Err(told
+            .with_rule("env.reserved")
+            .with_hint("names that begin with RINGFENCE_ are set by the daemon"));
+    }
+    match &request.provider {
+        Some(argv) if argv.is_empty() => Err(malformed("the provider is an empty command")),
+        _ => Ok(()),
+    }
+}
+
+fn not_governed(daemon: &Daemon, refusal: &Refusal) -> ApiError {
+    // The answer is no in any case; a ledger that cannot be written is told where something is to be done.
+    let _unrecorded = daemon.runtime.refuse(refusal);
+    refused(refusal)
+}
+
+/// A part of a session has at most what the whole has.
+fn within(parent: &Live, child: &AgentSession<'_>) -> Result<(), ApiError> {
+    let (whole, part) = (parent.bound.policy(), child.policy());
+    let openness = |net: NetMode| match net {
+        NetMode::None => 0,
+        NetMode::Filtered => 1,
+        NetMode::Full => 2,
+    };
+    let (most, wanted) = (&whole.limits, &part.limits);
+    let beyond = [
+        (part.profile.strictness() < whole.profile.strictness(), "profile"),
+        (openness(part.net) > openness(whole.net), "network"),
+        (!child.workspace().path.starts_with(&parent.bound.workspace().path), "workspace"),
+        (wanted.memory_bytes > most.memory_bytes, "memory"),
+        (wanted.processes > most.processes, "processes"),
+        (wanted.cpu_seconds > most.cpu_seconds, "processor time"),
+        (wanted.open_files > most.open_files, "open files"),
+        (wanted.file_size_bytes > most.file_size_bytes, "file size"),
+    ];
+    match beyond.into_iter().find(|(is, _)| *is) {
+        None => Ok(()),
+        Some((_, what)) => {
+            let message = format!("the {what} would be more than the session has that it is a part of");
+            Err(ApiError::new(ErrorCode::Refused, message).with_rule("session.ceiling"))
+        }
+    }
+}
+
+fn bind(
+    daemon: &Daemon,
+    (mut session, caller): (AgentSession<'static>, &Caller),
+    request: CreateSession,
+    door: Door,
+) -> Result<Arc<Live>, ApiError> {
+    let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
+    let lifetime =
+        request.timeout_s.and_then(|seconds| i64::try_from(seconds).ok()).map(SignedDuration::from_secs);
+    let grantee = Grantee {
+        session: session.id().clone(),
+        agent: request.agent.clone(),
+        workspace: &session.workspace().path.clone(),
+        lifetime: lifetime.unwrap_or(LONGEST).min(LONGEST),
+    };
+    let token = daemon.identities.session_token(grantee).map_err(|error| unavailable(&error))?;
+    let provider = request.provider.clone().map(|argv| ProviderInfo { argv, exit_code: None, failure: None });
+    let mut variables = vec![
+        (Bytes::from("RINGFENCE_SESSION_SOCKET"), Bytes::from(door.socket())),
+        (Bytes::from("RINGFENCE_SESSION_TOKEN"), Bytes::from(token.text.reveal().as_str())),
+    ];
+    if let Some(program) = provider.as_ref().and_then(|provider| provider.argv.first()) {
+        variables.push((Bytes::from("RINGFENCE_PROVIDER"), Bytes::from(program.as_str())));
+    }
+    session.set_variables(variables);
+    let now = Instant::now();
+    let terms = Terms {
+        until: seconds(request.timeout_s).and_then(|time| now.checked_add(time)),
+        idle: seconds(request.idle_timeout_s),
+    };
+    let card = SessionInfo {
+        session: session.id().clone(),
+        label: request.label,
+        agent: request.agent,
+        state: SessionState::Running,
+        ended: None,
+        workspace: session.workspace().path.clone(),
+        workspace_id: session.workspace().id.clone(),
+        profile: session.policy().profile,
+        net: session.policy().net,
+        parent: request.parent,
+        provider,
+        limits: session.policy().limits.clone(),
+        started: Timestamp::now().to_string(),
+        created_by: caller.principal.to_string(),
+        running: 0,
+        calls: 0,
+        timeout_s: request.timeout_s,
+        idle_timeout_s: request.idle_timeout_s,
+    };
+    let most = daemon.settings.calls_of_a_session;
+    Ok(Arc::new(Live::new(session.into_bound(), card, (request.environment, terms), (door, most))))
+}
+
+/// The provider is a call like any other, and the session ends with it.
+fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>) {
+    let Some(ProviderInfo { argv, .. }) = live.info().provider else { return };
+    let exec = Exec {
+        session: live.id().clone(),
+        argv,
+        cwd: None,
+        environment: Default::default(),
+        stdin: None,
+        timeout_ms: None,
+        background: true,
+        interactive: false,
+        terminal: None,
+        reason: None,
+    };
+    let (daemon, live) = (Arc::clone(daemon), Arc::clone(live));
+    let wired = match Wired::new(&live, exec, Form::Pieces) {
+        Ok(wired) => wired,
+        Err(error) => {
+            live.provider_ended(None, Some(error.message));
+            return stop(&daemon, &live, ("its provider could not be started", None));
+        }
+    };
+    let work = move || {
+        let info = wired.run(&live, Sink::Keep);
+        let why = info.refusal.map(|refusal| refusal.message).or(info.failure);
+        live.provider_ended(info.exit_code, why);
+        stop(&daemon, &live, ("its provider ended", None));
+    };
+    // A thread of its own: it lasts as long as the session does.
+    let _detached = std::thread::Builder::new().name("provider".to_owned()).spawn(work);
+}
+
+/// Ends a session and its parts: politely, then not. When this returns nothing of it runs, and that is written down.
+pub(crate) fn stop(daemon: &Daemon, live: &Live, (why, grace): (&str, Option<Duration>)) {
+    if !live.begin_stop(why) {
+        return;
+    }
+    for part in daemon.sessions.live().iter().filter(|part| part.parent.as_ref() == Some(live.id())) {
+        stop(daemon, part, ("the session it is a part of ended", grace));
+    }
+    let calls = live.live_calls();
+    calls.iter().for_each(|call| call.cancel());
+    let until = Instant::now() + grace.unwrap_or(GRACE);
+    while !live.live_calls().is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    live.live_calls().iter().for_each(|call| call.kill());
+    // Takes PID 1 of the fence, and with it whatever is left.
+    if let Err(error) = live.bound.lane().end() {
+        tracing::error!(session = %live.id(), why = %error, "the end of a session is not in the ledger");
+    }
+    if let Err(error) = daemon.identities.end_session(live.id()) {
+        tracing::error!(session = %live.id(), why = %error, "the tokens of a session are not revoked");
+    }
+    live.finish();
+    daemon.sessions.forget(live);
+}
