@@ -68,6 +68,8 @@ pub enum ServeError {
     Start(#[source] std::io::Error),
     #[error("cannot open the identities")]
     Identities(#[from] IdentityError),
+    #[error("cannot end what was left by the daemon before this one")]
+    Left(#[from] ringfence_runtime::OpenSessionError),
     #[error("cannot make a place for the doors of sessions")]
     Doors(#[source] std::io::Error),
 }
@@ -83,6 +85,9 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         .map_err(ServeError::Start)?;
     // It is borrowed by every session, and sessions are on threads of their own: it lives as long as the process.
     let runtime: &'static Runtime = Box::leak(Box::new(serve.runtime));
+    for session in ringfence_runtime::end_abandoned(runtime.ledger())? {
+        tracing::warn!(%session, "a session ended with the daemon before this one");
+    }
     let daemon = Arc::new(Daemon {
         runtime,
         identities: runtime.identities()?,

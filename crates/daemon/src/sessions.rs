@@ -10,7 +10,7 @@ use ringfence_api::{
 };
 use ringfence_runtime::identity::Grantee;
 use ringfence_runtime::{AgentSession, Asked, PolicySource};
-use ringfence_types::{Bytes, NetMode, Refusal, SessionId};
+use ringfence_types::{Bytes, NetMode, Profile, Refusal, SessionId};
 
 use crate::authenticate::forbidden;
 use crate::call::Cancelled;
@@ -150,6 +150,11 @@ pub(crate) fn create(
     };
     let again = Again { governor: Arc::clone(&daemon.governor), wanted };
     let mut asked = again.read().map_err(|refusal| not_governed(daemon, &refusal))?;
+    if asked.policy.profile == Profile::Danger {
+        // What opens the machine is a flag of a command line, and the daemon has none for it.
+        let told = ApiError::new(ErrorCode::Refused, "the daemon has no sessions with profile `danger`");
+        return Err(told.with_rule("profile.danger").with_hint("`ringfence run --profile danger --danger` has"));
+    }
     let (door, listener) = Door::open(&daemon.doors).map_err(|error| internal(&error))?;
     asked.shown = vec![door.directory().to_owned()];
     asked.agent.clone_from(&request.agent);

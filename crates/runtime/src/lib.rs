@@ -28,7 +28,8 @@ pub use consider::{Subject, consider};
 pub use leaks::{LeakError, Leaked};
 pub use pipeline::{Ended, Settled, Touched};
 pub use session::{
-    AgentSession, Asked, Bound, OpenSessionError, PolicySource, Runtime, Setup, Toolchain, end_session,
+    AgentSession, Asked, Bound, OpenSessionError, PolicySource, Runtime, Setup, Toolchain, end_abandoned,
+    end_session,
 };
 pub use workspace::Workspace;
 

@@ -30,6 +30,11 @@ mod container_policy;
 mod container_sessions;
 #[cfg(test)]
 mod docker;
+mod daemon;
+#[cfg(test)]
+mod daemon_events;
+#[cfg(test)]
+mod daemon_rights;
 #[cfg(test)]
 mod environment;
 #[cfg(test)]
@@ -112,6 +117,8 @@ mod scan;
 mod secrets;
 #[cfg(test)]
 mod seeded;
+#[cfg(test)]
+mod served;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]

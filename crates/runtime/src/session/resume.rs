@@ -1,5 +1,6 @@
 //! Sessions with a name: a later process goes on where an earlier one was.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use jiff::SignedDuration;
@@ -41,6 +42,33 @@ pub fn end_session(
     let Some((id, _)) = live(&ledger.reader()?, workspace, name)? else { return Ok(None) };
     let _receipt = ledger.append(&Event::SessionEnded { session: id.clone() })?;
     Ok(Some(id))
+}
+
+/// Writes down the end of sessions whose process is gone without a word; which they were.
+pub fn end_abandoned(ledger: &Ledger) -> Result<Vec<SessionId>, OpenSessionError> {
+    let records = ledger.reader()?.of_kinds(&[Kind::SessionStarted, Kind::SessionEnded], NEWEST)?;
+    let ended: HashSet<&SessionId> = records
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::SessionEnded { session } => Some(session),
+            _ => None,
+        })
+        .collect();
+    let abandoned = records.iter().filter_map(|record| match &record.event {
+        Event::SessionStarted { session, process: Some(process), .. }
+            if !ended.contains(session) && !process.is_alive() =>
+        {
+            Some(session.clone())
+        }
+        _ => None,
+    });
+    let abandoned: Vec<SessionId> = abandoned.collect();
+    let events: Vec<Event> =
+        abandoned.iter().map(|session| Event::SessionEnded { session: session.clone() }).collect();
+    if !events.is_empty() {
+        let _receipts = ledger.append_all(&events)?;
+    }
+    Ok(abandoned)
 }
 
 fn live(

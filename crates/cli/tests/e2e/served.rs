@@ -1,0 +1,125 @@
+//! A daemon of one test: the real binary, at a socket of its own.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use ringfence_api::{CallInfo, CreateSession, Exec, ListSessions, SessionInfo};
+use ringfence_client::Client;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::testkit::{Done, World, eventually, finish, send};
+
+pub(crate) struct Served {
+    pub(crate) world: World,
+    pub(crate) child: Child,
+    pub(crate) socket: PathBuf,
+}
+
+impl Served {
+    pub(crate) fn new() -> Self {
+        Self::with(World::new(), &[])
+    }
+
+    pub(crate) fn with(world: World, flags: &[&str]) -> Self {
+        let socket = world.beside("r").join("ringfence/daemon.sock");
+        let mut command = world.ringfence();
+        command.env("XDG_RUNTIME_DIR", world.beside("r"));
+        let child =
+            command.arg("serve").args(flags).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let served = Self { world, child, socket };
+        eventually("the daemon answers", || UnixStream::connect(&served.socket).is_ok());
+        served
+    }
+
+    /// Another daemon over the same state, when this one is gone.
+    pub(crate) fn again(mut self, end: Signal) -> Self {
+        send(&self.child, end);
+        let _status = self.child.wait().unwrap();
+        let world = std::mem::replace(&mut self.world, World::new());
+        Self::with(world, &[])
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(&self.socket, None).unwrap()
+    }
+
+    pub(crate) fn client_with(&self, token: &str) -> Client {
+        Client::connect(&self.socket, Some(token.to_owned())).unwrap()
+    }
+
+    /// `ringfence` beside the daemon.
+    pub(crate) fn ringfence(&self, arguments: &[&str]) -> Done {
+        let mut command = self.world.ringfence();
+        command.env("XDG_RUNTIME_DIR", self.world.beside("r"));
+        finish(command.args(arguments), b"")
+    }
+
+    pub(crate) fn wanted(&self) -> CreateSession {
+        serde_json::from_value(json!({ "workspace": self.world.workspace })).unwrap()
+    }
+
+    pub(crate) fn session(&self) -> SessionInfo {
+        self.client().call(&self.wanted()).unwrap()
+    }
+
+    /// A session whose provider is this script of a shell.
+    pub(crate) fn provider(&self, script: &str) -> SessionInfo {
+        let provider = Some(["sh", "-c", script].map(str::to_owned).to_vec());
+        self.client().call(&CreateSession { provider, ..self.wanted() }).unwrap()
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<SessionInfo> {
+        self.client().call(&ListSessions { all: true }).unwrap().sessions
+    }
+
+    pub(crate) fn sh(&self, session: &SessionInfo, script: &str) -> CallInfo {
+        self.client().call(&exec(session, script)).unwrap()
+    }
+
+    /// Records of this kind, oldest first.
+    pub(crate) fn records(&self, kind: &str) -> Vec<Value> {
+        let mut records = self.world.all_records();
+        records.retain(|record| record["event"]["kind"] == kind);
+        records
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            send(&self.child, Signal::TERM);
+            let _status = self.child.wait();
+        }
+    }
+}
+
+pub(crate) fn exec(session: &SessionInfo, script: &str) -> Exec {
+    let argv = ["sh", "-c", script];
+    serde_json::from_value(json!({ "session": session.session, "argv": argv })).unwrap()
+}
+
+pub(crate) fn stdout(info: &CallInfo) -> String {
+    let data = info.stdout.clone().unwrap_or_else(|| panic!("{info:?}"));
+    String::from_utf8(data.bytes().unwrap()).unwrap()
+}
+
+/// One request as bytes, and the status and body of the answer.
+pub(crate) fn raw(socket: &Path, request: &[u8]) -> (u16, String) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    let _closed = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    (status, answer)
+}
+
+/// A shell function for inside: `ask VERB PATH BODY` prints the status and writes the answer to `answer`.
+pub(crate) const ASK: &str = r#"
+ask() { curl -s -o answer -w '%{http_code}\n' --unix-socket "$RINGFENCE_SESSION_SOCKET" \
+  -H "Authorization: Bearer $RINGFENCE_SESSION_TOKEN" -X "$1" ${3:+-d "$3"} "http://door$2"; }
+S="/v1/sessions/$RINGFENCE_SESSION_ID"
+"#;
