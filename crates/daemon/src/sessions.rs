@@ -153,7 +153,9 @@ pub(crate) fn create(
     if asked.policy.profile == Profile::Danger {
         // What opens the machine is a flag of a command line, and the daemon has none for it.
         let told = ApiError::new(ErrorCode::Refused, "the daemon has no sessions with profile `danger`");
-        return Err(told.with_rule("profile.danger").with_hint("`ringfence run --profile danger --danger` has"));
+        return Err(told
+            .with_rule("profile.danger")
+            .with_hint("`ringfence run --profile danger --danger` has"));
     }
     let (door, listener) = Door::open(&daemon.doors).map_err(|error| internal(&error))?;
     asked.shown = vec![door.directory().to_owned()];

@@ -308,7 +308,7 @@ impl<'a> Attendance<'a> {
             Err(errno) => return Err(RunError::Relay(errno.into())),
         }
         let mut answered = fds.iter().map(|fd| !fd.revents().is_empty());
-        let control = answered.by_ref().take(words.len()).fold(false, |any, came| any || came);
+        let control = answered.by_ref().take(words.len()).filter(|came| *came).count() > 0;
         let signals = self.interrupts.iter().zip(answered).filter(|(_, came)| *came).map(|(i, _)| *i);
         let signals =
             signals.filter(|interrupt| drain(interrupt.fd)).map(|interrupt| interrupt.signal).collect();

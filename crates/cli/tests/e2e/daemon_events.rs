@@ -1,8 +1,8 @@
 //! Events, questions and their answers through the daemon.
 
 use ringfence_api::{
-    Answer, AnswerApproval, CallState, CancelCall, CreateSession, ErrorCode, Exec, ListApprovals, ReportActivity,
-    SessionInfo, ShowCall, Subscribe,
+    Answer, AnswerApproval, CallState, CancelCall, CreateSession, ErrorCode, Exec, ListApprovals,
+    ReportActivity, SessionInfo, ShowCall, Subscribe,
 };
 use ringfence_client::ClientError;
 use ringfence_types::Profile;
@@ -39,14 +39,21 @@ fn a_question_is_pushed_answered_and_obeyed() {
     let call = mkdir(&served, &session, "made");
     let asked = events.find(|event| event.as_ref().unwrap().kind == "approval-requested").unwrap().unwrap();
     let id = asked.event["transaction"].as_str().unwrap().to_owned();
-    assert_eq!(served.world.workspace.join("made").exists(), false);
+    assert!(!served.world.workspace.join("made").exists());
     let answer = AnswerApproval { id, answer: Answer::Once, reason: None };
     served.client().call(&answer).unwrap();
-    let done = served.client().call(&ShowCall { session: session.session.clone(), call, wait_ms: Some(60_000) }).unwrap();
+    let done = served
+        .client()
+        .call(&ShowCall { session: session.session.clone(), call, wait_ms: Some(60_000) })
+        .unwrap();
     assert_eq!((done.state, done.exit_code), (CallState::Done, Some(0)), "{done:?}");
     assert!(served.world.workspace.join("made").is_dir());
-    let kinds: Vec<String> = events.by_ref().map(|event| event.unwrap().kind).take_while(|kind| kind != "settled").collect();
-    assert!(kinds.contains(&"approval-decided".to_owned()) && kinds.contains(&"intent".to_owned()), "{kinds:?}");
+    let kinds: Vec<String> =
+        events.by_ref().map(|event| event.unwrap().kind).take_while(|kind| kind != "settled").collect();
+    assert!(
+        kinds.contains(&"approval-decided".to_owned()) && kinds.contains(&"intent".to_owned()),
+        "{kinds:?}"
+    );
     match served.client().call(&answer) {
         Err(ClientError::Api(error)) => assert_eq!(error.code, ErrorCode::Conflict),
         other => panic!("answered twice: {other:?}"),
@@ -59,7 +66,8 @@ fn a_no_and_a_cancelled_question_do_nothing() {
     let session = guarded(&served);
     let id = || session.session.clone();
     let call = mkdir(&served, &session, "denied");
-    let answer = AnswerApproval { id: question(&served), answer: Answer::Deny, reason: Some("not now".to_owned()) };
+    let answer =
+        AnswerApproval { id: question(&served), answer: Answer::Deny, reason: Some("not now".to_owned()) };
     served.client().call(&answer).unwrap();
     let done = served.client().call(&ShowCall { session: id(), call, wait_ms: Some(60_000) }).unwrap();
     assert_eq!(done.state, CallState::Refused);
@@ -83,7 +91,8 @@ fn an_agent_does_not_answer_its_own_question() {
     let session = guarded(&served);
     mkdir(&served, &session, "made");
     let id = question(&served);
-    let script = format!("{ASK} ask GET /v1/approvals; ask POST /v1/approvals/{id}/answer '{{\"answer\":\"once\"}}'");
+    let script =
+        format!("{ASK} ask GET /v1/approvals; ask POST /v1/approvals/{id}/answer '{{\"answer\":\"once\"}}'");
     let info = served.sh(&outer, &script);
     assert_eq!(crate::served::stdout(&info), "403\n403\n", "{info:?}");
     assert!(!served.world.workspace.join("made").exists());
@@ -106,7 +115,12 @@ fn events_go_on_after_the_last_one_that_was_seen() {
     let told = |after: u64, count: usize| -> Vec<u64> {
         let mut client = served.client();
         let events = client.events(&of_session(after)).unwrap();
-        events.map(|event| event.unwrap()).filter(|event| event.kind == "activity").map(|event| event.seq).take(count).collect()
+        events
+            .map(|event| event.unwrap())
+            .filter(|event| event.kind == "activity")
+            .map(|event| event.seq)
+            .take(count)
+            .collect()
     };
     assert_eq!(told(0, 600), seqs, "from the beginning");
     assert_eq!(told(seqs[299], 300), seqs[300..], "from the middle");
@@ -122,8 +136,12 @@ fn events_go_on_after_the_last_one_that_was_seen() {
 fn a_report_with_a_secret_is_kept_without_it() {
     let served = Served::new();
     let session = served.session();
-    let secret = ["ghp", "_", &"a1B2".repeat(9)].concat();
-    let report = ReportActivity { session: session.session.clone(), kind: "note".to_owned(), text: format!("key {secret} end") };
+    let secret = ["ghp", "_", "aB3dE5fG7hJ9kL2mN4", "pQ6rS8tU1vW0xY3zA5"].concat();
+    let report = ReportActivity {
+        session: session.session.clone(),
+        kind: "note".to_owned(),
+        text: format!("key {secret} end"),
+    };
     served.client().call(&report).unwrap();
     let said = served.records("activity");
     let text = said[0]["event"]["text"].as_str().unwrap();

@@ -29,12 +29,13 @@ mod container_policy;
 #[cfg(test)]
 mod container_sessions;
 #[cfg(test)]
-mod docker;
 mod daemon;
 #[cfg(test)]
 mod daemon_events;
 #[cfg(test)]
 mod daemon_rights;
+#[cfg(test)]
+mod docker;
 #[cfg(test)]
 mod environment;
 #[cfg(test)]
