@@ -2,6 +2,7 @@
 
 mod agent;
 mod approvals;
+mod config;
 mod identity;
 mod image;
 mod ledger;
@@ -27,6 +28,7 @@ use crate::redactor::Redactor;
 
 pub(crate) use agent::{Agent, Init, Mcp, Status};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke};
+pub(crate) use config::ConfigCommand;
 pub(crate) use identity::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand, TokenCreate};
 pub(crate) use image::{EngineArgs, ImageCommand, InContainer, SignatureArgs};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
@@ -93,6 +95,9 @@ pub(crate) enum Command {
     /// Keep secrets for tools and providers, encrypted, and say who may have them
     #[command(subcommand)]
     Secret(SecretCommand),
+    /// Check and show the operator's file
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Tokens for programs and people who talk to the daemon
     #[command(subcommand)]
     Token(TokenCommand),

@@ -134,11 +134,15 @@ fn named_workspace(place: &Place, environment: &Environment, cwd: &Path) -> Path
     place.workspace.clone().unwrap_or_else(default)
 }
 
-/// What the operator's own file says besides policy, whatever the workspace.
-pub(crate) fn settings(environment: &Environment, setup: &Setup) -> Result<Settings, ExitCode> {
+/// What the operator's file says besides policy, whatever the workspace; `named` instead of the usual one.
+pub(crate) fn settings(
+    environment: &Environment,
+    setup: &Setup,
+    named: Option<&Path>,
+) -> Result<Settings, ExitCode> {
     let default = setup.config_dir.join("config.toml");
     let places = PolicyPlaces {
-        operator: OperatorFile::Default(&default),
+        operator: named.map_or(OperatorFile::Default(&default), OperatorFile::Named),
         workspace: Path::new("/nowhere"),
         writable: &[],
     };

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod check;
+mod config;
 mod doctor;
 mod fetch;
 mod file;
@@ -42,6 +43,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Ledger(ledger) => ledger::run(ledger),
         Command::Secret(secret) => secret::run(secret),
+        Command::Config(config) => config::run(config),
         Command::Token(token) => identity::token(token),
         Command::Device(device) => identity::device(device),
         Command::Operator(operator) => identity::operator(operator),

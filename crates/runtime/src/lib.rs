@@ -21,6 +21,7 @@ mod salt;
 pub mod secrets;
 mod session;
 pub mod standing;
+pub mod tls;
 mod workspace;
 
 pub use approval::{Approver, Heard, Nobody, local_operator};
@@ -39,3 +40,4 @@ pub use ringfence_egress::FetchResponse;
 pub use ringfence_ledger as ledger;
 pub use ringfence_sandbox::container;
 pub use ringfence_sandbox::{Finished, Interrupt, Io, SkeletonFile, Source, Target};
+pub use ringfence_web as web;

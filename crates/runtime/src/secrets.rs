@@ -5,7 +5,7 @@
 
 mod entry;
 mod input;
-mod place;
+pub(crate) mod place;
 mod placeholder;
 mod release;
 mod sealed;

@@ -5,6 +5,7 @@
 
 mod address;
 mod approval;
+mod bind;
 mod bytes;
 mod call;
 mod consent;
@@ -25,6 +26,7 @@ mod workspace;
 
 pub use address::{Special, special_address, special_name};
 pub use approval::{Block, Card, Offer, OfferScope, Principal, Quorum};
+pub use bind::{Bind, BindError, Reach, Transport};
 pub use bytes::Bytes;
 pub use call::{
     Call, Decision, Exec, Fetch, FileCall, Fingerprint, FlowCall, Introduced, Layer, Patch, PatchedFile,

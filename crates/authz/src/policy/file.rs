@@ -7,7 +7,7 @@ use ringfence_types::{Layer, Profile};
 use toml::de::DeTable;
 
 use super::check;
-use super::format::{ApprovalsTable, Body, Top, WorkspaceTable};
+use super::format::{ApprovalsTable, Body, DaemonTable, Top, WorkspaceTable};
 use super::problem::{PolicyError, Problems};
 use super::read::{Many, read_table, shorten};
 use super::rules::{self, RuleSet};
@@ -65,6 +65,7 @@ pub(super) struct Document {
     pub(super) agents: Vec<(At<String>, Section)>,
     pub(super) workspaces: Vec<(At<String>, WorkspaceSection)>,
     pub(super) approvals: ApprovalsTable,
+    pub(super) daemon: DaemonTable,
 }
 
 /// What a file, an agent's part or a workspace's part says.
@@ -197,6 +198,7 @@ impl Loading<'_> {
                 .map(|(path, table)| (path, self.workspace(table, problems)))
                 .collect(),
             approvals: top.approvals.unwrap_or_default(),
+            daemon: top.daemon.unwrap_or_default(),
         }
     }
 

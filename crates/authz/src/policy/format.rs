@@ -64,6 +64,26 @@ table! {
         "workspaces" workspaces: Named<WorkspaceTable>,
         /// How questions are asked and answered. Operator files only.
         "approvals" approvals: ApprovalsTable,
+        /// How `ringfence serve` is reached besides its socket. Operator files only.
+        "daemon" daemon: DaemonTable,
+    }
+}
+
+table! {
+    /// How `ringfence serve` is reached besides its socket.
+    DaemonTable {
+        /// Address and port for HTTP. Without this nothing listens. Anything but loopback takes `tls`.
+        "listen" listen: At<String>,
+        /// What the daemon is called besides its address. A request for any other name is turned away.
+        "hosts" hosts: Many<String>,
+        /// Sites whose pages may talk to it besides its own: `https://HOST[:PORT]`.
+        "origins" origins: Many<String>,
+        /// `generated`: with a certificate that is made here and kept; `files`: with `certificate` and `key`.
+        "tls" tls: At<TlsWord>,
+        /// File with the certificate and what leads to its authority (PEM); absolute or below the home (`~/…`).
+        "certificate" certificate: At<String>,
+        /// File with its private key (PEM), readable by its owner alone.
+        "key" key: At<String>,
     }
 }
 
@@ -386,6 +406,7 @@ vocabulary! {
     OwnAccess: "an" "access" { Read = "read", Write = "write" }
     ReasonWord: "a" "rule about reasons" { Optional = "optional", Required = "required" }
     ChannelWord: "a" "channel" { Desktop = "desktop", Webhook = "webhook" }
+    TlsWord: "a" "way of TLS" { Off = "off", Generated = "generated", Files = "files" }
     OperationWord: "an" "operation" { All = "all", Write = "write" }
     SchemeWord: "a" "scheme" { Http = "http", Https = "https" }
 }

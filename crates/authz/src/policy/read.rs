@@ -106,9 +106,24 @@ fn unknown_key(
     known: &[&'static str],
     problems: &mut Problems<'_>,
 ) {
+    if let Some(flag) = startup_flag(key.get_ref()) {
+        let message =
+            format!("`{}` is a flag of the command line alone: no file turns it on", shorten(key.get_ref()));
+        return problems.add(key.span().into(), message, format!("leave it out, and start with `{flag}`"));
+    }
     let unknown = unknown("key", key.get_ref(), known);
     let message = format!("unknown key `{}`", shorten(&unknown.word));
     problems.add(key.span().into(), message, suggestion(&unknown));
+}
+
+/// What weakens a guarantee is said by whoever starts something, each time, and never by a file that stays (C-31).
+fn startup_flag(key: &str) -> Option<&'static str> {
+    match key.replace('-', "_").as_str() {
+        "danger" => Some("--danger"),
+        "allow_sensitive_roots" => Some("--allow-sensitive-roots"),
+        "allow_denylisted_commands" => Some("--allow-denylisted-commands"),
+        _ => None,
+    }
 }
 
 impl<T: Table> Read for T {

@@ -1,4 +1,6 @@
-//! What operator files say that is about no action: how questions are asked.
+//! What operator files say that is about no action: how questions are asked, how the daemon is reached.
+
+mod daemon;
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +13,13 @@ use super::problem::Problems;
 use super::read::{Reading, shorten};
 use super::text::At;
 
+pub use daemon::{DaemonSettings, Tls};
+
 /// What holds besides the policy itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub approvals: ApprovalSettings,
+    pub daemon: DaemonSettings,
 }
 
 /// How questions are asked and answered.
@@ -58,7 +63,7 @@ pub struct Webhook {
 pub fn settings(files: &[PolicyFile], home: Option<&Path>) -> Settings {
     let operators = files.iter().rev().filter(|file| file.role() == Role::Operator);
     let documents: Vec<&Document> = operators.flat_map(PolicyFile::documents).collect();
-    Settings { approvals: approvals(&documents, home) }
+    Settings { approvals: approvals(&documents, home), daemon: daemon::settings(&documents, home) }
 }
 
 /// The first that says something.
@@ -111,6 +116,7 @@ pub(super) fn check(top: &Top, problems: &mut Problems<'_>) {
         check_channels(approvals, problems);
         approvals.webhook.iter().for_each(|webhook| check_webhook(webhook, problems));
     }
+    top.daemon.iter().for_each(|table| daemon::check(table, problems));
 }
 
 /// A channel that leads nowhere would leave people waiting for a question that never comes.

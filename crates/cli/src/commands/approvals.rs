@@ -195,7 +195,7 @@ impl Desk {
         }
         match approve.always {
             Some(number) => {
-                let settings = asked::settings(&self.environment, self.runtime.setup())?;
+                let settings = asked::settings(&self.environment, self.runtime.setup(), None)?;
                 let usual =
                     settings.approvals.grant_expiry.map(|time| std::time::Duration::from_millis(time.0));
                 let expires = terms.expires.or_else(|| usual.and_then(given));

@@ -15,6 +15,8 @@ mod bound;
 #[cfg(test)]
 mod channels;
 #[cfg(test)]
+mod config;
+#[cfg(test)]
 mod consent;
 #[cfg(test)]
 mod consent_git;

@@ -59,7 +59,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// A directory that only we can enter, made if there is none.
-pub(super) fn make_private(directory: &Path) -> Result<(), PlaceError> {
+pub(crate) fn make_private(directory: &Path) -> Result<(), PlaceError> {
     let failed = |source| PlaceError::Io { action: "make", path: directory.to_owned(), source };
     match DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => sync(directory.parent().unwrap_or(Path::new("/"))).map_err(failed)?,
@@ -70,7 +70,7 @@ pub(super) fn make_private(directory: &Path) -> Result<(), PlaceError> {
 }
 
 /// Whether the directory is there; if so, it is ours alone.
-pub(super) fn check_directory(path: &Path) -> Result<bool, PlaceError> {
+pub(crate) fn check_directory(path: &Path) -> Result<bool, PlaceError> {
     match fs::symlink_metadata(path) {
         Ok(found) => check(path, &found, Kind::Directory).map(|()| true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -79,7 +79,7 @@ pub(super) fn check_directory(path: &Path) -> Result<bool, PlaceError> {
 }
 
 /// The content of a private file; `None`: there is none. What is checked is what was opened.
-pub(super) fn read(path: &Path, most: u64) -> Result<Option<Zeroizing<Vec<u8>>>, PlaceError> {
+pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Zeroizing<Vec<u8>>>, PlaceError> {
     let failed = |source| PlaceError::Io { action: "read", path: path.to_owned(), source };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -104,7 +104,7 @@ pub(super) fn read(path: &Path, most: u64) -> Result<Option<Zeroizing<Vec<u8>>>,
 }
 
 /// Replaces `path` in one step: whoever reads sees the old content or the new one, also after a loss of power.
-pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), PlaceError> {
+pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), PlaceError> {
     let failed = |source| PlaceError::Io { action: "write", path: path.to_owned(), source };
     let directory = path.parent().unwrap_or(Path::new("/"));
     sweep(directory);

@@ -144,6 +144,7 @@ fn tables() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         ("approvals", "ApprovalsTable", ApprovalsTable::keys()),
         ("quorum", "QuorumTable", QuorumTable::keys()),
         ("webhook", "WebhookTable", WebhookTable::keys()),
+        ("daemon", "DaemonTable", DaemonTable::keys()),
     ]
 }
 

@@ -1,7 +1,7 @@
 use ringfence_types::Quorum;
 use ringfence_types::units::Duration;
 
-use super::super::settings::{ApprovalSettings, Channel, Settings, Webhook, settings};
+use super::super::settings::{ApprovalSettings, Channel, DaemonSettings, Settings, Tls, Webhook, settings};
 use super::*;
 
 const HOME: &str = "/home/ann";
@@ -27,7 +27,7 @@ grant_expiry = \"7d\"
 notify = [\"desktop\", \"webhook\"]
 webhook = { url = \"https://a.test/x\", secret_file = \"~/secret\" }
 ";
-    let Settings { approvals } = read(text);
+    let Settings { approvals, .. } = read(text);
     let expected = ApprovalSettings {
         timeout: Some(Duration(180_000)),
         quorum: Quorum { approve: 2, deny: 1 },
@@ -99,4 +99,63 @@ fn the_digest_changes_with_what_holds_and_not_with_stored_answers() {
     let effective = merged(&flags(), &[grant]).unwrap();
     let origin = effective.settings.iter().find_map(|setting| setting.origin.clone()).unwrap();
     assert_eq!((origin.grant(), origin.to_string().as_str()), (Some("gr_1"), "grant gr_1"));
+}
+
+#[test]
+fn the_daemon_listens_where_it_is_told_to_and_nowhere_else() {
+    assert_eq!(read("").daemon, DaemonSettings::default());
+    let text = "[daemon]\nlisten = \"0.0.0.0:7420\"\ntls = \"files\"\ncertificate = \"/c.pem\"\nkey = \"~/k.pem\"\n\
+                hosts = [\"box.example\"]\norigins = \"https://console.example\"\n";
+    let DaemonSettings { listen, hosts, origins, tls } = read(text).daemon;
+    assert_eq!(listen.unwrap().to_string(), "https://0.0.0.0:7420");
+    assert_eq!(
+        (hosts, origins),
+        (vec!["box.example".to_owned()], vec!["https://console.example".to_owned()])
+    );
+    assert_eq!(tls, Tls::Files { certificate: "/c.pem".into(), key: "/home/ann/k.pem".into() });
+    let plain = read("[daemon]\nlisten = \"127.0.0.1:7420\"\n").daemon;
+    assert_eq!(plain.listen.unwrap().to_string(), "http://127.0.0.1:7420");
+}
+
+/// S003-21, S003-22: what could be read by others is refused with the place and the fix.
+#[test]
+fn s003_22_an_address_that_others_reach_takes_tls() {
+    let problem = |text: &str| operator(text).unwrap_err().to_string();
+    let open = problem("[daemon]\nlisten = \"0.0.0.0:7420\"\n");
+    assert!(open.starts_with("config.toml:2:10: ") && open.contains("tls = \"generated\""), "{open}");
+    for (text, part) in [
+        ("[daemon]\nlisten = \"localhost:80\"\n", "127.0.0.1:7420"),
+        ("[daemon]\nhosts = [\"a\"]\n", "nothing listens without `listen`"),
+        ("[daemon]\nlisten = \"127.0.0.1:1\"\ntls = \"files\"\nkey = \"/k\"\n", "without `certificate`"),
+        ("[daemon]\nlisten = \"127.0.0.1:1\"\nkey = \"/k\"\n", "nothing uses `key`"),
+        ("[daemon]\nlisten = \"127.0.0.1:1\"\nhosts = [\"*.example\"]\n", "not the name of one host"),
+        ("[daemon]\nlisten = \"127.0.0.1:1\"\norigins = [\"https://a.example/\"]\n", "not a site"),
+        ("[daemon]\nlisten = \"127.0.0.1:1\"\norigins = [\"*\"]\n", "not a site"),
+        ("[daemon]\nlisten = \"127.0.0.1:1\"\ntls = \"of\"\n", "did you mean `off`?"),
+    ] {
+        assert!(problem(text).contains(part), "{text}: {}", problem(text));
+    }
+    let theirs = b"[daemon]\nlisten = \"127.0.0.1:1\"\n";
+    let error = PolicyFile::parse(Role::Workspace, Path::new("policy.toml"), theirs).unwrap_err();
+    assert!(error.to_string().contains("says nothing about `daemon`"), "{error}");
+}
+
+/// C-31: what weakens a guarantee is said each time, by whoever starts something.
+#[test]
+fn c31_flags_of_the_command_line_are_no_keys() {
+    for (key, flag) in [
+        ("danger", "--danger"),
+        ("allow_sensitive_roots", "--allow-sensitive-roots"),
+        ("allow-denylisted-commands", "--allow-denylisted-commands"),
+    ] {
+        for text in [format!("{key} = true\n"), format!("[daemon]\nlisten = \"127.0.0.1:1\"\n{key} = true\n")]
+        {
+            let error = operator(&text).unwrap_err().to_string();
+            assert!(
+                error.contains("flag of the command line alone")
+                    && error.contains(&format!("start with `{flag}`")),
+                "{error}"
+            );
+        }
+    }
 }

@@ -1,0 +1,146 @@
+//! `ringfence config`: the operator's file, checked and shown.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ringfence_runtime::Setup;
+use ringfence_runtime::authz::env::Attendance;
+use ringfence_runtime::authz::policy::{ApprovalSettings, DaemonSettings, Settings, Tls};
+use ringfence_types::Bytes;
+use serde::Serialize;
+
+use crate::args::ConfigCommand;
+use crate::asked;
+use crate::commands::run::print_json;
+use crate::environment::Environment;
+use crate::error;
+use crate::host;
+use crate::output::{self, note, say};
+
+pub(crate) fn run(command: ConfigCommand) -> ExitCode {
+    let done = match command {
+        ConfigCommand::Check { file } => check(file.as_deref()),
+        ConfigCommand::Show { json } => show(json.into()),
+    };
+    done.unwrap_or_else(|code| code)
+}
+
+/// The same as a start does: who owns it, who may write it, what it says.
+fn check(named: Option<&Path>) -> Result<ExitCode, ExitCode> {
+    let (environment, setup) = surroundings()?;
+    asked::settings(&environment, &setup, named)?;
+    let default = setup.config_dir.join("config.toml");
+    let path = named.unwrap_or(&default);
+    match fs::metadata(path) {
+        Ok(_) => {
+            secrets_are_private(path)?;
+            say!("{}: ok", Bytes::from(path).display());
+        }
+        Err(_) => {
+            note!("ringfence: there is no `{}`; the built-in profiles hold", Bytes::from(path).display())
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn surroundings() -> Result<(Environment, Setup), ExitCode> {
+    let environment = Environment::read();
+    let setup =
+        host::setup(&environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;
+    Ok((environment, setup))
+}
+
+/// Secrets belong in `ringfence secret`. One that is here all the same is at least nobody else's to read.
+fn secrets_are_private(path: &Path) -> Result<(), ExitCode> {
+    const OTHERS: u32 = 0o077;
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let open = fs::metadata(path).is_ok_and(|found| found.mode() & OTHERS != 0);
+    if open && output::clean(&text) != text {
+        let shown = Bytes::from(path).display();
+        let hint = format!("`chmod 600 {shown}`, and keep it with `ringfence secret set` instead");
+        let what = format!("`{shown}` holds what looks like a secret, and others may read it");
+        return Err(error::failed_text(&what, Some(&hint)));
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Form {
+    Text,
+    Json,
+}
+
+impl From<bool> for Form {
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+/// Schema 1.
+#[derive(Serialize)]
+struct Shown {
+    schema: u32,
+    settings: Vec<(&'static str, String)>,
+}
+
+fn show(form: Form) -> Result<ExitCode, ExitCode> {
+    let (environment, setup) = surroundings()?;
+    let Settings { approvals, daemon } = asked::settings(&environment, &setup, None)?;
+    let mut lines = of_approvals(&approvals);
+    lines.extend(of_daemon(&daemon));
+    let settings: Vec<(&'static str, String)> =
+        lines.into_iter().map(|(key, value)| (key, output::clean(&value))).collect();
+    match form {
+        Form::Json => print_json(&Shown { schema: 1, settings }),
+        Form::Text => {
+            settings.iter().for_each(|(key, value)| say!("{key} = {}", Bytes::from(value.as_str()).display()))
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn of_approvals(approvals: &ApprovalSettings) -> Vec<(&'static str, String)> {
+    let by_default = |value: Option<String>, default: &str| value.unwrap_or_else(|| format!("({default})"));
+    let words: Vec<&str> = approvals.notify.iter().map(|channel| channel.word()).collect();
+    let mut lines = vec![
+        ("approvals.timeout", by_default(approvals.timeout.map(|time| time.to_string()), "by risk")),
+        ("approvals.quorum.approve", approvals.quorum.approve.to_string()),
+        ("approvals.quorum.deny", approvals.quorum.deny.to_string()),
+        ("approvals.reason", if approvals.reason_required { "required" } else { "optional" }.to_owned()),
+        ("approvals.grant_expiry", by_default(approvals.grant_expiry.map(|time| time.to_string()), "30d")),
+        ("approvals.notify", words.join(" ")),
+    ];
+    if let Some(webhook) = &approvals.webhook {
+        lines.push(("approvals.webhook.url", masked(&webhook.url)));
+        lines.push(("approvals.webhook.secret_file", Bytes::from(webhook.secret_file.as_path()).display()));
+    }
+    lines
+}
+
+/// Many services take whoever knows the path of a webhook for its owner.
+fn masked(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if host.len() == rest.len() { url.to_owned() } else { format!("{scheme}://{host}/…") }
+}
+
+fn of_daemon(daemon: &DaemonSettings) -> Vec<(&'static str, String)> {
+    let Some(listen) = daemon.listen else { return vec![("daemon.listen", "(off)".to_owned())] };
+    let mut lines = vec![
+        ("daemon.listen", listen.to_string()),
+        ("daemon.hosts", daemon.hosts.join(" ")),
+        ("daemon.origins", daemon.origins.join(" ")),
+    ];
+    match &daemon.tls {
+        Tls::Off => lines.push(("daemon.tls", "off".to_owned())),
+        Tls::Generated => lines.push(("daemon.tls", "generated".to_owned())),
+        Tls::Files { certificate, key } => {
+            lines.push(("daemon.tls", "files".to_owned()));
+            lines.push(("daemon.certificate", Bytes::from(certificate.as_path()).display()));
+            lines.push(("daemon.key", Bytes::from(key.as_path()).display()));
+        }
+    }
+    lines
+}

@@ -1,0 +1,128 @@
+//! The certificate that a listener of this machine shows: the operator's own, or one that is made once and kept.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ringfence_authz::policy::{DaemonSettings, Tls};
+use ringfence_types::Bytes;
+use ringfence_web::{Certificate, Pem, TlsError};
+
+use crate::secrets::PlaceError;
+use crate::secrets::place::{make_private, read, replace};
+
+/// A chain of certificates fits, a file that was meant otherwise does not.
+const MOST: u64 = 256 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadTlsError {
+    #[error("the private key cannot be used")]
+    Key(#[from] PlaceError),
+    #[error("certificate `{}` cannot be read", Bytes::from(path.as_path()).display())]
+    Certificate { path: PathBuf, source: io::Error },
+    #[error("there is no private key `{}`", Bytes::from(path.as_path()).display())]
+    NoKey { path: PathBuf },
+    #[error("`{}`", Bytes::from(path.as_path()).display())]
+    Unusable { path: PathBuf, source: TlsError },
+    #[error(transparent)]
+    Make(TlsError),
+}
+
+impl LoadTlsError {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Key(error) => error.hint(),
+            Self::Certificate { .. } | Self::NoKey { .. } | Self::Unusable { .. } => Some(
+                "look at `certificate` and `key` of `[daemon]`, or write `tls = \"generated\"`".to_owned(),
+            ),
+            Self::Make(_) => Some("`hosts` of `[daemon]` are the names in the certificate".to_owned()),
+        }
+    }
+}
+
+/// `None`: without TLS.
+pub fn certificate(settings: &DaemonSettings, state_dir: &Path) -> Result<Option<Certificate>, LoadTlsError> {
+    match &settings.tls {
+        Tls::Off => Ok(None),
+        Tls::Files { certificate, key } => own(certificate, key).map(Some),
+        Tls::Generated => generated(settings, &state_dir.join("tls")).map(Some),
+    }
+}
+
+fn own(certificate: &Path, key: &Path) -> Result<Certificate, LoadTlsError> {
+    let chain = fs::read(certificate)
+        .map_err(|source| LoadTlsError::Certificate { path: certificate.to_owned(), source })?;
+    let secret = read(key, MOST)?.ok_or_else(|| LoadTlsError::NoKey { path: key.to_owned() })?;
+    Certificate::parse(&chain, &secret)
+        .map_err(|source| LoadTlsError::Unusable { path: certificate.to_owned(), source })
+}
+
+/// Made once: whoever has compared its fingerprint need not do it again. Both halves are one file, so that they fit.
+fn generated(settings: &DaemonSettings, directory: &Path) -> Result<Certificate, LoadTlsError> {
+    make_private(directory)?;
+    let path = directory.join("daemon.pem");
+    if let Some(kept) = read(&path, MOST)? {
+        return Certificate::parse(&kept, &kept).map_err(|source| LoadTlsError::Unusable { path, source });
+    }
+    let Pem { certificate, key } =
+        Certificate::make(&names(settings), SystemTime::now()).map_err(LoadTlsError::Make)?;
+    let both = zeroize::Zeroizing::new(format!("{certificate}{}", key.as_str()));
+    replace(&path, both.as_bytes())?;
+    Certificate::parse(both.as_bytes(), both.as_bytes()).map_err(LoadTlsError::Make)
+}
+
+fn names(settings: &DaemonSettings) -> Vec<String> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    let address = settings.listen.map(|bind| bind.address().ip().to_canonical());
+    names.extend(address.filter(|ip| !ip.is_unspecified() && !ip.is_loopback()).map(|ip| ip.to_string()));
+    let without_port =
+        |host: &String| host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name).to_owned();
+    names.extend(settings.hosts.iter().filter(|host| !host.starts_with('[')).map(without_port));
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn settings(tls: Tls) -> DaemonSettings {
+        DaemonSettings { tls, hosts: vec!["box.example:7420".to_owned()], ..DaemonSettings::default() }
+    }
+
+    /// S003-22.
+    #[test]
+    fn s003_22_a_generated_certificate_is_made_once_and_its_key_is_private() {
+        let state = tempfile::tempdir().unwrap();
+        let load = || certificate(&settings(Tls::Generated), state.path()).unwrap().unwrap();
+        assert_eq!(load().fingerprint(), load().fingerprint());
+        let file = state.path().join("tls/daemon.pem");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = certificate(&settings(Tls::Generated), state.path()).unwrap_err();
+        assert!(error.hint().unwrap().contains("chmod 600"), "{error}");
+        assert!(certificate(&settings(Tls::Off), state.path()).unwrap().is_none());
+    }
+
+    #[test]
+    fn files_of_the_operator_are_used_when_they_fit_and_the_key_is_private() {
+        let place = tempfile::tempdir().unwrap();
+        let Pem { certificate: text, key } =
+            Certificate::make(&["a.example".to_owned()], SystemTime::now()).unwrap();
+        let [chain, secret] = ["c.pem", "k.pem"].map(|name| place.path().join(name));
+        fs::write(&chain, text).unwrap();
+        fs::write(&secret, key.as_bytes()).unwrap();
+        let tls = Tls::Files { certificate: chain.clone(), key: secret.clone() };
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(certificate(&settings(tls.clone()), place.path()), Err(LoadTlsError::Key(_))));
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(certificate(&settings(tls.clone()), place.path()).unwrap().is_some());
+        fs::write(&chain, "").unwrap();
+        assert!(matches!(certificate(&settings(tls), place.path()), Err(LoadTlsError::Unusable { .. })));
+    }
+}
