@@ -49,6 +49,7 @@ const PACKAGES: &[Package] = &[
     Package { apt: "direnv", program: "direnv" },
     // The server alone: unlike openssh-server it brings no service that would start.
     Package { apt: "dropbear-bin", program: "dropbear" },
+    Package { apt: "systemd", program: "systemd-analyze" },
     Package { apt: "dbus-daemon", program: "dbus-run-session" },
     Package { apt: "libnotify-bin", program: "notify-send" },
     Package { apt: "python3-dbus", program: "/usr/lib/python3/dist-packages/dbus/__init__.py" },

@@ -103,6 +103,8 @@ mod mcp;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod packaging;
+#[cfg(test)]
 mod parity;
 #[cfg(test)]
 mod podman;
