@@ -211,6 +211,38 @@ methods! {
     /// Answer a question.
     ApprovalAnswer "approval.answer" Post "/v1/approvals/{id}/answer" AnswerApproval => Answered, Json, Access::Operator(Scope::Approve), Always;
 
+    /// Every token you may know of, without its secret.
+    TokenList "token.list" Get "/v1/tokens" ListTokens => TokenList, Json, Access::Operator(Scope::Admin), Always;
+    /// A new token, never wider than yours.
+    TokenCreate "token.create" Post "/v1/tokens" CreateToken => MintedToken, Json, Access::Operator(Scope::Admin), Always;
+    /// Another secret for a token; nothing else about it changes.
+    TokenRotate "token.rotate" Post "/v1/tokens/{id}/rotate" RotateToken => MintedToken, Json, Access::Operator(Scope::Admin), Always;
+    /// End a token and what was made with it.
+    TokenRevoke "token.revoke" Post "/v1/tokens/{id}/revoke" RevokeToken => Done, Json, Access::Operator(Scope::Admin), Always;
+    /// An agent hands a part of its rights on.
+    TokenAttenuate "token.attenuate" Post "/v1/sessions/{session}/tokens" AttenuateToken => MintedToken, Json, Access::Session(Scope::Run), Refusals;
+    /// A name and a password for a cookie.
+    Login "login" Post "/v1/login" Login => LoggedIn, Json, Access::Anyone, Refusals;
+    /// End the token that this comes with.
+    Logout "logout" Post "/v1/logout" Logout => Done, Json, Access::Known, Refusals;
+
+    /// A device asks to be let in.
+    DeviceAsk "device.ask" Post "/v1/devices" AskToPair => DeviceChallenge, Json, Access::Anyone, Refusals;
+    /// Something to sign.
+    DeviceChallenge "device.challenge" Post "/v1/devices/challenge" AskChallenge => DeviceChallenge, Json, Access::Anyone, Refusals;
+    /// A device shows that it has its key; from here on operators see its request.
+    DeviceProve "device.prove" Post "/v1/devices/prove" ProvePairing => PairingShown, Json, Access::Anyone, Refusals;
+    /// The first token of a device that was let in.
+    DeviceCollect "device.collect" Post "/v1/devices/collect" CollectDevice => MintedToken, Json, Access::Anyone, Refusals;
+    /// The next token of a device.
+    DeviceRefresh "device.refresh" Post "/v1/devices/refresh" RefreshDevice => MintedToken, Json, Access::Anyone, Refusals;
+    /// Requests of devices that wait.
+    PairingList "pairing.list" Get "/v1/pairings" ListPairings => PairingList, Json, Access::Operator(Scope::Pair), Refusals;
+    /// Let a device in.
+    PairingApprove "pairing.approve" Post "/v1/pairings/approve" ApprovePairing => PairingShown, Json, Access::Operator(Scope::Pair), Always;
+    /// Say no to a device.
+    PairingRefuse "pairing.refuse" Post "/v1/pairings/refuse" RefusePairing => PairingShown, Json, Access::Operator(Scope::Pair), Always;
+
     /// What happens, as it happens.
     Events "events" Get "/v1/events" Subscribe => Happened, Stream, Access::Operator(Scope::Read), Refusals;
 }
@@ -261,6 +293,14 @@ mod tests {
             "file.list",
             "fetch",
             "explain",
+            "token.attenuate",
+            "login",
+            "logout",
+            "device.ask",
+            "device.challenge",
+            "device.prove",
+            "device.collect",
+            "device.refresh",
         ];
         assert_eq!(open, known);
     }

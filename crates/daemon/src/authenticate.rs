@@ -1,5 +1,7 @@
 //! Who asks, and whether they may.
 
+use std::net::IpAddr;
+
 use ringfence_api::{Access, ApiError, Caller, ErrorCode, Method};
 use ringfence_runtime::identity::{Denied, Identities, IdentityError, Known, Source};
 use ringfence_runtime::ledger::{AppendError, Event, Ledger};
@@ -15,6 +17,8 @@ pub(crate) enum Entrance {
     Management,
     /// The door of one session.
     Door(SessionId),
+    /// TCP, from this address.
+    Network(IpAddr),
 }
 
 /// Somebody who is known.
@@ -28,16 +32,15 @@ pub(crate) struct Entered {
 /// Lets in whoever shows a token, and the owner of the socket without one.
 pub(crate) fn enter(
     identities: &Identities,
-    (entrance, peer): (&Entrance, Peer),
+    (entrance, peer): (&Entrance, Option<Peer>),
     token: Option<&str>,
 ) -> Result<Entered, ApiError> {
     let Some(token) = token else { return owner(entrance, peer) };
-    let source = match entrance {
-        Entrance::Management => Source::User(peer.uid),
-        // What a session gets wrong is counted for it alone.
-        Entrance::Door(session) => Source::Session(session.clone()),
-    };
-    let known = identities.authenticate(token, &source).map_err(|error| not_let_in(&error))?;
+    let source = source(entrance, peer);
+    let known = identities.authenticate(token, &source).map_err(|error| match error {
+        IdentityError::Denied(denied) => not_let_in(&denied),
+        error => unavailable(&error),
+    })?;
     let caller = Caller {
         principal: known.principal.clone(),
         kind: known.kind.into(),
@@ -45,6 +48,10 @@ pub(crate) fn enter(
         attenuation: known.attenuation.clone(),
     };
     match (entrance, caller.session()) {
+        // Nothing that runs in a session is out there, so whoever shows its token there has found it.
+        (Entrance::Network(_), Some(_)) => {
+            Err(forbidden("door.network", "tokens of sessions are for the doors of their sessions"))
+        }
         (Entrance::Door(session), own) if own != Some(session) => {
             Err(forbidden("door.other", "this door is for the tokens of its own session"))
         }
@@ -52,8 +59,20 @@ pub(crate) fn enter(
     }
 }
 
-fn owner(entrance: &Entrance, peer: Peer) -> Result<Entered, ApiError> {
-    if *entrance == Entrance::Management && peer.is_owner() {
+/// Where somebody comes from, for counting what they get wrong.
+pub(crate) fn source(entrance: &Entrance, peer: Option<Peer>) -> Source {
+    match entrance {
+        Entrance::Management => Source::User(peer.map_or(u32::MAX, |peer| peer.uid)),
+        // What a session gets wrong is counted for it alone.
+        Entrance::Door(session) => Source::Session(session.clone()),
+        Entrance::Network(address) => Source::Address(*address),
+    }
+}
+
+fn owner(entrance: &Entrance, peer: Option<Peer>) -> Result<Entered, ApiError> {
+    if let (Entrance::Management, Some(peer)) = (entrance, peer)
+        && peer.is_owner()
+    {
         let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let principal = Principal::Operator { uid: peer.uid, name: None, node, terminal: None };
         return Ok(Entered { caller: Caller::owner(principal), known: None });
@@ -63,18 +82,13 @@ fn owner(entrance: &Entrance, peer: Peer) -> Result<Entered, ApiError> {
         .with_hint("send `Authorization: Bearer TOKEN`; inside a session it is in RINGFENCE_SESSION_TOKEN"))
 }
 
-fn not_let_in(error: &IdentityError) -> ApiError {
-    match error {
-        IdentityError::Denied(denied) => {
-            let code = match denied {
-                Denied::Wait { .. } => ErrorCode::Exhausted,
-                _ => ErrorCode::Unauthenticated,
-            };
-            let told = ApiError::new(code, denied.to_string()).with_rule(denied.rule());
-            denied.hint().map_or(told.clone(), |hint| told.with_hint(hint))
-        }
-        error => unavailable(error),
-    }
+pub(crate) fn not_let_in(denied: &Denied) -> ApiError {
+    let code = match denied {
+        Denied::Wait { .. } => ErrorCode::Exhausted,
+        _ => ErrorCode::Unauthenticated,
+    };
+    let told = ApiError::new(code, denied.to_string()).with_rule(denied.rule());
+    denied.hint().map_or(told.clone(), |hint| told.with_hint(hint))
 }
 
 /// Whether a caller may call a method about a session in a workspace.
@@ -104,7 +118,7 @@ fn require(caller: &Caller, scope: Scope) -> Result<(), ApiError> {
     }
     let denied = Denied::Scope(scope);
     let told = forbidden(denied.rule(), &denied.to_string());
-    Err(told.with_hint(format!("use a token with scope `{scope}`: `ringfence token mint --scope {scope}`")))
+    Err(told.with_hint(format!("use a token with scope `{scope}`: `ringfence token create --scope {scope}`")))
 }
 
 pub(crate) fn forbidden(rule: &str, message: &str) -> ApiError {

@@ -10,11 +10,12 @@ use ringfence_api::{
     Access, ApiError, Audit, CallList, Caller, Done, ErrorCode, Health, Identity, Method, Ready,
     ReportActivity, Reported, Request, SessionInfo, SessionList, StopSession,
 };
+use ringfence_runtime::identity::{Known, Source};
 use ringfence_types::{CommandPrefix, HostLimit, HostRule, SessionId, Subtree};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::authenticate::{Entered, Entrance, anyone, audit, authorise, enter, forbidden};
+use crate::authenticate::{Entered, Entrance, anyone, audit, authorise, enter, forbidden, source};
 use crate::call::Closing;
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{internal, malformed, unavailable};
@@ -22,7 +23,7 @@ use crate::peer::Peer;
 use crate::server::Daemon;
 use crate::session::Live;
 use crate::sessions::{self, AlsoOver};
-use crate::{approvals, files};
+use crate::{approvals, files, identity};
 
 /// Longer texts of agents are no reports.
 const LONGEST_REPORT: usize = 16 * 1024;
@@ -31,7 +32,7 @@ const LONGEST_REPORT: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) entrance: Entrance,
-    pub(crate) peer: Peer,
+    pub(crate) peer: Option<Peer>,
     pub(crate) token: Option<String>,
     pub(crate) method: Method,
     pub(crate) value: Value,
@@ -41,6 +42,10 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) caller: Caller,
+    /// The token they showed.
+    pub(crate) known: Option<Known>,
+    /// Where they come from.
+    pub(crate) source: Source,
     pub(crate) request: Request,
     /// The session it is about.
     pub(crate) live: Option<Arc<Live>>,
@@ -51,7 +56,8 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     let method = arrived.method;
     if method.access() == Access::Anyone {
         let request = Request::parse(method, arrived.value)?;
-        return Ok(Admitted { caller: anyone(), request, live: None });
+        let source = source(&arrived.entrance, arrived.peer);
+        return Ok(Admitted { caller: anyone(), known: None, source, request, live: None });
     }
     let entered = enter(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
     let about = arrived.value.get("session").cloned();
@@ -69,7 +75,8 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
             .map_err(|error| unavailable(&error))?;
     }
     let (request, live) = judged?;
-    Ok(Admitted { caller: entered.caller, request, live })
+    let source = source(&arrived.entrance, arrived.peer);
+    Ok(Admitted { caller: entered.caller, known: entered.known, source, request, live })
 }
 
 /// The session that is meant, where whoever asks may know of it.
@@ -133,13 +140,13 @@ fn not_left(what: &str) -> ApiError {
 
 /// Does what was asked for and says what came of it. Streams are made elsewhere.
 pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value, ApiError> {
-    let Admitted { caller, request, live } = admitted;
+    let Admitted { caller, known, source, request, live } = admitted;
     match request {
         Request::Health(_) => json(&Health { version: env!("CARGO_PKG_VERSION").to_owned() }),
         Request::Ready(_) => json(&ready(daemon)),
         Request::Metrics(_) => json(&metrics(daemon)),
         Request::OpenApi(_) => Ok(ringfence_api::openapi(env!("CARGO_PKG_VERSION"))),
-        Request::WhoAmI(_) => json(&identity(&caller)),
+        Request::WhoAmI(_) => json(&whoami(&caller)),
         Request::Shutdown(_) => {
             daemon.end();
             json(&Done {})
@@ -161,6 +168,25 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         Request::ApprovalList(_) => json(&approvals::list(daemon, &caller)?),
         Request::ApprovalShow(request) => json(&approvals::show(daemon, &caller, &request.id)?),
         Request::ApprovalAnswer(request) => json(&approvals::answer(daemon, &caller, request)?),
+        request @ (Request::DeviceAsk(_)
+        | Request::DeviceChallenge(_)
+        | Request::DeviceProve(_)
+        | Request::DeviceCollect(_)
+        | Request::DeviceRefresh(_)) => identity::of_device(&daemon.identities, &source, request),
+        request @ (Request::TokenList(_)
+        | Request::TokenCreate(_)
+        | Request::TokenRotate(_)
+        | Request::TokenRevoke(_)
+        | Request::TokenAttenuate(_)
+        | Request::Logout(_)
+        | Request::PairingList(_)
+        | Request::PairingApprove(_)
+        | Request::PairingRefuse(_)) => {
+            let by = identity::authority(&caller.principal, known.as_ref());
+            identity::perform(&daemon.identities, (&by, known.as_ref()), request)
+        }
+        // The only answer with a cookie: the transport that has one makes it.
+        Request::Login(_) => Err(malformed("a password is for browsers, over HTTP on TCP")),
         request => in_session(daemon, &found(live)?, request),
     }
 }
@@ -253,7 +279,7 @@ pub(crate) fn metrics(daemon: &Daemon) -> String {
     daemon.meters.text(live.len(), running)
 }
 
-fn identity(caller: &Caller) -> Identity {
+fn whoami(caller: &Caller) -> Identity {
     let workspaces = match &caller.rights.workspaces {
         ringfence_types::Within::Any => None,
         ringfence_types::Within::Only(only) => Some(only.iter().map(ToString::to_string).collect()),

@@ -44,6 +44,10 @@ pub(crate) fn malformed(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorCode::Malformed, message)
 }
 
+pub(crate) fn unauthenticated(message: &str, rule: &str) -> ApiError {
+    ApiError::new(ErrorCode::Unauthenticated, message).with_rule(rule)
+}
+
 pub(crate) fn exhausted(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorCode::Exhausted, message).with_hint("try again when others are done")
 }

@@ -8,21 +8,26 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use ringfence_api::{ApiError, Chunk, ErrorCode, MOST_SENT, Method, Reply, Request};
+use ringfence_api::{ApiError, Chunk, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
+use ringfence_runtime::identity::IdentityError;
+use ringfence_types::Transport;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
+use zeroize::Zeroizing;
 
-use crate::authenticate::Entrance;
+use crate::authenticate::{Entrance, not_let_in, source};
 use crate::dispatch::{Admitted, Arrived, admit, perform};
 use crate::events;
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{internal, malformed};
+use crate::identity;
+use crate::network::Network;
 use crate::output::seq;
 use crate::peer::Peer;
 use crate::rate::Bucket;
@@ -46,7 +51,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub(crate) struct Line {
     pub(crate) daemon: Arc<Daemon>,
     pub(crate) entrance: Entrance,
-    pub(crate) peer: Peer,
+    /// What the kernel says of them, where it knows.
+    pub(crate) peer: Option<Peer>,
+    /// The listener that they came by, if that is on TCP.
+    pub(crate) network: Option<Arc<Network>>,
     pub(crate) rate: Bucket,
 }
 
@@ -89,6 +97,9 @@ pub(crate) async fn answer(line: Arc<Line>, request: http::Request<Incoming>) ->
     if let Ok(value) = HeaderValue::from_str(&id) {
         let _new = headers.insert(REQUEST_ID, value);
     }
+    if let Some(network) = &line.network {
+        network.secure(headers);
+    }
     let _new = headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let _new = headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response
@@ -98,16 +109,25 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
     if !line.rate.take() {
         return Err(ApiError::new(ErrorCode::Exhausted, "too many requests").with_hint("send fewer of them"));
     }
-    if request.headers().contains_key(ORIGIN) {
+    if line.network.is_none() && request.headers().contains_key(ORIGIN) {
         // No page of a browser has business at a Unix socket.
         return Err(ApiError::new(ErrorCode::Forbidden, "requests of web pages are not answered here")
             .with_rule("http.origin"));
     }
     let (head, body) = request.into_parts();
+    if let Some(network) = &line.network {
+        network.admit(&head)?;
+    }
     let (method, mut fields) = route::find(head.method.as_str(), head.uri.path(), head.uri.query())?;
-    let token = token(&head.headers)?;
+    let token = match &line.network {
+        Some(network) => network.token(&line.daemon.identities, &head)?,
+        None => token(&head.headers)?,
+    };
     if head.method == http::Method::POST {
         merge(&mut fields, read(method, body).await?)?;
+    }
+    if let (Method::Login, Some(network)) = (method, &line.network) {
+        return login(line, network.transport(), Value::Object(fields)).await;
     }
     let arrived = Arrived {
         entrance: line.entrance.clone(),
@@ -131,6 +151,28 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
         (Reply::Text, Value::String(text)) => whole("text/plain; version=0.0.4", text.into_bytes()),
         (_, value) => whole("application/json", value.to_string().into_bytes()),
     })
+}
+
+/// A cookie for a name and a password.
+async fn login(line: &Arc<Line>, transport: Transport, value: Value) -> Result<Response<Body>, ApiError> {
+    let Request::Login(login) = Request::parse(Method::Login, value)? else {
+        return Err(malformed("this is no login"));
+    };
+    let (daemon, source) = (Arc::clone(&line.daemon), source(&line.entrance, line.peer));
+    let session = blocking(move || {
+        let password = Zeroizing::new(login.password);
+        daemon.identities.login(&login.name, password.as_bytes(), &source).map_err(|error| match error {
+            IdentityError::Denied(denied) => not_let_in(&denied),
+            error => identity::failed(error),
+        })
+    })
+    .await?;
+    let answer = LoggedIn { csrf: session.csrf.to_string() };
+    let mut response = whole("application/json", text(&answer).into_bytes());
+    let cookie =
+        ringfence_web::cookie(&session.cookie.reveal(), transport).map_err(|error| internal(&error))?;
+    let _new = response.headers_mut().insert(SET_COOKIE, cookie);
+    Ok(response)
 }
 
 /// The pipeline waits for disks, people and commands; none of that is for the thread that serves all connections.
@@ -187,7 +229,7 @@ fn merge(fields: &mut Map<String, Value>, body: Map<String, Value>) -> Result<()
 }
 
 async fn stream(daemon: Arc<Daemon>, admitted: Admitted) -> Result<Response<Body>, ApiError> {
-    let Admitted { caller, request, live } = admitted;
+    let Admitted { caller, request, live, .. } = admitted;
     let live = || live.clone().ok_or_else(|| malformed("the request names no session"));
     match request {
         Request::Events(request) => {

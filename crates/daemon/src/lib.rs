@@ -17,8 +17,10 @@ mod exec;
 mod failure;
 mod files;
 mod http;
+mod identity;
 mod listen;
 mod metrics;
+mod network;
 mod output;
 mod peer;
 mod rate;
@@ -35,6 +37,7 @@ use ringfence_runtime::{Asked, Runtime};
 use ringfence_types::{NetMode, Profile, Refusal};
 
 pub use listen::{ListenError, Listening, check_directory};
+pub use network::{Network, NetworkError};
 pub use server::{ServeError, serve};
 
 /// Puts together what a session is asked to be, from the operator's policy and that of the workspace.
@@ -58,6 +61,8 @@ pub struct Serve {
     pub runtime: Runtime,
     pub governor: Arc<dyn Governor>,
     pub listening: Listening,
+    /// For browsers and other machines, where the operator wants it.
+    pub network: Option<Network>,
     /// Where sessions get their doors.
     pub doors: PathBuf,
     pub settings: Settings,

@@ -12,6 +12,7 @@ use hyper_util::server::conn::auto;
 use ringfence_api::{ApiError, CallInfo, ErrorCode};
 use ringfence_runtime::Runtime;
 use ringfence_runtime::identity::{Identities, IdentityError};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore};
@@ -22,6 +23,7 @@ use crate::exec::{Sink, Wired};
 use crate::failure::{exhausted, internal};
 use crate::http::{Line, answer};
 use crate::metrics::Meters;
+use crate::network::{self, Network};
 use crate::peer::Peer;
 use crate::rate::Bucket;
 use crate::session::Live;
@@ -105,14 +107,19 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         handle: threads.handle().clone(),
     });
     let listening = serve.listening;
-    let served = threads.block_on(run(&daemon, &listening.listener));
+    let network = serve.network.map(Arc::new);
+    let served = threads.block_on(run(&daemon, &listening.listener, network));
     drop(listening);
     daemon.ended.store(true, Ordering::SeqCst);
     threads.shutdown_timeout(Duration::from_secs(1));
     served.map_err(ServeError::Start)
 }
 
-async fn run(daemon: &Arc<Daemon>, listener: &StdListener) -> std::io::Result<()> {
+async fn run(
+    daemon: &Arc<Daemon>,
+    listener: &StdListener,
+    network: Option<Arc<Network>>,
+) -> std::io::Result<()> {
     let listener = listener.try_clone()?;
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
@@ -127,6 +134,14 @@ async fn run(daemon: &Arc<Daemon>, listener: &StdListener) -> std::io::Result<()
     let _reaper = tokio::spawn(reap(Arc::clone(daemon)));
     tracing::info!("serving");
     let serving = tokio::spawn(accept(Arc::clone(daemon), listener, (Entrance::Management, CONNECTIONS)));
+    if let Some(network) = network {
+        let daemon = Arc::clone(daemon);
+        let _network = tokio::spawn(async move {
+            if let Err(error) = network::accept(daemon, network).await {
+                tracing::error!(why = %error, "nobody listens on TCP any more");
+            }
+        });
+    }
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}
@@ -183,7 +198,7 @@ async fn accept(daemon: Arc<Daemon>, listener: UnixListener, (entrance, most): (
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let line = attend(Arc::clone(&daemon), stream, entrance.clone());
+                let line = attend_peer(Arc::clone(&daemon), stream, entrance.clone());
                 let _line = tokio::spawn(async move {
                     line.await;
                     drop(place);
@@ -197,9 +212,20 @@ async fn accept(daemon: Arc<Daemon>, listener: UnixListener, (entrance, most): (
     }
 }
 
-async fn attend(daemon: Arc<Daemon>, stream: UnixStream, entrance: Entrance) {
+async fn attend_peer(daemon: Arc<Daemon>, stream: UnixStream, entrance: Entrance) {
     let Ok(peer) = Peer::of(&stream) else { return };
-    let line = Arc::new(Line { daemon, entrance, peer, rate: Bucket::new(BURST, RATE) });
+    attend(daemon, stream, (entrance, Some(peer), None)).await;
+}
+
+/// One connection, from its first request to its last.
+pub(crate) async fn attend<S>(
+    daemon: Arc<Daemon>,
+    stream: S,
+    (entrance, peer, network): (Entrance, Option<Peer>, Option<Arc<Network>>),
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let line = Arc::new(Line { daemon, entrance, peer, network, rate: Bucket::new(BURST, RATE) });
     let service = service_fn(move |request| {
         let line = Arc::clone(&line);
         async move { Ok::<_, std::convert::Infallible>(answer(line, request).await) }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_daemon::{Governor, Listening, Settings, Wanted, check_directory};
+use ringfence_daemon::{Governor, Listening, Network, Settings, Wanted, check_directory};
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::{Flags, LimitFlags};
-use ringfence_runtime::{Asked, Setup};
-use ringfence_types::Refusal;
+use ringfence_runtime::web::{Guard, Site};
+use ringfence_runtime::{Asked, Setup, tls};
 use ringfence_types::units::{Duration, Size};
+use ringfence_types::{Reach, Refusal};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 
 use crate::approval::{self, Need};
@@ -47,16 +48,41 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
         drain: std::time::Duration::from_millis(arguments.drain.0),
         ..Settings::default()
     };
+    let network = network(arguments, &governor.environment, &governor.setup)?;
     note!("ringfence: serving at {}", ringfence_types::Bytes::from(socket.as_path()).display());
     let serve = ringfence_daemon::Serve {
         runtime,
         governor: Arc::new(governor),
         listening,
+        network,
         doors: directory.join("doors"),
         settings,
     };
     ringfence_daemon::serve(serve).map_err(|error| error::failed(&error, None))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The listener on TCP that `[daemon]` of the operator's file asks for.
+fn network(arguments: &Serve, environment: &Environment, setup: &Setup) -> Result<Option<Network>, ExitCode> {
+    let settings = asked::settings(environment, setup, arguments.policy.as_deref())?.daemon;
+    let Some(bind) = settings.listen else { return Ok(None) };
+    let certificate = tls::certificate(&settings, &setup.state_dir)
+        .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    let sites = settings.hosts.iter().map(|host| Site::parse(host));
+    let sites: Vec<Site> = sites.collect::<Result<_, _>>().map_err(|error| error::failed(&error, None))?;
+    let fingerprint = certificate.as_ref().map(|certificate| certificate.fingerprint().to_owned());
+    let guard = Guard::new(bind, sites, settings.origins);
+    let network = Network::listen(bind, guard, certificate).map_err(|error| error::failed(&error, None))?;
+    note!("ringfence: serving at {bind}");
+    if let Some(fingerprint) = fingerprint {
+        note!("  certificate SHA-256 {fingerprint}");
+    }
+    if bind.reach() == Reach::Network {
+        note!(
+            "ringfence: warning: others can reach this address; every token is worth what its scopes say, from anywhere"
+        );
+    }
+    Ok(Some(network))
 }
 
 /// Where the daemon listens, and where its clients look for it.

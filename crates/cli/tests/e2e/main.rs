@@ -97,6 +97,8 @@ mod ledger;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod listening;
+#[cfg(test)]
 mod loops;
 #[cfg(test)]
 mod mcp;
