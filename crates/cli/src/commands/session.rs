@@ -23,7 +23,7 @@ use crate::output::{bytes_out, note, say};
 pub(crate) fn run(command: SessionCommand) -> ExitCode {
     let done = match command {
         SessionCommand::Create(create) => self::create(&create),
-        SessionCommand::List { daemon, all } => list(&daemon, all),
+        SessionCommand::List { daemon, all } => list(&daemon, &ListSessions { all }),
         SessionCommand::Show { daemon, id } => show(&daemon, &id),
         SessionCommand::Stop { daemon, id } => stop(&daemon, &id),
         SessionCommand::Run(run) => run_in(&run),
@@ -93,8 +93,8 @@ fn create(wanted: &CreateSession) -> Result<ExitCode, ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(daemon: &AtDaemon, all: bool) -> Result<ExitCode, ExitCode> {
-    let found = connect(daemon)?.call(&ListSessions { all }).map_err(|error| failed(&error))?;
+fn list(daemon: &AtDaemon, wanted: &ListSessions) -> Result<ExitCode, ExitCode> {
+    let found = connect(daemon)?.call(wanted).map_err(|error| failed(&error))?;
     if daemon.json {
         print_json(&found);
         return Ok(ExitCode::SUCCESS);
