@@ -64,7 +64,7 @@ fn s003_15_a_token_is_made_listed_rotated_and_revoked() {
     assert_eq!(listed[0]["id"], id_of(&first));
     assert_eq!(listed[0]["rights"]["scopes"], serde_json::json!(["read", "run"]));
     assert_eq!(listed[0]["rights"]["workspaces"]["only"][0], workspace);
-    let begin = &id_of(&first)[..6];
+    let begin = id_of(&first).get(..6).unwrap();
     let second = ask(&world, &["token", "rotate", begin], b"").expect(0).text().trim_end().to_owned();
     assert_eq!(id_of(&first), id_of(&second));
     assert_ne!(first, second);
