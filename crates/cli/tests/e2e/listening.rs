@@ -1,7 +1,7 @@
 //! The daemon on TCP: who is turned away before anybody asks who they are, and who is let in.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -139,8 +139,8 @@ fn joined(body: &str) -> String {
     let mut whole = String::new();
     while let Some((size, after)) = rest.split_once("\r\n") {
         let size = usize::from_str_radix(size, 16).unwrap();
-        whole.push_str(&after[..size]);
-        rest = after[size..].trim_start_matches("\r\n");
+        whole.push_str(after.get(..size).unwrap());
+        rest = after.get(size..).unwrap().trim_start_matches("\r\n");
         if size == 0 {
             break;
         }
