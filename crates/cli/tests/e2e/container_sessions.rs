@@ -32,6 +32,7 @@ fn containers_wait_for_the_calls_that_need_them() {
     // The call is in the one that waited: what kills that kills what the call left.
     assert_eq!(exec(&mut client, "cat /tmp/f")["stdout"], "kept\n");
     podman.podman(&["kill", &waited[0]]).expect(0);
+    eventually("it is dead", || !running().contains(&waited[0]));
     let broken = client.call("exec", json!({ "command": "cat /tmp/f" }));
     assert_eq!(broken["structuredContent"]["ended"], "failed", "{broken}");
     // The second gets the other one, which is fresh.
