@@ -115,10 +115,24 @@ fn narrowed(
             if !attenuation.commands.has(&CommandPrefix::of_argv(&argv)) {
                 return Err(not_left("command"));
             }
-            // What runs can open any file that the fence shows, so that a token for some of them runs nothing.
+            // What runs can open any file that the fence shows and reach any host that it leaves, so that a token for some
+            // of them runs nothing.
             if !attenuation.paths.is_any() {
                 return Err(not_left("path"));
             }
+            if !attenuation.hosts.is_any() {
+                return Err(not_left("host"));
+            }
+        }
+        // A shell that others have started would do for it what it may not do itself.
+        Request::CallInput(_)
+        | Request::CallSignal(_)
+        | Request::CallResize(_)
+        | Request::CallCancel(_)
+        | Request::CallOutput(_)
+            if !attenuation.is_none() =>
+        {
+            return Err(not_left("call"));
         }
         Request::FileRead(read) => path(&read.path)?,
         Request::FileWrite(write) => path(&write.path)?,

@@ -23,25 +23,12 @@ impl Peer {
     }
 }
 
-/// Whether a process cannot gain privileges and has a filter on its system calls, while this one has neither: what the
-/// launcher gives to everything inside, also where it cannot hide the socket from it. What cannot be looked at is fenced.
+/// Whether a process cannot gain privileges and has a filter on its system calls: what the launcher gives to everything
+/// inside, also where it cannot hide the socket from it. An owner who is confined like that by somebody else needs a token.
+/// What cannot be looked at is fenced.
 fn is_fenced(pid: i32) -> bool {
-    let (theirs, ours) = (confinement(&pid.to_string()), confinement("self"));
-    match (theirs, ours) {
-        (Some(theirs), Some(ours)) => theirs == Confinement::Full && theirs != ours,
-        _ => true,
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Confinement {
-    Full,
-    Less,
-}
-
-fn confinement(pid: &str) -> Option<Confinement> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let confined = field("NoNewPrivs:")? == "1" && field("Seccomp:")? == "2";
-    Some(if confined { Confinement::Full } else { Confinement::Less })
+    let (Some(privileges), Some(filter)) = (field("NoNewPrivs:"), field("Seccomp:")) else { return true };
+    privileges == "1" && filter == "2"
 }

@@ -321,6 +321,10 @@ impl Attenuation {
         Self { paths: Within::Any, hosts: Within::Any, commands: Within::Any, calls: None }
     }
 
+    pub fn is_none(&self) -> bool {
+        *self == Self::none()
+    }
+
     /// Whether somebody limited so may hand out `other`.
     pub fn may_give(&self, other: &Self) -> Result<(), Wider> {
         let dimensions = [

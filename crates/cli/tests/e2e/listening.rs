@@ -427,6 +427,17 @@ fn a_session_hands_on_a_token_that_only_narrows() {
     assert_eq!((read(token, "src/a"), read(token, "b"), read(token, "src/../b")), (200, 403, 403));
     let run = served.local(&at("exec"), Some(token), &json!({ "argv": ["cat", "b"] }));
     assert_eq!(run.status, 403, "what runs could read everything: {run:?}");
+    let shell = json!({ "argv": ["cat"], "background": true, "interactive": true });
+    let shell = served.local(&at("exec"), Some(&own), &shell);
+    let input = |token: &str| {
+        let to = at(&format!("calls/{}/input", shell.body["call"]));
+        served.local(&to, Some(token), &json!({ "data": "typed" })).status
+    };
+    assert_eq!((input(&own), input(token)), (200, 403), "what others run does nothing for it: {shell:?}");
+    let nowhere = json!({ "paths": "any", "hosts": { "only": [] }, "commands": "any", "calls": null });
+    let nowhere = hand(&own, &nowhere).body["secret"].as_str().unwrap().to_owned();
+    let run = |token: &str| served.local(&at("exec"), Some(token), &json!({ "argv": ["true"] })).status;
+    assert_eq!((run(&own), run(&nowhere)), (200, 403), "what runs could reach every host of the session");
     let wider = json!({ "paths": "any", "hosts": "any", "commands": "any", "calls": 1 });
     assert_eq!(hand(token, &wider).status, 403);
     assert_eq!(
