@@ -25,8 +25,7 @@ use crate::shared::Live;
 const BUFFER: usize = 16 * 1024;
 /// Reads that fill the buffer, one after the other, before a large one is worth its price.
 const BUSY: u32 = 4;
-/// What costs is to wake whoever waits on either side: the more passes at once, the less often. On the loopback this is faster
-/// than `splice` through a pipe.
+/// What costs is to wake whoever waits on either side: the more passes at once, the less often.
 const LARGE: usize = 1024 * 1024;
 /// A large buffer that waits this long is given back.
 const LARGE_IDLE: Duration = Duration::from_secs(1);
