@@ -55,7 +55,8 @@ fn surroundings() -> Result<(Environment, Setup), ExitCode> {
 /// Secrets belong in `ringfence secret`. One that is here all the same is at least nobody else's to read.
 fn secrets_are_private(path: &Path) -> Result<(), ExitCode> {
     const OTHERS: u32 = 0o077;
-    let text = fs::read_to_string(path).unwrap_or_default();
+    // What cannot be read cannot be called fine.
+    let text = fs::read_to_string(path).map_err(|error| error::failed(&error, None))?;
     let open = fs::metadata(path).is_ok_and(|found| found.mode() & OTHERS != 0);
     if open && output::clean(&text) != text {
         let shown = Bytes::from(path).display();

@@ -47,7 +47,8 @@ pub(super) fn settings(documents: &[&Document], home: Option<&Path>) -> DaemonSe
     else {
         return DaemonSettings::default();
     };
-    let tls = tls(table, home);
+    // Without the files of its TLS nothing listens: never in the clear instead.
+    let Some(tls) = tls(table, home) else { return DaemonSettings::default() };
     let text = |listen: &At<String>| Bind::parse(&listen.value, tls.transport()).ok();
     DaemonSettings {
         listen: table.listen.as_ref().and_then(text),
@@ -62,16 +63,15 @@ pub(super) fn settings(documents: &[&Document], home: Option<&Path>) -> DaemonSe
     }
 }
 
-fn tls(table: &DaemonTable, home: Option<&Path>) -> Tls {
+fn tls(table: &DaemonTable, home: Option<&Path>) -> Option<Tls> {
     let path = |path: &Option<At<String>>| path.as_ref().and_then(|path| expanded(&path.value, home));
     match table.tls.as_ref().map(|word| word.value) {
-        None | Some(TlsWord::Off) => Tls::Off,
-        Some(TlsWord::Generated) => Tls::Generated,
-        Some(TlsWord::Files) => match (path(&table.certificate), path(&table.key)) {
-            (Some(certificate), Some(key)) => Tls::Files { certificate, key },
-            // A file that leaves one out was refused when it was read.
-            _ => Tls::Off,
-        },
+        None | Some(TlsWord::Off) => Some(Tls::Off),
+        Some(TlsWord::Generated) => Some(Tls::Generated),
+        // `~` leads nowhere where nobody has a home.
+        Some(TlsWord::Files) => {
+            Some(Tls::Files { certificate: path(&table.certificate)?, key: path(&table.key)? })
+        }
     }
 }
 

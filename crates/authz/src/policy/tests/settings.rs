@@ -117,6 +117,14 @@ fn the_daemon_listens_where_it_is_told_to_and_nowhere_else() {
     assert_eq!(plain.listen.unwrap().to_string(), "http://127.0.0.1:7420");
 }
 
+/// Somebody wanted TLS: without a home there is no such file, and then nothing listens.
+#[test]
+fn without_its_files_nothing_listens_in_the_clear() {
+    let text = "[daemon]\nlisten = \"127.0.0.1:7420\"\ntls = \"files\"\ncertificate = \"/c.pem\"\nkey = \"~/k.pem\"\n";
+    assert!(read(text).daemon.listen.is_some(), "the control");
+    assert_eq!(settings(&[operator(text).unwrap()], None).daemon, DaemonSettings::default());
+}
+
 /// S003-21, S003-22: what could be read by others is refused with the place and the fix.
 #[test]
 fn s003_22_an_address_that_others_reach_takes_tls() {

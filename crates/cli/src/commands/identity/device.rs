@@ -61,7 +61,7 @@ fn pair(desk: &Desk, label: &str, wants: Rights, out: &Path) -> Result<ExitCode,
     let paired = paired(desk, label, wants);
     let kept = paired.and_then(|(key, minted)| {
         let kept = Kept { schema: 1, id: minted.meta.id.clone(), key: key.secret().to_string() };
-        let text = Zeroizing::new(serde_json::to_vec(&kept).unwrap_or_default());
+        let text = Zeroizing::new(serde_json::to_vec(&kept).map_err(|error| error::failed(&error, None))?);
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(|error| unwritable(out, &error))?;
         reveal(&minted, Form::Text);
         Ok(ExitCode::SUCCESS)
