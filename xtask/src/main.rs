@@ -13,6 +13,7 @@ mod stage;
 mod steps;
 mod testing;
 mod tree;
+mod unsteady;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::stage::Stage;
 use crate::testing::TestExecutable;
-use crate::{Result, command};
+use crate::{Result, command, unsteady};
 
 const USER: &str = "ringfence-test";
-const TIME_LIMIT: Duration = Duration::from_secs(900);
+const TIME_LIMIT: Duration = Duration::from_secs(1500);
 /// Set it to draw other cases; `PROPTEST_CASES` with `cargo test` draws more.
 const SEED: &str = "PROPTEST_RNG_SEED";
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -40,6 +40,8 @@ pub(crate) struct Tally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
+    /// Of those that passed: failed beside others, passed alone.
+    pub(crate) unsteady: u64,
 }
 
 impl Tally {
@@ -47,13 +49,19 @@ impl Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
+        self.unsteady += other.unsteady;
     }
 }
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.failed)?;
-        if self.ignored > 0 { write!(f, ", {} ignored", self.ignored) } else { Ok(()) }
+        for (number, what) in [(self.ignored, "ignored"), (self.unsteady, "unsteady")] {
+            if number > 0 {
+                write!(f, ", {number} {what}")?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -67,10 +75,13 @@ pub(crate) fn run(stage: &Stage, executables: &[TestExecutable], who: As) -> Res
     let mut total = Tally::default();
     for (test, program) in executables.iter().zip(&stage.programs) {
         let start = Instant::now();
-        let (tally, output) = run_one(&places, stage, program, test)?;
+        let run = Run { places: &places, stage, program, test };
+        let (mut tally, output) = run.of(&[])?;
         println!("{:<5} {:<44} {tally} in {:.1}s", who.word(), test.name, start.elapsed().as_secs_f64());
         if tally.failed > 0 {
             println!("{output}");
+            tally =
+                unsteady::look_again(tally, &test.name, &output, |name| Ok(run.of(&["--exact", name])?.0))?;
         }
         total.add(tally);
     }
@@ -129,34 +140,47 @@ fn lookup(passwd: &str) -> Option<(u32, u32)> {
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
-fn run_one(places: &Places, stage: &Stage, program: &Path, test: &TestExecutable) -> Result<(Tally, String)> {
-    let log = File::create(&places.log)?;
-    let mut command = test_command(places, program);
-    command
-        .arg("--test-threads=2")
-        .current_dir(stage.source(&test.directory))
-        .env("CARGO_MANIFEST_DIR", stage.source(&test.directory))
-        .env("RINGFENCE_TEST_TOOLCHAIN", &stage.toolchain)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .process_group(0);
-    if let Some(binary) = &stage.binary {
-        command.env("RINGFENCE_TEST_BIN", binary).env("CARGO_BIN_EXE_ringfence", binary);
+/// One test program in one pass.
+struct Run<'a> {
+    places: &'a Places,
+    stage: &'a Stage,
+    program: &'a Path,
+    test: &'a TestExecutable,
+}
+
+impl Run<'_> {
+    /// Runs all of its tests, or those that the arguments choose.
+    fn of(&self, chosen: &[&str]) -> Result<(Tally, String)> {
+        let Self { places, stage, program, test } = *self;
+        let log = File::create(&places.log)?;
+        let mut command = test_command(places, program);
+        command
+            .arg("--test-threads=2")
+            .args(chosen)
+            .current_dir(stage.source(&test.directory))
+            .env("CARGO_MANIFEST_DIR", stage.source(&test.directory))
+            .env("RINGFENCE_TEST_TOOLCHAIN", &stage.toolchain)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
+        if let Some(binary) = &stage.binary {
+            command.env("RINGFENCE_TEST_BIN", binary).env("CARGO_BIN_EXE_ringfence", binary);
+        }
+        if let Some(agents) = &stage.agents {
+            command.env("RINGFENCE_TEST_AGENTS", agents);
+        }
+        let ended = wait(command.spawn()?, TIME_LIMIT)?;
+        let mut bytes = Vec::new();
+        File::open(&places.log)?.read_to_end(&mut bytes)?;
+        let mut output = String::from_utf8_lossy(&bytes).into_owned();
+        let mut tally = tally_of(&output);
+        if ended != Ended::Well && tally.failed == 0 {
+            tally.failed = 1;
+            output.push_str(&format!("\n{}: {ended:?}\n", test.name));
+        }
+        Ok((tally, output))
     }
-    if let Some(agents) = &stage.agents {
-        command.env("RINGFENCE_TEST_AGENTS", agents);
-    }
-    let ended = wait(command.spawn()?, TIME_LIMIT)?;
-    let mut bytes = Vec::new();
-    File::open(&places.log)?.read_to_end(&mut bytes)?;
-    let mut output = String::from_utf8_lossy(&bytes).into_owned();
-    let mut tally = tally_of(&output);
-    if ended != Ended::Well && tally.failed == 0 {
-        tally.failed = 1;
-        output.push_str(&format!("\n{}: {ended:?}\n", test.name));
-    }
-    Ok((tally, output))
 }
 
 /// The test program under an environment that has nothing of the developer's in it.
@@ -218,6 +242,7 @@ pub(crate) fn tally_of(output: &str) -> Tally {
             passed: number(line, "passed"),
             failed: number(line, "failed"),
             ignored: number(line, "ignored"),
+            unsteady: 0,
         });
     }
     total
@@ -237,7 +262,7 @@ mod tests {
     fn results_are_summed() {
         let output = "test a ... ok\n\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured\n\
                       test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured\n";
-        assert_eq!(tally_of(output), Tally { passed: 4, failed: 2, ignored: 1 });
+        assert_eq!(tally_of(output), Tally { passed: 4, failed: 2, ignored: 1, unsteady: 0 });
         assert_eq!(tally_of("nothing"), Tally::default());
     }
 
