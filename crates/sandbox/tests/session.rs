@@ -282,7 +282,7 @@ struct Patience(Instant);
 
 impl Patience {
     fn new() -> Self {
-        Self(Instant::now() + Duration::from_secs(10))
+        Self(Instant::now() + Duration::from_secs(60))
     }
 
     fn wait(&self) {

@@ -80,7 +80,7 @@ impl Clerk {
     pub(crate) fn wait(&self, enough: impl Fn(&Book) -> bool) -> Book {
         let book = self.book.lock().unwrap();
         let (book, late) =
-            self.written.wait_timeout_while(book, Duration::from_secs(20), |book| !enough(book)).unwrap();
+            self.written.wait_timeout_while(book, Duration::from_secs(60), |book| !enough(book)).unwrap();
         assert!(!late.timed_out(), "{book:?}");
         book.clone()
     }

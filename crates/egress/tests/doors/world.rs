@@ -15,7 +15,7 @@ use crate::clerk::Clerk;
 
 pub(crate) const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Nothing here takes long; what takes this long hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct World {
     pub(crate) clerk: Arc<Clerk>,

@@ -241,7 +241,7 @@ fn a_request_that_comes_late_does_nothing() {
         server.write_all(&bytes).unwrap();
         // It has been executed when the server has answered.
         while between.answers.load(Ordering::SeqCst) == answers {
-            assert!(written.elapsed() < Duration::from_secs(20));
+            assert!(written.elapsed() < Duration::from_secs(60));
             thread::sleep(Duration::from_millis(5));
         }
     }
