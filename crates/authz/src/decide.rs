@@ -103,7 +103,7 @@ impl Question {
             (Call::Exec(exec), Some(workspace)) => {
                 suggest::candidates(&self.judgement, Place { workspace, cwd: exec.cwd.as_path() })
             }
-            (call @ Call::Flow(_), Some(workspace)) => {
+            (call @ (Call::Flow(_) | Call::Fetch(_)), Some(workspace)) => {
                 suggest::host_candidate(&self.judgement, call, workspace).into_iter().collect()
             }
             _ => Vec::new(),

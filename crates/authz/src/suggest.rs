@@ -55,7 +55,7 @@ pub fn candidates(judgement: &Judgement, place: Place<'_>) -> Vec<Candidate> {
     candidates
 }
 
-/// The host of a flow, at its port, from anything in the workspace. `None` where a rule about it says something already.
+/// The host of a flow or a page, at its port, from anything in the workspace. `None` where a rule about it says something already.
 pub(crate) fn host_candidate(judgement: &Judgement, call: &Call, workspace: &Path) -> Option<Candidate> {
     let part =
         judgement.decisive().filter(|part| part.decision == Decision::Ask && part.risk < Risk::High)?;

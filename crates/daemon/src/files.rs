@@ -63,7 +63,7 @@ pub(crate) fn list(live: &Live, request: &ListDirectory) -> Result<Listing, ApiE
 }
 
 pub(crate) fn fetch(live: &Live, request: &FetchUrl) -> Result<Fetched, ApiError> {
-    let call = Call::Fetch(Fetch { method: "GET".to_owned(), url: request.url.clone() });
+    let call = Call::Fetch(Fetch::new("GET".to_owned(), request.url.clone()));
     let what = Bytes::from(request.url.as_str()).display();
     let settled = settle(live, (call, what), b"")?;
     let transaction = transaction(&settled);

@@ -89,6 +89,9 @@ pub enum FileOperation {
 pub struct Listed {
     pub name: OsString,
     pub kind: ListedKind,
+    pub bytes: u64,
+    /// Since 1970.
+    pub modified_ms: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,10 +166,7 @@ impl<'r> Tree<'r> {
             let entry = entry.map_err(ask.failed())?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name != "." && name != ".." {
-                entries.push(Listed {
-                    name: name.to_owned(),
-                    kind: listed_kind(&found.handle, name, entry.file_type()),
-                });
+                entries.push(listed(&found.handle, name, entry.file_type()));
             }
         }
         entries.sort();
@@ -591,17 +591,23 @@ fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-fn listed_kind(directory: &OwnedFd, name: &OsStr, listed: FileType) -> ListedKind {
-    let known = match listed {
-        FileType::Unknown => rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_or(FileType::Unknown, |stat| file_type(&stat)),
-        known => known,
-    };
-    match Kind::of(known) {
+/// What goes away while it is looked at is listed as the directory had it.
+fn listed(directory: &OwnedFd, name: &OsStr, known: FileType) -> Listed {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+    let kind = match Kind::of(stat.as_ref().map_or(known, file_type)) {
         Kind::Directory => ListedKind::Directory,
         Kind::File => ListedKind::File,
         Kind::Link => ListedKind::Link,
         Kind::Other => ListedKind::Other,
+    };
+    let modified = |stat: &Stat| {
+        stat.st_mtime.saturating_mul(1000).saturating_add_unsigned(stat.st_mtime_nsec / 1_000_000)
+    };
+    Listed {
+        name: name.to_owned(),
+        kind,
+        bytes: stat.as_ref().map_or(0, |stat| stat.st_size.cast_unsigned()),
+        modified_ms: stat.as_ref().map_or(0, modified),
     }
 }
 

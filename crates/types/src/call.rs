@@ -17,7 +17,7 @@ pub enum Call {
     Apply(Patch),
     /// A connection of something that runs inside, or one request in it.
     Flow(FlowCall),
-    /// A page for the agent, fetched by Ringfence itself.
+    /// A page for the agent.
     Fetch(Fetch),
     /// A tool of another program, which the agent calls itself.
     Tool(ToolCall),
@@ -106,6 +106,36 @@ pub struct FlowCall {
 pub struct Fetch {
     pub method: String,
     pub url: String,
+    #[serde(default, skip_serializing_if = "Fetcher::is_ringfence")]
+    pub by: Fetcher,
+}
+
+/// Who sends a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fetcher {
+    /// Through the proxy, where each flow of it is judged.
+    #[default]
+    Ringfence,
+    /// The agent in its own process, where nothing of it is seen afterwards.
+    Agent,
+}
+
+impl Fetcher {
+    fn is_ringfence(&self) -> bool {
+        *self == Self::Ringfence
+    }
+}
+
+impl Fetch {
+    pub fn new(method: String, url: String) -> Self {
+        Self { method, url, by: Fetcher::Ringfence }
+    }
+
+    /// One that an agent makes itself.
+    pub fn by_agent(url: String) -> Self {
+        Self { method: "GET".to_owned(), url, by: Fetcher::Agent }
+    }
 }
 
 /// A tool that is none of ours, with what it is called with.
@@ -246,6 +276,9 @@ fn flow_fields(hash: &mut Sha256, flow: &FlowCall) {
 fn fetch_fields(hash: &mut Sha256, fetch: &Fetch) {
     field(hash, fetch.method.as_bytes());
     field(hash, fetch.url.as_bytes());
+    if fetch.by == Fetcher::Agent {
+        field(hash, b"agent");
+    }
 }
 
 /// Length first, so that no two lists of fields have the same bytes.

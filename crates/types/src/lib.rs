@@ -29,8 +29,8 @@ pub use approval::{Block, Card, Offer, OfferScope, Principal, Quorum};
 pub use bind::{Bind, BindError, Reach, Transport};
 pub use bytes::Bytes;
 pub use call::{
-    Call, Decision, Exec, Fetch, FileCall, Fingerprint, FlowCall, Introduced, Layer, Patch, PatchedFile,
-    Refusal, RefusalCode, ToolCall, Way,
+    Call, Decision, Exec, Fetch, Fetcher, FileCall, Fingerprint, FlowCall, Introduced, Layer, Patch,
+    PatchedFile, Refusal, RefusalCode, ToolCall, Way,
 };
 pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
 pub use host::{Host, HostRule, HostRuleError};

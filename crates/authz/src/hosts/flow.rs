@@ -6,7 +6,7 @@
 use std::fmt;
 
 use ringfence_types::{
-    ApprovalMode, Bytes, Call, Decision, Fetch, FlowCall, Host, HostRule, NetMode, Risk, Special,
+    ApprovalMode, Bytes, Call, Decision, Fetch, Fetcher, FlowCall, Host, HostRule, NetMode, Risk, Special,
     UnknownHosts,
 };
 
@@ -56,11 +56,11 @@ pub fn judge_request(policy: &Policy, url: &[u8], method: Option<&str>) -> Part 
     asked(policy, super::judge_url(policy, url, method))
 }
 
-/// Judges what an agent wants to be fetched. Whether a person has to be asked is a question about each flow of it, redirects
-/// included, and is asked there.
+/// Judges what an agent wants to be fetched. Where Ringfence fetches it, whether a person has to be asked is a question about
+/// each flow of it, redirects included, and is asked there. Of what the agent fetches itself there is no later question.
 pub fn judge_fetch(policy: &Policy, fetch: &Fetch) -> Part {
     let mut part = judge_request(policy, fetch.url.as_bytes(), Some(&fetch.method));
-    if part.decision == Decision::Ask {
+    if part.decision == Decision::Ask && fetch.by == Fetcher::Ringfence {
         (part.decision, part.fix) = (Decision::Allow, None);
     }
     part
@@ -114,7 +114,11 @@ pub fn handling(policy: &Policy, host: &Host, port: u16) -> Handling {
 pub(crate) fn sought(call: &Call) -> Option<HostRule> {
     match call {
         Call::Flow(flow) => HostRule::parse(&format!("{}:{}", flow.host, flow.port)).ok(),
-        Call::Exec(_) | Call::File(_) | Call::Apply(_) | Call::Fetch(_) | Call::Tool(_) => None,
+        Call::Fetch(fetch) => {
+            let request = Request::read(fetch.url.as_bytes(), Some(&fetch.method)).ok()?;
+            HostRule::parse(&format!("{}:{}", request.host, request.port)).ok()
+        }
+        Call::Exec(_) | Call::File(_) | Call::Apply(_) | Call::Tool(_) => None,
     }
 }
 

@@ -55,7 +55,7 @@ fn settled(fetch: &Fetch) -> Result<Settled, ExitCode> {
         timeout: None,
         output_bytes: 0,
     };
-    let call = Call::Fetch(Wanted { method: fetch.method.clone(), url: fetch.url.clone() });
+    let call = Call::Fetch(Wanted::new(fetch.method.clone(), fetch.url.clone()));
     Ok(session.last_call(call, io))
 }
 

@@ -85,7 +85,7 @@ pub(super) fn judged(request: &Request, environment: &Environment) -> Result<Ans
             desk.files(&paths, |path| FileCall::Write { path, sha256: sha256.clone(), bytes })
         }
         Deed::Search(paths) => desk.search(&paths),
-        Deed::Fetch(url) => desk.fetch(url),
+        Deed::Fetch(url) => desk.left(vec![Call::Fetch(Fetch::by_agent(url))]),
         Deed::Hosted => desk.tool(Unknown::No),
         Deed::Foreign => desk.tool(Unknown::Theirs),
         Deed::Malformed(missing) => desk.no(malformed(&request.tool, missing)),
@@ -171,20 +171,6 @@ impl Desk<'_> {
                     .to_owned(),
             hint: Some("search with the shell: `grep -rn` and `rg` run inside the fence".to_owned()),
         })
-    }
-
-    /// An address that is open is fetched by the agent itself, after it was searched for secrets and written down. Questions
-    /// about hosts are asked flow by flow, and none of these goes through us.
-    fn fetch(&self, url: String) -> Result<Answer, HookError> {
-        let subject = Subject::Url { url: Bytes::from(url.as_str()), method: None };
-        let judgement = match consider(&self.setup, &self.governed.asked(), self.here(), subject) {
-            Ok(judgement) => judgement,
-            Err(refusal) => return self.no(refusal),
-        };
-        match judgement.decisive() {
-            Some(part) if part.decision != Decision::Allow => self.no(closed(part)),
-            _ => self.left(vec![Call::Fetch(Fetch { method: "GET".to_owned(), url })]),
-        }
     }
 
     /// What another program does for the agent. A question of the operator's goes to the operator's own queue; what no rule
@@ -367,20 +353,6 @@ fn reason(part: &Part) -> String {
         part.rule,
         part.fix.as_deref().map(|fix| format!("To settle it for good: {fix}.")).unwrap_or_default()
     )
-}
-
-fn closed(part: &Part) -> Refusal {
-    let unheard = match part.decision {
-        Decision::Ask => ", and a question about it cannot be put to a person here",
-        _ => "",
-    };
-    Refusal {
-        code: RefusalCode::Network,
-        layer: part.layer,
-        rule: part.rule.clone().into_owned(),
-        message: format!("`{}`: {}{unheard}", Bytes::from(part.subject.as_str()).display(), part.reason),
-        hint: None,
-    }
 }
 
 /// For a call that is done elsewhere: what it brings along, and nowhere to put anything.

@@ -334,7 +334,7 @@ impl Desk<'_, '_> {
 
     fn fetch(&mut self, input: FetchInput, interrupts: &Interrupts<'_>) -> CallToolResult {
         let method = input.method.unwrap_or_else(|| "GET".to_owned());
-        let call = Call::Fetch(Fetch { method, url: input.url });
+        let call = Call::Fetch(Fetch::new(method, input.url));
         let done = self.call(call, Source::Empty, interrupts);
         let Ended::Touched(Touched::Fetched(page)) = &done.settled.ended else {
             return self.not_done("fetch", &done.settled).unwrap_or_else(|| malformed("nothing was fetched"));

@@ -154,6 +154,44 @@ fn a_page_is_written_down_and_searched_for_secrets() {
     assert_eq!(page("https://other.test/".to_owned(), "x").0, "deny");
 }
 
+/// Like a tool: there is no flow of it to ask about later.
+#[test]
+fn a_question_about_a_page_is_answered_in_the_queue() {
+    let world = World::new();
+    policy(
+        &world,
+        "net = \"filtered\"\n[[host]]\nask = [\"wiki.test\"]\n[[host]]\ndeny = [\"never.test\"]\n",
+    );
+    let url = |host: &str, page: &str| json!({ "url": format!("https://{host}/{page}"), "prompt": "x" });
+    let (decision, said) = claude(&world, "WebFetch", &url("wiki.test", "a"));
+    assert_eq!(decision, "deny", "nobody is there: {said}");
+    assert!(said.contains("approval.unreachable"), "{said}");
+
+    let watcher = Watcher::new(&world);
+    let hook = |key: &[u8], url: Value| {
+        let input = sent(&world, "claude-code", "WebFetch", &url).to_string();
+        let done = watcher.answer(key, world.ringfence().args(["hook", "claude-code"]), input.as_bytes());
+        done.expect(0).json()["hookSpecificOutput"]["permissionDecision"].clone()
+    };
+    assert_eq!(hook(b"o", url("wiki.test", "once")), "allow");
+    let seen = watcher.terminal.seen();
+    assert!(seen.contains("https://wiki.test/once") && seen.contains("outside the fence"), "{seen}");
+    assert_eq!(hook(b"d", url("wiki.test", "no")), "deny");
+    assert_eq!(hook(b"s", url("wiki.test", "all-along")), "allow");
+    let asked = |page: &str| claude(&world, "WebFetch", &url("wiki.test", page)).0;
+    assert_eq!((asked("all-along"), asked("no")), ("allow".to_owned(), "deny".to_owned()), "nobody is asked");
+    let (decision, said) = claude(&world, "WebFetch", &url("never.test", ""));
+    assert_eq!(decision, "deny", "{said}");
+    assert!(!said.contains("approval."), "a no is no question: {said}");
+
+    let all = world.records();
+    let asked = events(&all, "approval-requested");
+    assert_eq!((&asked[0]["call"]["kind"], &asked[0]["call"]["by"]), (&json!("fetch"), &json!("agent")));
+    let left = events(&all, "settled");
+    assert!(left.iter().all(|event| event["left_to"] == "the tool `WebFetch` of claude-code"), "{left:?}");
+    assert_eq!(left.len(), 3);
+}
+
 #[test]
 fn every_patch_that_is_given_is_judged() {
     let world = World::new();

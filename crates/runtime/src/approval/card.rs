@@ -8,8 +8,8 @@ use std::time::Duration;
 use ringfence_authz::{Aspect, Candidate, Judgement, Part};
 use ringfence_ledger::{ReasonRule, of_call};
 use ringfence_types::{
-    Block, Bytes, Call, Card, Decision, Exec, FileCall, FlowCall, Layer, NetMode, Offer, OfferScope,
-    Principal, Quorum, Risk, Root,
+    Block, Bytes, Call, Card, Decision, Exec, Fetch, Fetcher, FileCall, FlowCall, Layer, NetMode, Offer,
+    OfferScope, Principal, Quorum, Risk, Root,
 };
 
 use crate::facts::IN_IMAGE;
@@ -304,6 +304,9 @@ fn sentence(call: &Call) -> String {
         Call::Apply(patch) => format!("May {} files be changed as proposed?", patch.files.len()),
         Call::Flow(flow) => {
             format!("May something inside the fence reach `{}` at port {}?", shown(&flow.host), flow.port)
+        }
+        Call::Fetch(Fetch { by: Fetcher::Agent, .. }) => {
+            "May the agent fetch this itself, outside the fence?".to_owned()
         }
         Call::Fetch(_) => "May this be fetched for the agent?".to_owned(),
         Call::Tool(tool) => {

@@ -406,10 +406,7 @@ fn flow_call(flow: &Flow) -> FlowCall {
         way: way(flow.way),
         host: flow.target.host.to_string(),
         port: flow.target.port,
-        request: flow
-            .request
-            .as_ref()
-            .map(|request| Fetch { method: request.method.clone(), url: request.url.clone() }),
+        request: flow.request.as_ref().map(|request| Fetch::new(request.method.clone(), request.url.clone())),
         address: None,
     }
 }

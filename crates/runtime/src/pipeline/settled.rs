@@ -290,7 +290,7 @@ impl Taken<'_> {
     }
 
     fn fetch(&mut self, fetch: &Fetch) -> Fetch {
-        Fetch { method: self.word(&fetch.method, "method"), url: self.word(&fetch.url, "url") }
+        Fetch { method: self.word(&fetch.method, "method"), url: self.word(&fetch.url, "url"), by: fetch.by }
     }
 
     /// Cut after it was cleaned: half a secret is not known as one.

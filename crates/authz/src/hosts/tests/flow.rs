@@ -7,7 +7,7 @@ fn flow(host: &str, port: u16) -> FlowCall {
 }
 
 fn request(method: &str, url: &str, flow: FlowCall) -> FlowCall {
-    FlowCall { request: Some(Fetch { method: method.to_owned(), url: url.to_owned() }), ..flow }
+    FlowCall { request: Some(Fetch::new(method.to_owned(), url.to_owned())), ..flow }
 }
 
 fn verdict(policy: &Policy, flow: &FlowCall) -> (Decision, String) {
