@@ -26,7 +26,7 @@ use crate::logging::Logs;
 use crate::output;
 use crate::redactor::Redactor;
 
-pub(crate) use agent::{Agent, Init, Mcp, Status};
+pub(crate) use agent::{Agent, ExecServer, Init, Mcp, Status};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke};
 pub(crate) use config::ConfigCommand;
 pub(crate) use identity::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand, TokenCreate};
@@ -120,6 +120,8 @@ pub(crate) enum Command {
     Status(Status),
     /// Serve tools to an MCP client on standard input and output: commands and files inside the fence
     Mcp(Mcp),
+    /// Run all commands and file work of Codex inside the fence; Codex starts this itself (docs/agents/codex.md)
+    ExecServer(ExecServer),
     /// The images that commands may run in, each pinned by its digest
     #[command(subcommand)]
     Image(ImageCommand),

@@ -10,11 +10,12 @@ use ringfence_runtime::authz::policy::{
 use ringfence_runtime::images::InImage;
 use ringfence_runtime::ledger::{Location, OpenError, Settings as LedgerSettings, Timestamp};
 use ringfence_runtime::policy_files::{IN_WORKSPACE, OperatorFile, PolicyPlaces, load};
-use ringfence_runtime::{Asked, Setup};
+use ringfence_runtime::{Asked, PolicySource, Runtime, Setup};
 use ringfence_types::{Access, Backend, Bytes, HostRule, Layer, Refusal, RefusalCode, WorkspaceId};
 
 use crate::approval;
 use crate::args::{Network, Place};
+use crate::commands::run::unreadable_policy;
 use crate::engine;
 use crate::environment::Environment;
 use crate::error;
@@ -69,6 +70,40 @@ pub(crate) enum Ungoverned {
     Failed(ExitCode),
     /// The files are right, and what was asked for is more than they give.
     Refused(Refusal),
+}
+
+/// What a session was asked to be by, to ask for it again when something that a question or a flow depends on has changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Again {
+    pub(crate) place: Place,
+    pub(crate) flags: Flags,
+    pub(crate) environment: Environment,
+    pub(crate) setup: Setup,
+}
+
+impl Again {
+    /// For the first time: a refusal is written down and said.
+    pub(crate) fn governed(&self, runtime: &Runtime) -> Result<Governed, ExitCode> {
+        match governed(&self.place, &self.environment, &self.setup, self.flags.clone()) {
+            Ok(governed) => Ok(governed),
+            Err(Ungoverned::Failed(code)) => Err(code),
+            Err(Ungoverned::Refused(refusal)) => match runtime.refuse(&refusal) {
+                Ok(()) => Err(error::refused(&refusal)),
+                Err(error) => Err(error::failed(&error, None)),
+            },
+        }
+    }
+}
+
+impl PolicySource for Again {
+    fn read(&self) -> Result<Asked, Refusal> {
+        match governed(&self.place, &self.environment, &self.setup, self.flags.clone()) {
+            Ok(governed) => Ok(governed.asked()),
+            Err(Ungoverned::Refused(refusal)) => Err(refusal),
+            // What is wrong was said.
+            Err(Ungoverned::Failed(_)) => Err(unreadable_policy()),
+        }
+    }
 }
 
 /// The current directory, or the exit code that says why there is none.

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 pub(crate) use run::{print_json, runtime as open_runtime};
 
 use crate::args::{self, Command};
+use crate::exec_server;
 use crate::hook;
 use crate::init;
 use crate::mcp;
@@ -52,6 +53,7 @@ pub(crate) fn dispatch(command: Command) -> ExitCode {
         Command::Uninstall(arguments) => init::uninstall(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Mcp(arguments) => mcp::run(&arguments),
+        Command::ExecServer(arguments) => exec_server::run(&arguments),
         Command::Image(image) => image::run(image),
         Command::Completions { shell } => {
             say!("{}", args::completions(shell).trim_end());

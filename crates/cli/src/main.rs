@@ -9,6 +9,7 @@ mod denial;
 mod engine;
 mod environment;
 mod error;
+mod exec_server;
 mod explain;
 mod hook;
 mod host;
@@ -20,6 +21,7 @@ mod output;
 mod redactor;
 mod secret_input;
 mod shell_prefix;
+mod signals;
 mod status;
 mod terminal;
 #[cfg(test)]

@@ -57,6 +57,26 @@ pub(crate) struct Mcp {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Speaks the exec-server protocol of Codex on standard input and output. In `environments.toml` beside the `config.toml` of Codex:
+
+  default = \"ringfence\"
+  include_local = false
+
+  [[environments]]
+  id = \"ringfence\"
+  program = \"ringfence\"
+  args = [\"exec-server\"]
+
+What Codex says of its own sandbox narrows what policy gives. What needs a person waits in the queue of `ringfence approvals`.")]
+pub(crate) struct ExecServer {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) network: Network,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Status {
     /// One JSON object on stdout
     #[arg(long)]

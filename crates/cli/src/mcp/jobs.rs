@@ -2,74 +2,27 @@
 //! everything else; all of them end with the connection.
 
 use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
-use ringfence_runtime::{Asked, Ended, Interrupt, Io, Runtime, Settled, Source, Target};
+use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Source, Target};
 use ringfence_types::{Call, Exec};
 use rmcp::model::CallToolResult;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::result::{MOST, malformed, settled, structured};
-use super::worker::Again;
+use crate::asked::Again;
 use crate::denial::Denial;
 use crate::error;
+use crate::signals::{JobSignal, Signals};
 
 /// More than a person keeps an eye on.
 const MOST_JOBS: usize = 16;
 /// How long a start waits to tell what became of a command that ends, or is refused, at once.
 const AT_ONCE: Duration = Duration::from_millis(300);
-
-/// What can be sent to a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub(super) enum JobSignal {
-    Term,
-    Int,
-    Hup,
-    Kill,
-}
-
-impl JobSignal {
-    const ALL: [Self; 4] = [Self::Term, Self::Int, Self::Hup, Self::Kill];
-
-    fn number(self) -> i32 {
-        use rustix::process::Signal;
-        match self {
-            Self::Term => Signal::TERM,
-            Self::Int => Signal::INT,
-            Self::Hup => Signal::HUP,
-            Self::Kill => Signal::KILL,
-        }
-        .as_raw()
-    }
-}
-
-/// A pipe per signal: a byte in it says that it came.
-#[derive(Debug)]
-struct Signals(Vec<(JobSignal, OwnedFd, OwnedFd)>);
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        let pipe = |signal| rustix::pipe::pipe().map(|(out, into)| (signal, out, into));
-        Ok(Self(JobSignal::ALL.into_iter().map(pipe).collect::<Result<_, _>>()?))
-    }
-
-    fn send(&self, wanted: JobSignal) {
-        for (_, _, into) in self.0.iter().filter(|(signal, ..)| *signal == wanted) {
-            // A job that is over reads nothing.
-            let _over = rustix::io::write(into, b"x");
-        }
-    }
-
-    fn interrupts(&self) -> Vec<Interrupt<'_>> {
-        self.0.iter().map(|(signal, out, _)| Interrupt { signal: signal.number(), fd: out.as_fd() }).collect()
-    }
-}
 
 /// What is known of a job by now.
 #[derive(Debug, Default)]

@@ -13,10 +13,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::jobs::{JobSignal, Jobs};
+use super::jobs::Jobs;
 use super::result::{MOST, malformed, settled, structured, text};
 use crate::asked::Governed;
 use crate::denial::Denial;
+use crate::signals::JobSignal;
 use crate::{error, explain, hook};
 
 /// Where the calls of one connection are done.

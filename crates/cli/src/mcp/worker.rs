@@ -9,8 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
-use ringfence_runtime::{AgentSession, Asked, Interrupt, PolicySource, Runtime, Setup};
-use ringfence_types::Refusal;
+use ringfence_runtime::{AgentSession, Interrupt, Runtime};
 use rmcp::model::CallToolResult;
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
@@ -20,10 +19,9 @@ use super::elicit::{Client, Way};
 use super::jobs::Jobs;
 use super::perform::Desk;
 use crate::approval::{Need, authenticate};
-use crate::args::{Mcp, Place};
-use crate::asked::{self, Governed, Ungoverned};
+use crate::args::Mcp;
+use crate::asked::{self, Again, Governed};
 use crate::commands::open_runtime;
-use crate::commands::run::unreadable_policy;
 use crate::environment::Environment;
 use crate::error;
 
@@ -89,18 +87,21 @@ impl Worker {
             hosts: asked::hosts(&arguments.network)?,
             ..Flags::default()
         };
-        let asker = Asker { place: arguments.place.clone(), flags, environment, handle: handle.clone() };
+        let again =
+            Again { place: arguments.place.clone(), flags, environment, setup: runtime.setup().clone() };
+        let asker = Asker { again, handle: handle.clone() };
         let elicit = arguments.elicit;
         let (calls, jobs) = mpsc::unbounded_channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let thread =
-            thread::Builder::new().name("session".to_owned()).spawn(move || match asker.governed(&runtime) {
+        let thread = thread::Builder::new().name("session".to_owned()).spawn(move || {
+            match asker.again.governed(&runtime) {
                 Ok(governed) => asker.serve(&runtime, &governed, (jobs, elicit, ready)),
                 Err(code) => {
                     let _unheard = ready.send(Err(code));
                     code
                 }
-            });
+            }
+        });
         let thread = thread.map_err(|error| error::failed(&error, None))?;
         match is_ready.recv() {
             Ok(Ok(())) => Ok(Self { calls, thread }),
@@ -117,24 +118,11 @@ impl Worker {
 type Calls = (mpsc::UnboundedReceiver<Job>, bool, std::sync::mpsc::Sender<Result<(), ExitCode>>);
 
 struct Asker {
-    place: Place,
-    flags: Flags,
-    environment: Environment,
+    again: Again,
     handle: Handle,
 }
 
 impl Asker {
-    fn governed(&self, runtime: &Runtime) -> Result<Governed, ExitCode> {
-        match asked::governed(&self.place, &self.environment, runtime.setup(), self.flags.clone()) {
-            Ok(governed) => Ok(governed),
-            Err(Ungoverned::Failed(code)) => Err(code),
-            Err(Ungoverned::Refused(refusal)) => match runtime.refuse(&refusal) {
-                Ok(()) => Err(error::refused(&refusal)),
-                Err(error) => Err(error::failed(&error, None)),
-            },
-        }
-    }
-
     fn serve(&self, runtime: &Runtime, governed: &Governed, (mut jobs, elicit, ready): Calls) -> ExitCode {
         let opened = match runtime.session(governed.asked()) {
             Ok(Ok(session)) => Ok(session),
@@ -148,17 +136,12 @@ impl Asker {
                 return code;
             }
         };
-        let again = Again {
-            place: self.place.clone(),
-            flags: self.flags.clone(),
-            environment: self.environment.clone(),
-            setup: runtime.setup().clone(),
-        };
+        let again = &self.again;
         session.set_flow_policy_source(again.clone());
         session.set_policy_source(again.clone());
         let way = Arc::new(Mutex::new(Way::None));
         // Nobody inside a session answers its questions, through whatever client.
-        if let (true, Ok(operator)) = (elicit, authenticate(&self.environment, Need::Nothing)) {
+        if let (true, Ok(operator)) = (elicit, authenticate(&again.environment, Need::Nothing)) {
             let client = Client::new(operator, Arc::clone(&way), self.handle.clone());
             session.set_flow_approver(client.clone());
             session.set_approver(client);
@@ -166,7 +149,7 @@ impl Asker {
         session.keep_containers();
         let _waits = ready.send(Ok(()));
         let ended = thread::scope(|scope| {
-            let background = Jobs::new(scope, runtime, again);
+            let background = Jobs::new(scope, runtime, again.clone());
             let mut desk = Desk { session, runtime, governed, background };
             work(&mut desk, &mut jobs, &way);
             desk.background.end();
@@ -204,25 +187,5 @@ fn work(desk: &mut Desk<'_, '_>, jobs: &mut mpsc::UnboundedReceiver<Job>, way: &
         let result = desk.perform(&job.name, &job.arguments, &job.cancel.interrupts());
         // A client that has gone away in between needs no answer.
         let _gone = job.answer.send(result);
-    }
-}
-
-/// Reads the policy again when something that a question or a flow depends on has changed.
-#[derive(Clone, Debug)]
-pub(super) struct Again {
-    place: Place,
-    flags: Flags,
-    environment: Environment,
-    setup: Setup,
-}
-
-impl PolicySource for Again {
-    fn read(&self) -> Result<Asked, Refusal> {
-        match asked::governed(&self.place, &self.environment, &self.setup, self.flags.clone()) {
-            Ok(governed) => Ok(governed.asked()),
-            Err(Ungoverned::Refused(refusal)) => Err(refusal),
-            // What is wrong was said.
-            Err(Ungoverned::Failed(_)) => Err(unreadable_policy()),
-        }
     }
 }

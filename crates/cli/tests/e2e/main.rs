@@ -41,6 +41,8 @@ mod docker;
 #[cfg(test)]
 mod environment;
 #[cfg(test)]
+mod exec_server;
+#[cfg(test)]
 mod exits;
 #[cfg(test)]
 mod file_tools;

@@ -1,0 +1,54 @@
+//! Signals for commands that run on other threads.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use ringfence_runtime::Interrupt;
+use serde::Deserialize;
+
+/// What can be sent to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum JobSignal {
+    Term,
+    Int,
+    Hup,
+    Kill,
+}
+
+impl JobSignal {
+    const ALL: [Self; 4] = [Self::Term, Self::Int, Self::Hup, Self::Kill];
+
+    fn number(self) -> i32 {
+        use rustix::process::Signal;
+        match self {
+            Self::Term => Signal::TERM,
+            Self::Int => Signal::INT,
+            Self::Hup => Signal::HUP,
+            Self::Kill => Signal::KILL,
+        }
+        .as_raw()
+    }
+}
+
+/// A pipe per signal: a byte in it says that it came.
+#[derive(Debug)]
+pub(crate) struct Signals(Vec<(JobSignal, OwnedFd, OwnedFd)>);
+
+impl Signals {
+    pub(crate) fn new() -> io::Result<Self> {
+        let pipe = |signal| rustix::pipe::pipe().map(|(out, into)| (signal, out, into));
+        Ok(Self(JobSignal::ALL.into_iter().map(pipe).collect::<Result<_, _>>()?))
+    }
+
+    pub(crate) fn send(&self, wanted: JobSignal) {
+        for (_, _, into) in self.0.iter().filter(|(signal, ..)| *signal == wanted) {
+            // A job that is over reads nothing.
+            let _over = rustix::io::write(into, b"x");
+        }
+    }
+
+    pub(crate) fn interrupts(&self) -> Vec<Interrupt<'_>> {
+        self.0.iter().map(|(signal, out, _)| Interrupt { signal: signal.number(), fd: out.as_fd() }).collect()
+    }
+}

@@ -1,0 +1,385 @@
+//! `ringfence exec-server`: the real Codex, whose commands and file work all come to the fence, and its protocol on the wire.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::agents::{codex, codex_in};
+use crate::approvals::{Watcher, configure, events};
+use crate::testkit::{World, binary, eventually, processes_with};
+
+/// As the documentation says.
+fn plug_in(world: &World) {
+    let directory = world.home.join(".codex");
+    fs::create_dir_all(&directory).unwrap();
+    let text = format!(
+        "default = \"ringfence\"\ninclude_local = false\n\n[[environments]]\nid = \"ringfence\"\nprogram = {}\nargs = [\"exec-server\"]\n",
+        json!(binary())
+    );
+    fs::write(directory.join("environments.toml"), text).unwrap();
+}
+
+fn patch(line: &str) -> Value {
+    let command = format!("apply_patch <<'E'\n*** Begin Patch\n{line}*** End Patch\nE\n");
+    json!({ "name": "exec_command", "input": { "cmd": command } })
+}
+
+fn exec(command: &str) -> Value {
+    json!({ "name": "exec_command", "input": { "cmd": command } })
+}
+
+/// Everything that Codex does to the machine, with and without.
+#[test]
+fn codex_works_inside_the_fence_through_the_exec_server() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    fs::write(world.home.join("key"), "the key").unwrap();
+    world.write("old.txt", "old\n");
+    let steps = json!([
+        exec(&format!(
+            "echo in >in; echo out >{}/out; cat {}/key; echo end",
+            outside.display(),
+            world.home.display()
+        )),
+        patch("*** Add File: new/made.txt\n+x\n"),
+        patch("*** Update File: old.txt\n@@\n-old\n+changed\n"),
+        patch(&format!("*** Add File: {}/patched\n+x\n", outside.display())),
+        patch("*** Delete File: in\n"),
+        exec("curl -s -m 5 http://127.0.0.1:{port}/reached"),
+        "finished",
+    ]);
+    let control = codex(&world, &steps);
+    assert!(control.output(0).contains("the key"), "{:?}", control.outputs);
+    assert!(outside.join("out").exists() && outside.join("patched").exists(), "{:?}", control.outputs);
+    assert_eq!(control.visits, ["/reached"]);
+    assert_eq!((world.read("new/made.txt").as_deref(), world.read("in")), (Some("x\n"), None));
+    for file in ["out", "patched"] {
+        fs::remove_file(outside.join(file)).unwrap();
+    }
+    fs::remove_dir_all(world.workspace.join("new")).unwrap();
+    world.write("old.txt", "old\n");
+
+    plug_in(&world);
+    let ran = codex(&world, &steps);
+    assert!(
+        ran.output(0).contains("end") && !ran.output(0).contains("the key"),
+        "{:?} {:?}",
+        ran.outputs,
+        ran.done
+    );
+    assert_eq!(world.read("new/made.txt").as_deref(), Some("x\n"), "{}", ran.output(1));
+    assert_eq!(world.read("old.txt").as_deref(), Some("changed\n"), "{}", ran.output(2));
+    // Codex keeps the reason to itself; it is on record.
+    assert!(ran.output(3).contains("Failed to write file"), "{}", ran.output(3));
+    assert!(!outside.join("out").exists() && !outside.join("patched").exists());
+    assert!(world.read("in").is_none(), "{}", ran.output(4));
+    assert!(!ran.output(5).contains("you reached it") && ran.visits.is_empty(), "{}", ran.output(5));
+
+    let records = world.records();
+    let commands: Vec<&Value> =
+        events(&records, "intent").into_iter().filter(|event| event["call"]["kind"] == "exec").collect();
+    assert!(
+        commands.iter().any(|event| event["call"]["argv"].to_string().contains("echo end")),
+        "{commands:?}"
+    );
+    assert!(
+        events(&records, "settled").iter().all(|event| event["left_to"].is_null()),
+        "nothing is left to it"
+    );
+    let refused = events(&records, "refused");
+    assert!(refused.iter().all(|event| event["refusal"]["rule"] == "path.boundary") && !refused.is_empty());
+    world.ledger_tool(&["verify"]).expect(0);
+}
+
+/// The mode of Codex narrows what policy gives.
+#[test]
+fn codex_that_only_reads_writes_nothing() {
+    let world = World::new();
+    plug_in(&world);
+    let steps =
+        json!([exec("cat a.txt; touch made; echo end"), patch("*** Add File: patched\n+x\n"), "finished"]);
+    world.write("a.txt", "content");
+    let reading = ["--sandbox", "read-only"];
+    let ran = codex_in(&world, &world.workspace, &reading, &steps);
+    assert!(
+        ran.output(0).contains("content") && ran.output(0).contains("end"),
+        "{:?} {:?}",
+        ran.outputs,
+        ran.done
+    );
+    assert!(world.read("made").is_none() && world.read("patched").is_none(), "{:?}", ran.outputs);
+    // The same with the mode that lets it write.
+    let writing = ["--sandbox", "workspace-write"];
+    let ran = codex_in(&world, &world.workspace, &writing, &steps);
+    assert!(world.read("made").is_some() && world.read("patched").is_some(), "{:?}", ran.outputs);
+}
+
+/// A client of the exec-server.
+struct Client {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+    next: u64,
+    heard: Vec<Value>,
+}
+
+impl Client {
+    fn start(world: &World) -> Self {
+        let mut command = world.ringfence();
+        let mut child =
+            command.arg("exec-server").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, lines) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, stdin, lines, next: 1, heard: Vec::new() }
+    }
+
+    fn new(world: &World) -> Self {
+        let mut client = Self::start(world);
+        let hello = client.request("initialize", json!({ "clientName": "test", "resumeSessionId": null }));
+        let info = &hello["result"]["environmentInfo"];
+        assert_eq!(info["cwd"], format!("file://{}", world.workspace.display()), "{hello}");
+        client.send(&json!({ "method": "initialized", "params": {} }));
+        client
+    }
+
+    fn send(&mut self, value: &Value) {
+        self.stdin.as_mut().unwrap().write_all(format!("{value}\n").as_bytes()).unwrap();
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.next;
+        self.next += 1;
+        self.send(&json!({ "id": id, "method": method, "params": params }));
+        loop {
+            let message = self.message();
+            if message["id"] == id {
+                return message;
+            }
+            self.heard.push(message);
+        }
+    }
+
+    fn message(&mut self) -> Value {
+        let mut line = String::new();
+        assert!(self.lines.read_line(&mut line).unwrap() > 0, "the server has ended");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    fn begin(&mut self, world: &World, id: &str, command: &str, more: &Value) {
+        let mut params = json!({
+            "processId": id, "argv": ["/bin/bash", "-c", command], "env": { "NO_COLOR": "1", "PAGER": "cat" },
+            "cwd": place(&world.workspace), "tty": false, "arg0": null, "sandbox": null,
+        });
+        for (name, value) in more.as_object().unwrap() {
+            params[name] = value.clone();
+        }
+        let answer = self.request("process/start", params);
+        assert_eq!(answer["result"]["processId"], id, "{answer}");
+    }
+
+    /// Everything that a process printed, and its exit code.
+    fn finished(&mut self, id: &str) -> (String, i64) {
+        let closed =
+            |message: &Value| message["method"] == "process/closed" && message["params"]["processId"] == id;
+        while !self.heard.iter().any(closed) {
+            let message = self.message();
+            self.heard.push(message);
+        }
+        let own: Vec<&Value> = self
+            .heard
+            .iter()
+            .map(|message| &message["params"])
+            .filter(|params| params["processId"] == id)
+            .collect();
+        let seqs: Vec<u64> = own.iter().map(|params| params["seq"].as_u64().unwrap()).collect();
+        assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "in order and without a gap");
+        let text = own.iter().filter_map(|params| params["chunk"].as_str()).map(decoded).collect();
+        let exit = own.iter().find_map(|params| params["exitCode"].as_i64()).unwrap();
+        (text, exit)
+    }
+
+    fn file(&mut self, method: &str, path: &Path) -> Value {
+        self.request(method, json!({ "path": place(path), "sandbox": null }))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _over = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+fn place(path: &Path) -> String {
+    format!("file://{}", path.display())
+}
+
+fn decoded(text: &str) -> String {
+    String::from_utf8(STANDARD.decode(text).unwrap()).unwrap()
+}
+
+#[test]
+fn a_process_is_connected_as_it_asks() {
+    let world = World::new();
+    let mut client = Client::new(&world);
+    client.begin(&world, "plain", "echo out; echo err >&2; echo ${NO_COLOR-none}; exit 3", &json!({}));
+    let (text, exit) = client.finished("plain");
+    assert!(text.contains("out\n") && text.contains("err\n") && text.contains("1\n"), "{text}");
+    assert_eq!(exit, 3);
+
+    client.begin(&world, "input", "read line; echo got $line", &json!({ "pipeStdin": true }));
+    let wrote =
+        client.request("process/write", json!({ "processId": "input", "chunk": "aGVsbG8K", "writeId": "1" }));
+    assert_eq!(wrote["result"]["status"], "accepted", "{wrote}");
+    assert_eq!(client.finished("input"), ("got hello\n".to_owned(), 0));
+    let wrote = client.request("process/write", json!({ "processId": "input", "chunk": "aGVsbG8K" }));
+    assert_eq!(wrote["result"]["status"], "stdinClosed", "{wrote}");
+
+    client.begin(
+        &world,
+        "tty",
+        "test -t 0 && test -t 1 && read line && echo got $line",
+        &json!({ "tty": true }),
+    );
+    client.request("process/write", json!({ "processId": "tty", "chunk": "aGVsbG8K" }));
+    let (text, exit) = client.finished("tty");
+    assert!(text.contains("got hello") && exit == 0, "{text} {exit}");
+
+    // What was printed can also be fetched.
+    let read = client.request("process/read", json!({ "processId": "plain", "afterSeq": 0, "waitMs": 1000 }));
+    let read = &read["result"];
+    assert_eq!((&read["exitCode"], &read["closed"]), (&json!(3), &json!(true)), "{read}");
+    assert!(read["chunks"].as_array().unwrap().len() >= 2, "{read}");
+}
+
+#[test]
+fn a_process_ends_when_it_is_told_to_and_with_the_connection() {
+    let world = World::new();
+    let mut client = Client::new(&world);
+    let [one, two] = ["one", "two"].map(|name| format!("{}-{name}", crate::testkit::marker(&world)));
+    for (id, marker) in [("a", &one), ("b", &two)] {
+        client.begin(&world, id, &format!("exec -a {marker} sleep 1000"), &json!({}));
+        eventually("it runs", || !processes_with(marker).is_empty());
+    }
+    let ended = client.request("process/terminate", json!({ "processId": "a" }));
+    assert_eq!(ended["result"]["running"], true);
+    assert_ne!(client.finished("a").1, 0);
+    assert!(processes_with(&one).is_empty() && !processes_with(&two).is_empty());
+    let ended = client.request("process/terminate", json!({ "processId": "a" }));
+    assert_eq!(ended["result"]["running"], false);
+    client.stdin = None;
+    eventually("it ends with the connection", || processes_with(&two).is_empty());
+    assert!(client.child.wait().unwrap().success());
+    assert_eq!(events(&world.all_records(), "session-ended").len(), 1);
+}
+
+#[test]
+fn files_are_those_of_the_fence() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    fs::write(outside.join("secret"), "x").unwrap();
+    world.write("a.txt", "content");
+    world.write(".env", "KEY=1");
+    let mut client = Client::new(&world);
+    let there = client.file("fs/getMetadata", &world.workspace.join("a.txt"));
+    assert_eq!((&there["result"]["isFile"], &there["result"]["size"]), (&json!(true), &json!(7)), "{there}");
+    let read = client.file("fs/readFile", &world.workspace.join("a.txt"));
+    assert_eq!(decoded(read["result"]["dataBase64"].as_str().unwrap()), "content");
+    for missing in ["none", "none/below"] {
+        for method in ["fs/getMetadata", "fs/readFile"] {
+            let answer = client.file(method, &world.workspace.join(missing));
+            assert_eq!(answer["error"]["code"], -32004, "{method} {missing}: {answer}");
+        }
+    }
+    // Outside there is nothing to see, and reading it is refused.
+    assert_eq!(client.file("fs/getMetadata", &outside.join("secret"))["error"]["code"], -32004);
+    for path in [outside.join("secret"), world.workspace.join(".env")] {
+        let answer = client.file("fs/readFile", &path);
+        assert_eq!(answer["error"]["code"], -32600, "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("Ringfence stopped this"), "{answer}");
+    }
+    let write = json!({ "path": place(&outside.join("made")), "dataBase64": "eA==", "sandbox": null });
+    assert_eq!(client.request("fs/writeFile", write)["error"]["code"], -32600);
+    assert!(!outside.join("made").exists());
+    assert!(client.file("fs/remove", &outside.join("secret")).get("error").is_some());
+    assert!(outside.join("secret").exists());
+    world.write("skills/one/SKILL.md", "x");
+    let options =
+        json!({ "maxDepth": 6, "maxDirectories": 9, "maxEntries": 9, "pruneHiddenDirectories": true });
+    let mut walk = |path: &Path, entries: u64| {
+        let mut options = options.clone();
+        options["maxEntries"] = json!(entries);
+        client.request("fs/walk", json!({ "path": place(path), "options": options, "sandbox": null }))
+    };
+    let walked = walk(&world.workspace.join("skills"), 9);
+    assert!(walked["result"]["entries"].to_string().contains("skills/one/SKILL.md"), "{walked}");
+    assert_eq!(walk(&world.workspace.join("skills"), 1)["result"]["truncated"], true);
+    assert_eq!(walk(&outside, 9)["error"]["code"], -32600);
+    assert_eq!(client.file("fs/remove", &world.workspace.join("a.txt"))["result"], json!({}));
+    assert!(world.read("a.txt").is_none());
+    let listed = client.file("fs/readDirectory", &world.workspace);
+    assert!(listed["result"]["entries"].to_string().contains(".env"), "{listed}");
+}
+
+#[test]
+fn what_makes_no_sense_is_answered_and_does_nothing() {
+    let world = World::new();
+    let mut early = Client::start(&world);
+    let start =
+        json!({ "processId": "x", "argv": ["touch", "made"], "cwd": place(&world.workspace), "env": {} });
+    assert_eq!(
+        early.request("process/start", start.clone())["error"]["code"],
+        -32600,
+        "nobody has said hello"
+    );
+    let mut client = Client::new(&world);
+    for (method, params, code) in [
+        ("http/request", json!({ "url": "http://127.0.0.1/" }), -32601),
+        ("fs/new", json!({ "path": "file:///" }), -32601),
+        ("process/start", json!({}), -32602),
+        ("fs/readFile", json!({ "path": "/etc/passwd" }), -32602),
+        ("fs/readFile", json!({ "path": "file://host/etc/passwd" }), -32602),
+    ] {
+        assert_eq!(client.request(method, params.clone())["error"]["code"], code, "{method} {params}");
+    }
+    // A sandbox that is not understood could be narrower than what would be given.
+    for sandbox in [json!({ "permissions": { "type": "new" } }), json!(7)] {
+        let mut start = start.clone();
+        start["sandbox"] = sandbox;
+        assert_eq!(client.request("process/start", start)["error"]["code"], -32602);
+    }
+    let mut named = start.clone();
+    named["arg0"] = json!("other");
+    assert_eq!(client.request("process/start", named)["error"]["code"], -32602);
+    let mut elsewhere = start;
+    elsewhere["cwd"] = json!("file:///etc");
+    assert_eq!(client.request("process/start", elsewhere)["result"]["processId"], "x");
+    let (text, exit) = client.finished("x");
+    assert!(text.contains("path.boundary") && exit == 126, "{text} {exit}");
+    assert!(world.read("made").is_none());
+    client.stdin.as_mut().unwrap().write_all(b"garbage\n").unwrap();
+    assert_eq!(client.child.wait().unwrap().code(), Some(125), "it ends rather than guess");
+}
+
+/// A question waits in the queue; the process begins when it is answered.
+#[test]
+fn a_person_answers_for_codex() {
+    let world = World::new();
+    configure(&world, "schema = 1\n[[command]]\nask = [\"touch\"]\n");
+    let watcher = Watcher::new(&world);
+    let mut client = Client::new(&world);
+    let mut touch = |id: &str, key: &[u8]| {
+        watcher.answering(key, || {
+            client.begin(&world, id, &format!("touch {id}"), &json!({}));
+            client.finished(id)
+        })
+    };
+    let (text, exit) = touch("yes", b"o");
+    assert!(exit == 0 && world.read("yes").is_some(), "{text}");
+    let (text, exit) = touch("no", b"d");
+    assert!(exit == 126 && text.contains("Ringfence stopped this") && world.read("no").is_none(), "{text}");
+}
