@@ -119,6 +119,23 @@ fn codex_that_only_reads_writes_nothing() {
     assert!(world.read("made").is_some() && world.read("patched").is_some(), "{:?}", ran.outputs);
 }
 
+#[test]
+fn without_its_program_codex_does_nothing() {
+    let world = World::new();
+    plug_in(&world);
+    let file = world.home.join(".codex/environments.toml");
+    let text = fs::read_to_string(&file).unwrap().replace(&json!(binary()).to_string(), "\"/bin/false\"");
+    fs::write(&file, text).unwrap();
+    let steps = json!([exec("touch made"), patch("*** Add File: patched\n+x\n"), "finished"]);
+    let ran = codex(&world, &steps);
+    assert!(world.read("made").is_none() && world.read("patched").is_none(), "{:?}", ran.outputs);
+    assert!(ran.output(0).contains("No usable execution environment"), "{:?}", ran.outputs);
+    // The control: with the file away, Codex works by itself.
+    fs::remove_file(&file).unwrap();
+    codex(&world, &steps);
+    assert!(world.read("made").is_some());
+}
+
 /// A client of the exec-server.
 struct Client {
     child: Child,
