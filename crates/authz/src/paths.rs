@@ -18,14 +18,25 @@ pub enum Intent {
     Read,
     List,
     Write,
+    /// To see that it is there and how large it is.
+    Look,
+    /// To take it away from where it is.
+    Remove,
 }
 
 impl Intent {
+    /// Whether something is not afterwards what it was before.
+    pub(crate) fn changes(self) -> bool {
+        matches!(self, Self::Write | Self::Remove)
+    }
+
     pub(crate) fn of(file: &FileCall) -> Self {
         match file {
-            FileCall::Read { .. } => Self::Read,
+            FileCall::Read { .. } | FileCall::Send { .. } => Self::Read,
             FileCall::List { .. } => Self::List,
             FileCall::Write { .. } | FileCall::Symlink { .. } => Self::Write,
+            FileCall::Stat { .. } => Self::Look,
+            FileCall::Move { .. } | FileCall::Remove { .. } => Self::Remove,
         }
     }
 }
@@ -38,8 +49,8 @@ pub(crate) fn judge_path(scene: &Scene<'_>, path: &Path, intent: Intent) -> Part
 
 fn judge_name(scene: &Scene<'_>, path: &Path, intent: Intent) -> Part {
     let (aspect, needed) = match intent {
-        Intent::Read | Intent::List => (Aspect::Read, Access::Read),
-        Intent::Write => (Aspect::Write, Access::Write),
+        Intent::Read | Intent::List | Intent::Look => (Aspect::Read, Access::Read),
+        Intent::Write | Intent::Remove => (Aspect::Write, Access::Write),
     };
     let subject = Bytes::from(path).display();
     let relative = match check_place(scene.permissions, path, needed) {
@@ -51,7 +62,7 @@ fn judge_name(scene: &Scene<'_>, path: &Path, intent: Intent) -> Part {
     if scene.permissions.rules == WorkspaceRules::Waived {
         return open;
     }
-    if intent == Intent::Write
+    if intent.changes()
         && let Err(refusal) = check_protected(relative)
     {
         return Part::refused(aspect, open.subject, &refusal);
@@ -116,7 +127,9 @@ fn ruling<'s>(scene: &Scene<'s>, path: &Path, relative: &Path, intent: Intent) -
         Intent::Read => rules.reading(relative),
         // A directory may have any name: built-in rules are about files.
         Intent::List => return rules.listing(relative),
-        Intent::Write => rules.writing(relative, Steering::of(scene.policy.profile)),
+        Intent::Look if scene.facts.kind(path) == PathKind::Directory => return rules.listing(relative),
+        Intent::Look => rules.reading(relative),
+        Intent::Write | Intent::Remove => rules.writing(relative, Steering::of(scene.policy.profile)),
     };
     // A root that is itself called `.ssh` or `.kube` holds what such a directory holds.
     let root = path.ancestors().nth(relative.components().count()).and_then(Path::file_name);

@@ -182,9 +182,15 @@ pub(crate) fn judge_tool_of_call(policy: &Policy, call: &Call) -> Option<Part> {
     }
     let name = match call {
         Call::Exec(_) => "exec",
-        Call::File(FileCall::Read { .. }) => "read_file",
+        Call::File(FileCall::Read { .. } | FileCall::Stat { .. } | FileCall::Send { .. }) => "read_file",
         Call::File(FileCall::List { .. }) => "list_dir",
-        Call::File(FileCall::Write { .. } | FileCall::Symlink { .. }) | Call::Apply(_) => "write_file",
+        Call::File(
+            FileCall::Write { .. }
+            | FileCall::Symlink { .. }
+            | FileCall::Move { .. }
+            | FileCall::Remove { .. },
+        )
+        | Call::Apply(_) => "write_file",
         // What runs inside is no tool of its own, and the others are judged as one anyway.
         Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => return None,
     };

@@ -111,6 +111,7 @@ fn of_the_ledger(event: &Event) -> String {
 pub fn of_call(call: &Call) -> String {
     match call {
         Call::Exec(exec) => exec.argv.iter().map(Bytes::quoted).collect::<Vec<_>>().join(" "),
+        Call::File(FileCall::Move { path, to }) => format!("move {} to {}", path.display(), to.display()),
         Call::File(file) => format!("{} {}", verb(file), file.path().display()),
         Call::Apply(patch) => format!("apply {} files", patch.files.len()),
         Call::Flow(flow) => of_flow(flow),
@@ -137,6 +138,10 @@ fn verb(file: &FileCall) -> &'static str {
         FileCall::Write { .. } => "write",
         FileCall::List { .. } => "list",
         FileCall::Symlink { .. } => "symlink",
+        FileCall::Stat { .. } => "stat",
+        FileCall::Move { .. } => "move",
+        FileCall::Remove { .. } => "remove",
+        FileCall::Send { .. } => "send",
     }
 }
 

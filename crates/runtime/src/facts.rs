@@ -134,6 +134,8 @@ fn refused(tree: &Tree<'_>, touch: &Touch<'_>) -> Option<Refusal> {
         Intent::Read => FileOperation::Read,
         Intent::List => FileOperation::List,
         Intent::Write => FileOperation::Write,
+        Intent::Look => FileOperation::Look,
+        Intent::Remove => FileOperation::Remove,
     };
     match tree.check(touch.path, operation) {
         Err(FileError::Refused { refusal, .. }) => Some(pipeline::refusal_of(refusal)),

@@ -164,6 +164,13 @@ impl Actions {
         Self::at(leaks, |sinks| sinks.output)
     }
 
+    /// Out of the hands of whoever could take it back: a file with a hole in it is no use there, and one with a secret in it
+    /// does harm (C-15).
+    pub(crate) fn sent(leaks: &Leaks) -> Self {
+        let Self { stored, shapes } = Self::output(leaks);
+        Self { stored: stored.max(LeakAction::Block), shapes: shapes.max(LeakAction::Block) }
+    }
+
     fn arguments(leaks: &Leaks) -> Self {
         Self::at(leaks, |sinks| sinks.arguments)
     }

@@ -11,6 +11,7 @@
 //! judge names, so that a hidden name that appears later is refused too.
 
 mod changes;
+mod entry;
 mod exact;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ use rustix::process::{Gid, Uid};
 use crate::survey::{self, Ground, Kind, Rules, SurveyError, SurveyedRoot};
 
 pub use changes::{ChangeError, Changes, Edit, Progress};
+pub use entry::Status;
 pub use exact::Place;
 
 /// The roots of a workspace, open for file operations.
@@ -83,6 +85,8 @@ pub enum FileOperation {
     Read,
     List,
     Write,
+    Look,
+    Remove,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -190,6 +194,8 @@ impl<'r> Tree<'r> {
         match operation {
             FileOperation::Read => self.readable(&Ask::new("read", path)).map(drop),
             FileOperation::List => self.listable(&Ask::new("list", path)).map(drop),
+            FileOperation::Look => self.visible(&Ask::new("look at", path)).map(drop),
+            FileOperation::Remove => self.removable(&Ask::new("remove", path)).map(drop),
             FileOperation::Write => {
                 let ask = Ask::new("write", path);
                 match self.writable(&ask) {
@@ -333,16 +339,7 @@ impl<'r> Tree<'r> {
 
     /// The place of a file that does not exist, in a directory that does.
     fn new_target<'t>(&'t self, ask: &Ask<'_>) -> Result<Target<'t>, FileError> {
-        let bytes = ask.path.as_os_str().as_bytes();
-        let name = ask.path.file_name().filter(|_| !bytes.ends_with(b"/") && !bytes.ends_with(b"/."));
-        let name = name.ok_or_else(|| ask.refused(FileRefusal::Malformed))?.to_owned();
-        let above = ask.path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let directory = self.resolve(&Ask { path: above, ..*ask })?;
-        if directory.kind() != Kind::Directory {
-            return Err(ask.refused(FileRefusal::NotDirectory));
-        }
-        let parent =
-            directory.reopen(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC).map_err(ask.failed())?;
+        let Above { directory, parent, name } = self.above(ask)?;
         match rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW)
             .map(|stat| Kind::of(file_type(&stat)))
         {
@@ -358,14 +355,38 @@ impl<'r> Tree<'r> {
         Ok(Target { plot: directory.plot, relative, parent, name, replaced: None })
     }
 
+    /// The directory that a path is in, through links, and the name it has there.
+    fn above<'t>(&'t self, ask: &Ask<'_>) -> Result<Above<'t>, FileError> {
+        let bytes = ask.path.as_os_str().as_bytes();
+        let name = ask.path.file_name().filter(|_| !bytes.ends_with(b"/") && !bytes.ends_with(b"/."));
+        let name = name.ok_or_else(|| ask.refused(FileRefusal::Malformed))?.to_owned();
+        let above = ask.path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = self.resolve(&Ask { path: above, ..*ask })?;
+        if directory.kind() != Kind::Directory {
+            return Err(ask.refused(FileRefusal::NotDirectory));
+        }
+        let parent =
+            directory.reopen(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC).map_err(ask.failed())?;
+        Ok(Above { directory, parent, name })
+    }
+
     fn refuse_hidden(&self, ask: &Ask<'_>, found: &Found<'_>) -> Result<(), FileError> {
-        let by_name = match found.plot.ground.judge(self.rules, &found.relative) {
+        self.refuse_hidden_at(ask, (found.plot, &found.relative), &found.stat)
+    }
+
+    fn refuse_hidden_at(
+        &self,
+        ask: &Ask<'_>,
+        (plot, relative): (&Plot, &Path),
+        stat: &Stat,
+    ) -> Result<(), FileError> {
+        let by_name = match plot.ground.judge(self.rules, relative) {
             PathVerdict::Open => false,
             PathVerdict::Hidden => true,
-            PathVerdict::HiddenUnlessPublic => !survey::is_public(&found.plot.ground, &found.relative),
+            PathVerdict::HiddenUnlessPublic => !survey::is_public(&plot.ground, relative),
         };
-        let by_survey = found.plot.closes(&found.relative)
-            || self.plots.iter().any(|plot| plot.hidden.contains(&(found.stat.st_dev, found.stat.st_ino)));
+        let by_survey = plot.closes(relative)
+            || self.plots.iter().any(|plot| plot.hidden.contains(&(stat.st_dev, stat.st_ino)));
         if by_name || by_survey { Err(ask.refused(FileRefusal::Hidden)) } else { Ok(()) }
     }
 
@@ -482,6 +503,13 @@ fn protected(surveyed: &SurveyedRoot) -> BTreeSet<PathBuf> {
     named.chain(links).chain(rewritten).cloned().chain(root).collect()
 }
 
+/// A directory with the name of something in it, which need not exist.
+struct Above<'t> {
+    directory: Found<'t>,
+    parent: OwnedFd,
+    name: OsString,
+}
+
 /// Something that exists in a root.
 struct Found<'t> {
     plot: &'t Plot,
@@ -594,20 +622,23 @@ fn file_type(stat: &Stat) -> FileType {
 /// What goes away while it is looked at is listed as the directory had it.
 fn listed(directory: &OwnedFd, name: &OsStr, known: FileType) -> Listed {
     let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
-    let kind = match Kind::of(stat.as_ref().map_or(known, file_type)) {
-        Kind::Directory => ListedKind::Directory,
-        Kind::File => ListedKind::File,
-        Kind::Link => ListedKind::Link,
-        Kind::Other => ListedKind::Other,
-    };
     let modified = |stat: &Stat| {
         stat.st_mtime.saturating_mul(1000).saturating_add_unsigned(stat.st_mtime_nsec / 1_000_000)
     };
     Listed {
         name: name.to_owned(),
-        kind,
+        kind: told(Kind::of(stat.as_ref().map_or(known, file_type))),
         bytes: stat.as_ref().map_or(0, |stat| stat.st_size.cast_unsigned()),
         modified_ms: stat.as_ref().map_or(0, modified),
+    }
+}
+
+fn told(kind: Kind) -> ListedKind {
+    match kind {
+        Kind::Directory => ListedKind::Directory,
+        Kind::File => ListedKind::File,
+        Kind::Link => ListedKind::Link,
+        Kind::Other => ListedKind::Other,
     }
 }
 

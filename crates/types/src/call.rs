@@ -37,10 +37,36 @@ pub struct Exec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operation", rename_all = "kebab-case")]
 pub enum FileCall {
-    Read { path: Bytes },
-    Write { path: Bytes, sha256: String, bytes: u64 },
-    List { path: Bytes },
-    Symlink { path: Bytes, target: Bytes },
+    Read {
+        path: Bytes,
+    },
+    Write {
+        path: Bytes,
+        sha256: String,
+        bytes: u64,
+    },
+    List {
+        path: Bytes,
+    },
+    Symlink {
+        path: Bytes,
+        target: Bytes,
+    },
+    /// What is there: its kind, size and times.
+    Stat {
+        path: Bytes,
+    },
+    Move {
+        path: Bytes,
+        to: Bytes,
+    },
+    Remove {
+        path: Bytes,
+    },
+    /// For somebody outside: as it is, or not at all.
+    Send {
+        path: Bytes,
+    },
 }
 
 impl FileCall {
@@ -49,7 +75,11 @@ impl FileCall {
             Self::Read { path }
             | Self::Write { path, .. }
             | Self::List { path }
-            | Self::Symlink { path, .. } => path,
+            | Self::Symlink { path, .. }
+            | Self::Stat { path }
+            | Self::Move { path, .. }
+            | Self::Remove { path }
+            | Self::Send { path } => path,
         }
     }
 }
@@ -247,6 +277,23 @@ fn file_fields(hash: &mut Sha256, file: &FileCall) {
             field(hash, b"symlink");
             field(hash, path.as_slice());
             field(hash, target.as_slice());
+        }
+        FileCall::Stat { path } => {
+            field(hash, b"stat");
+            field(hash, path.as_slice());
+        }
+        FileCall::Move { path, to } => {
+            field(hash, b"move");
+            field(hash, path.as_slice());
+            field(hash, to.as_slice());
+        }
+        FileCall::Remove { path } => {
+            field(hash, b"remove");
+            field(hash, path.as_slice());
+        }
+        FileCall::Send { path } => {
+            field(hash, b"send");
+            field(hash, path.as_slice());
         }
     }
 }

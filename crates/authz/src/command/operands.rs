@@ -110,8 +110,8 @@ impl Judge<'_> {
         let numbered = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
         let descriptor = text.strip_prefix(b"/dev/fd/").is_some_and(numbered);
         let device = match intent {
-            Intent::Read | Intent::List => descriptor || READABLE.contains(&text),
-            Intent::Write => WRITABLE.contains(&text),
+            Intent::Read | Intent::List | Intent::Look => descriptor || READABLE.contains(&text),
+            Intent::Write | Intent::Remove => WRITABLE.contains(&text),
         };
         if device {
             return Some(part("path.device").because("a device of every process, which keeps nothing"));

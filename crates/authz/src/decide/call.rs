@@ -73,16 +73,23 @@ fn check_cwd(permissions: &Permissions, cwd: &Bytes) -> Result<(), Refusal> {
 
 pub(super) fn judge_file(scene: &Scene<'_>, file: &FileCall) -> Result<Vec<Part>, Refusal> {
     let intent = Intent::of(file);
-    if scene.policy.profile == Profile::Review && intent == Intent::Write {
+    if scene.policy.profile == Profile::Review && intent.changes() {
         return Err(refuse(RefusalCode::Profile, "profile.review", "profile `review` writes nothing")
             .hint("hand the change in with `ringfence tx propose`, or use `--profile workspace` to write"));
     }
     let (path, mut parts) = judge_named(scene, file, intent)?;
+    let mut places = vec![(path, intent)];
+    if let FileCall::Move { to, .. } = file {
+        let arriving = FileCall::Write { path: to.clone(), sha256: String::new(), bytes: 0 };
+        let (path, judged) = judge_named(scene, &arriving, Intent::Write)?;
+        parts.extend(judged);
+        places.push((path, Intent::Write));
+    }
     if all_open(&parts) {
-        let touch = touch(scene, &path, intent);
-        parts.extend(
-            touch.and_then(|touch| scene.facts.obstacle(&touch)).map(|no| in_the_way(&path, intent, &no)),
-        );
+        let touches: Vec<Touch<'_>> =
+            places.iter().filter_map(|(path, intent)| touch(scene, path, *intent)).collect();
+        let refused = scene.facts.obstacles(&touches);
+        parts.extend(refused.iter().map(|(path, refusal)| in_the_way(path, intent, refusal)));
     }
     Ok(parts)
 }
@@ -136,10 +143,15 @@ fn judge_secret(file: &PatchedFile, secret: &Introduced) -> Part {
         .ask(Risk::High, "take the secret out and propose it again, or let a person approve it")
 }
 
-/// Where the path leads. A link that is about to be made does not lead anywhere yet; the directory it goes into does.
+/// Where the path leads. A link that is about to be made does not lead anywhere yet, and one that is taken away stands for
+/// itself; the directory it is in leads somewhere.
 fn led_to(scene: &Scene<'_>, file: &FileCall, path: &Path) -> PathBuf {
     match (file, path.parent(), path.file_name()) {
-        (FileCall::Symlink { .. }, Some(parent), Some(name)) => scene.facts.real_path(parent).join(name),
+        (
+            FileCall::Symlink { .. } | FileCall::Move { .. } | FileCall::Remove { .. },
+            Some(parent),
+            Some(name),
+        ) => scene.facts.real_path(parent).join(name),
         _ => scene.facts.real_path(path),
     }
 }
@@ -156,7 +168,7 @@ fn touch<'s>(scene: &Scene<'s>, path: &'s Path, intent: Intent) -> Option<Touch<
 }
 
 fn in_the_way(path: &Path, intent: Intent, refusal: &Refusal) -> Part {
-    let aspect = if intent == Intent::Write { Aspect::Write } else { Aspect::Read };
+    let aspect = if intent.changes() { Aspect::Write } else { Aspect::Read };
     let part = Part::refused(aspect, Bytes::from(path).display(), refusal);
     Part { path: Some(Bytes::from(path)), ..part }
 }

@@ -43,6 +43,18 @@ fn link(path: &str, target: &str) -> Call {
     Call::File(FileCall::Symlink { path: Bytes::from(path), target: Bytes::from(target) })
 }
 
+fn moved(path: &str, to: &str) -> Call {
+    Call::File(FileCall::Move { path: Bytes::from(path), to: Bytes::from(to) })
+}
+
+fn remove(path: &str) -> Call {
+    Call::File(FileCall::Remove { path: Bytes::from(path) })
+}
+
+fn stat(path: &str) -> Call {
+    Call::File(FileCall::Stat { path: Bytes::from(path) })
+}
+
 fn policy(profile: Profile) -> Policy {
     Policy { home: Some(Bytes::from("/home/u")), ..Policy::new(profile) }
 }
@@ -69,7 +81,7 @@ fn denied(policy: &Policy, call: Call) -> Refusal {
 #[test]
 fn s001_10_review_reads_and_does_nothing_else() {
     let review = policy(Profile::Review);
-    for call in [Call::Exec(exec(&["true"])), write("a"), link("a", "b")] {
+    for call in [Call::Exec(exec(&["true"])), write("a"), link("a", "b"), moved("a", "b"), remove("a")] {
         let refusal = denied(&review, call);
         assert_eq!((refusal.code, refusal.rule.as_str()), (RefusalCode::Profile, "profile.review"));
     }
@@ -495,6 +507,36 @@ fn what_is_in_the_way_of_one_file_is_in_the_way_of_the_patch() {
     let verdict =
         super::decide(&policy(Profile::Workspace), Action::new(patch(&["a", "linked"]), roots()), &table);
     assert!(matches!(verdict, Verdict::Deny(refusal) if refusal.rule == "path.hidden"));
+}
+
+/// S000-12: both ends of a move are written, and what is removed as well.
+#[test]
+fn a_file_is_moved_and_removed_only_where_it_may_be_written() {
+    let workspace = policy(Profile::Workspace);
+    for path in [".env", ".git/hooks/pre-commit", "closed/x", "/data/x", "/etc/passwd", "../x"] {
+        let alone = denied(&workspace, write(path)).rule;
+        for call in [remove(path), moved(path, "x"), moved("x", path)] {
+            assert_eq!(denied(&workspace, call.clone()).rule, alone, "{call:?}");
+        }
+    }
+    allowed(&workspace, moved("a", "b"));
+    allowed(&workspace, remove("a"));
+    allowed(&workspace, stat("/data/x"));
+    assert_eq!(denied(&workspace, stat(".env")).rule, denied(&workspace, read(".env")).rule);
+    for name in ["SOUL.md", "USER.md"] {
+        for call in [remove(name), moved(name, "x"), moved("x", name)] {
+            let verdict = decide(&policy(Profile::Guarded), Action::new(call.clone(), roots()));
+            assert!(matches!(verdict, Verdict::Ask(_)), "{call:?}");
+        }
+    }
+    let table = Table { obstacles: vec!["/w/linked"], ..Table::default() };
+    for call in [moved("linked", "x"), moved("x", "linked"), remove("linked")] {
+        let verdict = super::decide(&workspace, Action::new(call.clone(), roots()), &table);
+        assert!(matches!(verdict, Verdict::Deny(refusal) if refusal.rule == "path.hidden"), "{call:?}");
+    }
+    let fingerprint = |call: Call| Action::new(call, roots()).fingerprint().clone();
+    assert_ne!(fingerprint(moved("a", "b")), fingerprint(moved("b", "a")));
+    assert_ne!(fingerprint(remove("a")), fingerprint(stat("a")));
 }
 
 /// C-15: what looks like a secret is asked about by name, and refused where nobody is asked.

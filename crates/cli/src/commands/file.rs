@@ -91,7 +91,13 @@ fn show(touched: Touched) -> ExitCode {
             out.write_all(entry.name.as_os_str().as_bytes())?;
             out.write_all(OsStr::new("\n").as_bytes())
         }),
-        Touched::Written | Touched::Linked | Touched::Applied | Touched::Fetched(_) => Ok(()),
+        Touched::Looked(_)
+        | Touched::Written
+        | Touched::Linked
+        | Touched::Moved
+        | Touched::Removed
+        | Touched::Applied
+        | Touched::Fetched(_) => Ok(()),
     };
     match written {
         Ok(()) => ExitCode::SUCCESS,

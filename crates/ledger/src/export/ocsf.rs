@@ -204,7 +204,12 @@ fn of_call_place(call: Option<&Call>) -> Place {
     const FILE: &str = "File System Activity";
     match call {
         Some(Call::Exec(_)) => place(1007, "Process Activity", 1, "Launch"),
-        Some(Call::File(FileCall::Read { .. } | FileCall::List { .. })) => place(1001, FILE, 2, "Read"),
+        Some(Call::File(FileCall::Read { .. } | FileCall::Send { .. } | FileCall::List { .. })) => {
+            place(1001, FILE, 2, "Read")
+        }
+        Some(Call::File(FileCall::Stat { .. })) => place(1001, FILE, 8, "Get Attributes"),
+        Some(Call::File(FileCall::Move { .. })) => place(1001, FILE, 5, "Rename"),
+        Some(Call::File(FileCall::Remove { .. })) => place(1001, FILE, 4, "Delete"),
         Some(Call::File(FileCall::Symlink { .. })) => place(1001, FILE, 1, "Create"),
         Some(Call::File(FileCall::Write { .. }) | Call::Apply(_)) => place(1001, FILE, 3, "Update"),
         Some(Call::Flow(_) | Call::Fetch(_)) => place(4001, NETWORK, 1, "Open"),

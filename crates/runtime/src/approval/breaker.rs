@@ -67,6 +67,10 @@ fn operation(file: &FileCall) -> &'static str {
         FileCall::Write { .. } => "write",
         FileCall::List { .. } => "list",
         FileCall::Symlink { .. } => "symlink",
+        FileCall::Stat { .. } => "stat",
+        FileCall::Move { .. } => "move",
+        FileCall::Remove { .. } => "remove",
+        FileCall::Send { .. } => "send",
     }
 }
 

@@ -301,6 +301,14 @@ fn sentence(call: &Call) -> String {
         Call::File(FileCall::Symlink { path, target }) => {
             format!("May `{}` become a link to `{}`?", name(path), name(target))
         }
+        Call::File(FileCall::Stat { path }) => format!("May `{}` be looked at?", name(path)),
+        Call::File(FileCall::Move { path, to }) => {
+            format!("May the file `{}` be moved to `{}`?", name(path), name(to))
+        }
+        Call::File(FileCall::Remove { path }) => format!("May `{}` be removed?", name(path)),
+        Call::File(FileCall::Send { path }) => {
+            format!("May the file `{}` be sent to somebody outside?", name(path))
+        }
         Call::Apply(patch) => format!("May {} files be changed as proposed?", patch.files.len()),
         Call::Flow(flow) => {
             format!("May something inside the fence reach `{}` at port {}?", shown(&flow.host), flow.port)
@@ -335,6 +343,7 @@ fn blocks(call: &Call, redactor: &Redactor<'_>) -> Vec<Block> {
 fn path_of(file: &FileCall) -> Vec<u8> {
     match file {
         FileCall::Symlink { path, target } => [path.as_slice(), b" -> ", target.as_slice()].concat(),
+        FileCall::Move { path, to } => [path.as_slice(), b" to ", to.as_slice()].concat(),
         other => other.path().as_slice().to_vec(),
     }
 }
@@ -368,6 +377,7 @@ fn foreign(call: &Call) -> String {
     let mut seen: Vec<char> = Vec::new();
     let texts: Vec<&[u8]> = match call {
         Call::Exec(exec) => exec.argv.iter().map(Bytes::as_slice).collect(),
+        Call::File(FileCall::Move { path, to }) => vec![path.as_slice(), to.as_slice()],
         Call::File(file) => vec![file.path().as_slice()],
         Call::Apply(patch) => patch.files.iter().map(|file| file.path.as_slice()).collect(),
         Call::Tool(tool) => vec![tool.name.as_bytes(), tool.input.as_bytes()],

@@ -68,7 +68,10 @@ pub(crate) fn outcome_of(ended: &Ended) -> String {
         Ended::Executed(outcome) => executed(outcome),
         Ended::Touched(Touched::Read(content)) => digest(content),
         Ended::Touched(Touched::Listed(entries)) => digest(format!("{entries:?}").as_bytes()),
-        Ended::Touched(Touched::Written | Touched::Linked | Touched::Applied) => "done".to_owned(),
+        Ended::Touched(Touched::Looked(status)) => digest(format!("{status:?}").as_bytes()),
+        Ended::Touched(
+            Touched::Written | Touched::Linked | Touched::Moved | Touched::Removed | Touched::Applied,
+        ) => "done".to_owned(),
         Ended::Touched(Touched::Fetched(page)) => format!("{} {}", page.status, digest(&page.body)),
         Ended::Refused(refusal) => refused(refusal),
         Ended::Failed { what, .. } => what.clone(),

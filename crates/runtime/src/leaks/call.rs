@@ -75,6 +75,10 @@ impl Judging<'_> {
                 self.text(path, "path", actions);
                 self.text(target, "target", actions);
             }
+            Call::File(FileCall::Move { path, to }) => {
+                self.text(path, "path", actions);
+                self.text(to, "to", actions);
+            }
             Call::File(file) => self.text(file.path(), "path", actions),
             Call::Apply(patch) => patch.files.iter().for_each(|file| self.text(&file.path, "path", actions)),
             Call::Flow(flow) => self.text(&Bytes::from(flow.host.as_str()), "host", actions),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ringfence_authz::Grant;
 use ringfence_egress::FetchResponse;
-use ringfence_sandbox::files::{FileError, FileRefusal, Listed, Tree};
+use ringfence_sandbox::files::{FileError, FileRefusal, Listed, Status, Tree};
 use ringfence_sandbox::{Io, Source};
 use ringfence_types::{FileCall, Layer, Refusal, RefusalCode};
 use sha2::{Digest as _, Sha256};
@@ -24,6 +24,9 @@ pub enum Touched {
     Written,
     Listed(Vec<Listed>),
     Linked,
+    Looked(Status),
+    Moved,
+    Removed,
     /// Every file of a proposal.
     Applied,
     /// A page.
@@ -42,11 +45,18 @@ pub(super) fn perform(
     let cwd = &session.workspace.path;
     let absolute = |path: &Path| cwd.join(path);
     let done = match call {
-        FileCall::Read { path } => tree.read(&absolute(path.as_path()), MAX_READ).map(Touched::Read),
+        FileCall::Read { path } | FileCall::Send { path } => {
+            tree.read(&absolute(path.as_path()), MAX_READ).map(Touched::Read)
+        }
         FileCall::List { path } => tree.list(&absolute(path.as_path())).map(Touched::Listed),
         FileCall::Symlink { path, target } => {
             tree.symlink(&absolute(path.as_path()), target.as_path()).map(|()| Touched::Linked)
         }
+        FileCall::Stat { path } => tree.stat(&absolute(path.as_path())).map(Touched::Looked),
+        FileCall::Move { path, to } => {
+            tree.rename(&absolute(path.as_path()), &absolute(to.as_path())).map(|()| Touched::Moved)
+        }
+        FileCall::Remove { path } => tree.remove(&absolute(path.as_path())).map(|()| Touched::Removed),
         FileCall::Write { path, sha256, .. } => {
             let content = judged_content(io, sha256)?;
             tree.write(&absolute(path.as_path()), content).map(|()| Touched::Written)

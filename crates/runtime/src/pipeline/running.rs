@@ -53,7 +53,11 @@ impl Running {
 fn readable(touched: Touched, call: &FileCall, session: &mut AgentSession<'_>) -> Result<Touched, Ended> {
     let Touched::Read(content) = touched else { return Ok(touched) };
     let place = session.leaks.text(&call.path().display());
-    clean(&content, &place, session).map(Touched::Read)
+    let actions = match call {
+        FileCall::Send { .. } => Actions::sent(&session.policy.leaks),
+        _ => Actions::output(&session.policy.leaks),
+    };
+    cleaned(&content, &place, (session, actions)).map(Touched::Read)
 }
 
 /// A page for the agent, without secrets that are in it.
@@ -86,7 +90,16 @@ fn clean_page(page: FetchResponse, session: &mut AgentSession<'_>) -> Result<Fet
 }
 
 fn clean(content: &[u8], place: &str, session: &mut AgentSession<'_>) -> Result<Vec<u8>, Ended> {
-    let mut filter = OutputFilter::new(&session.leaks, Actions::output(&session.policy.leaks), place);
+    let actions = Actions::output(&session.policy.leaks);
+    cleaned(content, place, (session, actions))
+}
+
+fn cleaned(
+    content: &[u8],
+    place: &str,
+    (session, actions): (&mut AgentSession<'_>, Actions),
+) -> Result<Vec<u8>, Ended> {
+    let mut filter = OutputFilter::new(&session.leaks, actions, place);
     let mut clean = Vec::new();
     let flow = match filter.push(content, &mut clean) {
         Flow::On => filter.finish(&mut clean),

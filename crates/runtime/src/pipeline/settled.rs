@@ -283,6 +283,12 @@ impl Taken<'_> {
             FileCall::Write { path: written, sha256, bytes } => {
                 FileCall::Write { path: path(written), sha256: sha256.clone(), bytes: *bytes }
             }
+            FileCall::Stat { path: seen } => FileCall::Stat { path: path(seen) },
+            FileCall::Send { path: sent } => FileCall::Send { path: path(sent) },
+            FileCall::Remove { path: removed } => FileCall::Remove { path: path(removed) },
+            FileCall::Move { path: from, to } => {
+                FileCall::Move { path: path(from), to: self.text(to, || "to".to_owned()) }
+            }
             FileCall::Symlink { path: link, target } => {
                 FileCall::Symlink { path: path(link), target: self.text(target, || "target".to_owned()) }
             }

@@ -320,3 +320,68 @@ fn names_of_any_bytes() {
     let error = tree.read(Path::new("no\x1b[2J"), MAX).unwrap_err().to_string();
     assert!(!error.contains('\x1b'), "{error}");
 }
+
+fn refusal<T: std::fmt::Debug>(answer: Result<T, FileError>) -> FileRefusal {
+    match answer {
+        Err(FileError::Refused { refusal, .. }) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn entries_are_moved_and_removed_and_links_stand_for_themselves() {
+    let bench = Bench::new();
+    let tree = bench.tree();
+    symlink("sub/deep", bench.path("w/link")).unwrap();
+    assert_eq!(tree.stat(Path::new("link")).unwrap().bytes, "w/sub/deep".len() as u64);
+    assert_eq!(tree.stat(Path::new("sub")).unwrap().kind, ListedKind::Directory);
+    tree.rename(Path::new("file"), Path::new("sub/moved")).unwrap();
+    assert_eq!(fs::read_to_string(bench.path("w/sub/moved")).unwrap(), "w/file");
+    tree.rename(Path::new("sub/moved"), Path::new("sub/deep")).unwrap();
+    assert_eq!(fs::read_to_string(bench.path("w/sub/deep")).unwrap(), "w/file");
+    assert_eq!(refusal(tree.rename(Path::new("link"), Path::new("x"))), FileRefusal::Link);
+    assert_eq!(refusal(tree.rename(Path::new("sub/deep"), Path::new("link"))), FileRefusal::Link);
+    assert_eq!(refusal(tree.rename(Path::new("sub"), Path::new("x"))), FileRefusal::NotRegular);
+    tree.remove(Path::new("link")).unwrap();
+    assert!(bench.path("w/sub/deep").exists(), "only the link is gone");
+    assert!(matches!(tree.remove(Path::new("sub")), Err(FileError::Io { .. })), "it is not empty");
+    tree.remove(Path::new("sub/deep")).unwrap();
+    assert!(!bench.path("w/sub/deep").exists());
+}
+
+#[test]
+fn nothing_hidden_protected_read_only_or_outside_is_moved_or_removed() {
+    let bench = Bench::new();
+    let tree = bench.tree();
+    fs::hard_link(bench.path("w/.env"), bench.path("w/alias")).unwrap();
+    let tree_after_link = bench.tree();
+    let path = |name: &str| bench.path(name);
+    for (name, expected) in [
+        ("w/.env", FileRefusal::Hidden),
+        ("w/.claude/s", FileRefusal::Protected),
+        ("w/.claude", FileRefusal::Protected),
+        ("r/file", FileRefusal::ReadOnly),
+        ("w2/other", FileRefusal::Outside),
+        ("secret", FileRefusal::Outside),
+    ] {
+        assert_eq!(refusal(tree.remove(&path(name))), expected, "remove {name}");
+        assert_eq!(refusal(tree.rename(&path(name), &path("w/x"))), expected, "move {name}");
+        assert_eq!(refusal(tree.check(&path(name), FileOperation::Remove)), expected, "check {name}");
+    }
+    for (name, expected) in [
+        ("w/.env", FileRefusal::Hidden),
+        ("w/.claude/new", FileRefusal::Protected),
+        ("w/.ringfence/policy.toml", FileRefusal::Protected),
+        ("r/new", FileRefusal::ReadOnly),
+        ("secret", FileRefusal::Outside),
+    ] {
+        let moved = tree.rename(&path("w/file"), &path(name));
+        // A directory that is missing is no place for a file either.
+        let missing = matches!(&moved, Err(FileError::Io { .. }));
+        assert!(missing || refusal(moved) == expected, "over {name}");
+    }
+    assert_eq!(refusal(tree_after_link.rename(&path("w/alias"), &path("w/x"))), FileRefusal::Hidden);
+    assert_eq!(refusal(tree.stat(&path("w/.env"))), FileRefusal::Hidden);
+    assert_eq!(refusal(tree.remove(&path("w"))), FileRefusal::Outside);
+    assert!(["w/.env", "w/file", "w/.claude/s", "r/file", "secret"].iter().all(|name| path(name).exists()));
+}

@@ -1,0 +1,141 @@
+//! Entries of directories: looked at, moved, removed.
+//!
+//! What is moved or removed is the entry itself, never what a link leads to; only the directory is reached through links.
+//! Moved are regular files alone: a directory would take along what is hidden, protected or asked about by its path.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use super::{Above, Ask, FileError, FileRefusal, Found, Kind, ListedKind, Plot, Tree, file_type, told};
+
+/// What is known of something without opening it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub kind: ListedKind,
+    pub bytes: u64,
+    /// The permissions.
+    pub mode: u32,
+    /// Seconds since 1970.
+    pub modified: i64,
+}
+
+impl Tree<'_> {
+    /// What a path leads to, through links.
+    pub fn stat(&self, path: &Path) -> Result<Status, FileError> {
+        let found = self.visible(&Ask::new("look at", path))?;
+        // What is shown without credentials is as long as what is shown.
+        let shown = found.plot.rewritten(&found.relative).map(|content| content.len() as u64);
+        Ok(Status {
+            kind: told(found.kind()),
+            bytes: shown.unwrap_or_else(|| found.stat.st_size.cast_unsigned()),
+            mode: found.stat.st_mode & 0o7777,
+            modified: found.stat.st_mtime,
+        })
+    }
+
+    /// Removes a file, a link or an empty directory.
+    pub fn remove(&self, path: &Path) -> Result<(), FileError> {
+        let ask = Ask::new("remove", path);
+        let entry = self.removable(&ask)?;
+        let flags = if entry.kind() == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        rustix::fs::unlinkat(&entry.parent, &entry.name, flags).map_err(ask.failed())
+    }
+
+    /// Moves a regular file to where there is none, or over one that may be replaced.
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<(), FileError> {
+        let ask = Ask::new("move", from);
+        let source = self.removable(&ask)?;
+        match source.kind() {
+            Kind::File => {}
+            Kind::Link => return Err(ask.refused(FileRefusal::Link)),
+            Kind::Directory | Kind::Other => return Err(ask.refused(FileRefusal::NotRegular)),
+        }
+        let there = Ask::new("move to", to);
+        self.refuse_link(&there)?;
+        let place = self.writable(&there)?;
+        let flags = match place.replaced {
+            Some(_) => RenameFlags::empty(),
+            None => RenameFlags::NOREPLACE,
+        };
+        match rustix::fs::renameat_with(&source.parent, &source.name, &place.parent, &place.name, flags) {
+            Err(Errno::EXIST) => Err(there.refused(FileRefusal::Exists)),
+            other => other.map_err(there.failed()),
+        }
+    }
+
+    pub(super) fn visible<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+        let found = self.resolve(ask)?;
+        if found.kind() != Kind::Directory {
+            self.refuse_hidden(ask, &found)?;
+        } else if self.rules.hides_all(&found.relative) || found.plot.closes(&found.relative) {
+            return Err(ask.refused(FileRefusal::Hidden));
+        }
+        Ok(found)
+    }
+
+    pub(super) fn removable<'t>(&'t self, ask: &Ask<'_>) -> Result<Entry<'t>, FileError> {
+        let entry = self.entry(ask)?;
+        self.refuse_change(ask, entry.plot, &entry.relative)?;
+        if entry.kind() == Kind::Directory {
+            self.refuse_directory(ask, &entry)?;
+        } else {
+            self.refuse_hidden_at(ask, (entry.plot, &entry.relative), &entry.stat)?;
+        }
+        if entry.plot.masked_links.contains(&entry.plot.ground.path.join(&entry.relative)) {
+            return Err(ask.refused(FileRefusal::Hidden));
+        }
+        Ok(entry)
+    }
+
+    fn refuse_directory(&self, ask: &Ask<'_>, entry: &Entry<'_>) -> Result<(), FileError> {
+        if self.rules.hides_all(&entry.relative) || entry.plot.closes(&entry.relative) {
+            return Err(ask.refused(FileRefusal::Hidden));
+        }
+        // Also what is held below it and does not exist yet.
+        if entry.plot.protected.iter().any(|held| held.starts_with(&entry.relative)) {
+            return Err(ask.refused(FileRefusal::Protected));
+        }
+        Ok(())
+    }
+
+    fn entry<'t>(&'t self, ask: &Ask<'_>) -> Result<Entry<'t>, FileError> {
+        let Above { directory, parent, name } = self.above(ask)?;
+        let stat = rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(ask.failed())?;
+        let full = directory.plot.ground.path.join(&directory.relative).join(&name);
+        let (plot, relative) = self.locate(ask, &full)?;
+        if relative.as_os_str().is_empty() {
+            // A root of its own.
+            return Err(ask.refused(FileRefusal::Protected));
+        }
+        Ok(Entry { plot, relative, parent, name, stat })
+    }
+
+    /// A link at the end would be replaced by one, and is somebody's way to something else.
+    fn refuse_link(&self, ask: &Ask<'_>) -> Result<(), FileError> {
+        match self.entry(ask) {
+            Ok(entry) if entry.kind() == Kind::Link => Err(ask.refused(FileRefusal::Link)),
+            Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+/// A name in a directory, with what is there.
+pub(super) struct Entry<'t> {
+    plot: &'t Plot,
+    relative: PathBuf,
+    parent: OwnedFd,
+    name: OsString,
+    stat: Stat,
+}
+
+impl Entry<'_> {
+    fn kind(&self) -> Kind {
+        Kind::of(file_type(&self.stat))
+    }
+}
