@@ -62,3 +62,87 @@ pub struct Entry {
     /// `file`, `directory`, `link` or `other`.
     pub kind: String,
 }
+
+/// What is at a path, through links.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StatFile {
+    #[schemars(with = "String")]
+    pub session: SessionId,
+    pub path: PathBuf,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FileStatus {
+    pub transaction: Option<String>,
+    /// `file`, `directory`, `link` or `other`.
+    pub kind: String,
+    pub bytes: u64,
+    /// The permissions, as a number.
+    pub mode: u32,
+    /// Seconds since 1970.
+    pub modified: i64,
+}
+
+/// Move a regular file. What is there may be replaced where it may be written.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveFile {
+    #[schemars(with = "String")]
+    pub session: SessionId,
+    pub path: PathBuf,
+    pub to: PathBuf,
+}
+
+/// Remove a file, a link or an empty directory.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveFile {
+    #[schemars(with = "String")]
+    pub session: SessionId,
+    pub path: PathBuf,
+}
+
+/// That it was done, and where it is written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Changed {
+    pub transaction: Option<String>,
+}
+
+/// Make a file of the bytes of the body, or replace all of it. Over HTTP alone: `file.write` is for everybody.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UploadFile {
+    #[schemars(with = "String")]
+    pub session: SessionId,
+    pub path: PathBuf,
+}
+
+/// A file as the bytes of the answer. Over HTTP alone: `file.read` is for everybody.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DownloadFile {
+    #[schemars(with = "String")]
+    pub session: SessionId,
+    pub path: PathBuf,
+}
+
+/// A file for somebody outside, as it is or not at all: one with a secret in it is refused, not cleaned.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SendFile {
+    #[schemars(with = "String")]
+    pub session: SessionId,
+    pub path: PathBuf,
+}
+
+/// What may leave.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Attachment {
+    pub transaction: Option<String>,
+    pub name: Data,
+    pub bytes: u64,
+    /// Of the content, in hexadecimal.
+    pub sha256: String,
+    pub content: Data,
+}

@@ -38,6 +38,8 @@ pub enum Reply {
     /// Values, one after the other, until one side has enough.
     Stream,
     Text,
+    /// A file as it is.
+    Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -199,6 +201,20 @@ methods! {
     /// What is in a directory.
     FileList "file.list" Post "/v1/sessions/{session}/files/list" ListDirectory => Listing, Json, Access::Session(Scope::Run), Refusals;
 
+    /// What is at a path.
+    FileStat "file.stat" Post "/v1/sessions/{session}/files/stat" StatFile => FileStatus, Json, Access::Session(Scope::Run), Refusals;
+    /// Move a file.
+    FileMove "file.move" Post "/v1/sessions/{session}/files/move" MoveFile => Changed, Json, Access::Session(Scope::Run), Refusals;
+    /// Remove a file, a link or an empty directory.
+    FileRemove "file.remove" Post "/v1/sessions/{session}/files/remove" RemoveFile => Changed, Json, Access::Session(Scope::Run), Refusals;
+    /// Make a file of the body of the request.
+    FileUpload "file.upload" Post "/v1/sessions/{session}/files/upload" UploadFile => Written, Json, Access::Session(Scope::Run), Refusals;
+    /// A file as the body of the answer.
+    FileDownload "file.download" Get "/v1/sessions/{session}/files/download" DownloadFile => String, Bytes, Access::Session(Scope::Run), Refusals;
+
+    /// A file for somebody outside, if nothing in it is secret.
+    FileSend "file.send" Post "/v1/sessions/{session}/files/send" SendFile => Attachment, Json, Access::Session(Scope::Run), Refusals;
+
     /// A page from the network.
     Fetch "fetch" Post "/v1/sessions/{session}/fetch" FetchUrl => Fetched, Json, Access::Session(Scope::Run), Refusals;
     /// Would it be allowed?
@@ -291,6 +307,12 @@ mod tests {
             "file.read",
             "file.write",
             "file.list",
+            "file.stat",
+            "file.move",
+            "file.remove",
+            "file.upload",
+            "file.download",
+            "file.send",
             "fetch",
             "explain",
             "token.attenuate",

@@ -43,6 +43,7 @@ fn operation(method: Method, request: Value, answer: Value) -> Value {
         Reply::Json => "application/json",
         Reply::Stream => "text/event-stream",
         Reply::Text => "text/plain",
+        Reply::Bytes => "application/octet-stream",
     };
     let (security, right) = match method.access() {
         Access::Anyone => (json!([]), "whoever reaches the daemon".to_owned()),
@@ -63,7 +64,14 @@ fn operation(method: Method, request: Value, answer: Value) -> Value {
         },
     });
     if let Some(all) = operation.as_object_mut() {
-        if route.verb == crate::Verb::Post {
+        if method == Method::FileUpload {
+            let query =
+                json!({ "name": "path", "in": "query", "required": true, "schema": { "type": "string" } });
+            parameters.push(query);
+            let bytes = json!({ "type": "string", "format": "binary" });
+            let body = json!({ "content": { "application/octet-stream": { "schema": bytes } } });
+            let _new = all.insert("requestBody".to_owned(), body);
+        } else if route.verb == crate::Verb::Post {
             let _new = all.insert(
                 "requestBody".to_owned(),
                 json!({ "content": { "application/json": { "schema": request } } }),

@@ -12,7 +12,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use ringfence_api::methods::Asks;
-use ringfence_api::{ApiError, Chunk, Happened, Method, RunCommand, StreamCall, Subscribe, Verb};
+use ringfence_api::{
+    ApiError, Chunk, DownloadFile, Happened, Method, RunCommand, StreamCall, Subscribe, UploadFile, Verb,
+    Written,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
@@ -65,6 +68,11 @@ impl Client {
         Ok(client)
     }
 
+    /// Where the daemon listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     fn reconnect(&mut self) -> Result<(), ClientError> {
         let failed = |error| ClientError::Connect { path: self.socket.clone(), error };
         let sender = self.runtime.block_on(async {
@@ -87,17 +95,33 @@ impl Client {
     /// Calls a method with whatever JSON: what the daemon makes of it is its business.
     pub fn raw(&mut self, method: Method, value: Value) -> Result<Value, ClientError> {
         let response = self.send(method, value)?;
-        let status = response.status();
         let kind = response.headers().get(CONTENT_TYPE).cloned();
-        let body =
-            self.runtime.block_on(response.into_body().collect()).map_err(ClientError::Protocol)?.to_bytes();
-        if !status.is_success() {
-            return Err(ClientError::Api(serde_json::from_slice(&body)?));
-        }
+        let body = self.body(response)?;
         if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain")) {
             return Ok(Value::from(String::from_utf8_lossy(&body).into_owned()));
         }
         Ok(serde_json::from_slice(&body)?)
+    }
+
+    /// Makes a file of `content`, as it is.
+    pub fn upload(&mut self, request: &UploadFile, content: Vec<u8>) -> Result<Written, ClientError> {
+        let value = serde_json::to_value(request)?;
+        let (path, value) = located(Method::FileUpload, value);
+        let response = self.send_body(Method::FileUpload, path + &query(&value), content)?;
+        Ok(serde_json::from_slice(&self.body(response)?)?)
+    }
+
+    /// What is in a file, as it is.
+    pub fn download(&mut self, request: &DownloadFile) -> Result<Bytes, ClientError> {
+        let response = self.send(Method::FileDownload, serde_json::to_value(request)?)?;
+        self.body(response)
+    }
+
+    fn body(&mut self, response: http::Response<Incoming>) -> Result<Bytes, ClientError> {
+        let status = response.status();
+        let body =
+            self.runtime.block_on(response.into_body().collect()).map_err(ClientError::Protocol)?.to_bytes();
+        if status.is_success() { Ok(body) } else { Err(ClientError::Api(serde_json::from_slice(&body)?)) }
     }
 
     /// Runs a command; its output as it comes. Whoever does not go on reading holds the command up.
@@ -125,20 +149,22 @@ impl Client {
         Ok(Lines { client: self, body: response.into_body(), rest: Vec::new(), ready: VecDeque::new() })
     }
 
-    fn send(&mut self, method: Method, mut value: Value) -> Result<http::Response<Incoming>, ClientError> {
-        let route = method.route();
-        let mut path = route.path.to_owned();
-        let fields: Vec<&str> = route.path.split(['{', '}']).skip(1).step_by(2).collect();
-        for field in fields {
-            let known = value.as_object_mut().and_then(|object| object.remove(field)).unwrap_or_default();
-            let text = known.as_str().map_or_else(|| known.to_string(), str::to_owned);
-            path = path.replace(&format!("{{{field}}}"), &text);
+    fn send(&mut self, method: Method, value: Value) -> Result<http::Response<Incoming>, ClientError> {
+        let (path, value) = located(method, value);
+        match method.route().verb {
+            Verb::Post => self.send_body(method, path, serde_json::to_vec(&value)?),
+            _ => self.send_body(method, path + &query(&value), Vec::new()),
         }
-        let body = if route.verb == Verb::Post { serde_json::to_vec(&value)? } else { Vec::new() };
-        if route.verb != Verb::Post {
-            path.push_str(&query(&value));
-        }
-        let mut request = http::Request::builder().method(route.verb.to_string().as_str()).uri(path);
+    }
+
+    fn send_body(
+        &mut self,
+        method: Method,
+        path: String,
+        body: Vec<u8>,
+    ) -> Result<http::Response<Incoming>, ClientError> {
+        let verb = method.route().verb.to_string();
+        let mut request = http::Request::builder().method(verb.as_str()).uri(path);
         request = request.header(HOST, "ringfence").header(CONTENT_TYPE, "application/json");
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
@@ -158,11 +184,39 @@ impl Client {
     }
 }
 
+/// The path of a method, and what of the request is not in it.
+fn located(method: Method, mut value: Value) -> (String, Value) {
+    let route = method.route();
+    let mut path = route.path.to_owned();
+    let fields: Vec<&str> = route.path.split(['{', '}']).skip(1).step_by(2).collect();
+    for field in fields {
+        let known = value.as_object_mut().and_then(|object| object.remove(field)).unwrap_or_default();
+        let text = known.as_str().map_or_else(|| known.to_string(), str::to_owned);
+        path = path.replace(&format!("{{{field}}}"), &text);
+    }
+    (path, value)
+}
+
 fn query(value: &Value) -> String {
     let fields = value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let pairs: Vec<String> = fields.map(|(name, value)| format!("{name}={}", text(value))).collect();
+    let pairs: Vec<String> =
+        fields.map(|(name, value)| format!("{name}={}", escaped(&text(value)))).collect();
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+}
+
+/// What has a meaning in an address stands there by its number.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                escaped.push(char::from(byte));
+            }
+            byte => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
 }
 
 /// Values that come one after the other, each on a line of its own or as an event.

@@ -137,6 +137,12 @@ fn narrowed(
         Request::FileRead(read) => path(&read.path)?,
         Request::FileWrite(write) => path(&write.path)?,
         Request::FileList(list) => path(list.path.as_deref().unwrap_or(root))?,
+        Request::FileStat(stat) => path(&stat.path)?,
+        Request::FileMove(moved) => path(&moved.path).and_then(|()| path(&moved.to))?,
+        Request::FileRemove(removed) => path(&removed.path)?,
+        Request::FileUpload(upload) => path(&upload.path)?,
+        Request::FileDownload(download) => path(&download.path)?,
+        Request::FileSend(send) => path(&send.path)?,
         Request::Fetch(fetch) if !attenuation.hosts.is_any() => {
             let host = fetch.url.split('/').nth(2).and_then(|host| HostRule::parse(host).ok());
             if !host.is_some_and(|host| attenuation.hosts.has(&HostLimit::new(&host))) {
@@ -240,6 +246,13 @@ fn in_session(daemon: &Arc<Daemon>, live: &Arc<Live>, request: Request) -> Resul
         Request::FileRead(request) => json(&files::read(live, &request)?),
         Request::FileWrite(request) => json(&files::write(live, request)?),
         Request::FileList(request) => json(&files::list(live, &request)?),
+        Request::FileStat(request) => json(&files::stat(live, &request)?),
+        Request::FileMove(request) => json(&files::rename(live, &request)?),
+        Request::FileRemove(request) => json(&files::remove(live, &request)?),
+        Request::FileSend(request) => json(&files::send(live, &request)?),
+        Request::FileUpload(_) | Request::FileDownload(_) => {
+            Err(malformed("bytes are for HTTP").with_hint("`file.read` and `file.write` are for everybody"))
+        }
         Request::Fetch(request) => json(&files::fetch(live, &request)?),
         Request::Explain(request) => json(&files::explain(daemon, live, request)?),
         _ => Err(malformed("this is a stream, and was asked for as a value")),

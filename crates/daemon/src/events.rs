@@ -24,7 +24,7 @@ const PAGE: usize = 256;
 /// How often the ledger is looked at while somebody listens.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a subscriber may leave an event unread.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Events {

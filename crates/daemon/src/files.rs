@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use ringfence_api::{
-    ApiError, CallState, Data, Entry, ErrorCode, Explain, ExplainSubject, Explained, FetchUrl, Fetched,
-    FileContent, ListDirectory, Listing, MOST_SENT, ReadFile, WriteFile, Written,
+    ApiError, Attachment, CallState, Changed, Data, Entry, ErrorCode, Explain, ExplainSubject, Explained,
+    FetchUrl, Fetched, FileContent, FileStatus, ListDirectory, Listing, MOST_SENT, MoveFile, ReadFile,
+    RemoveFile, SendFile, StatFile, WriteFile, Written,
 };
 use ringfence_runtime::{Ended, Io, Settled, Source, Subject, Target, Touched, consider};
 use ringfence_types::{Bytes, Call, Decision, Fetch, FileCall};
@@ -17,26 +18,54 @@ use crate::server::Daemon;
 use crate::session::Live;
 
 pub(crate) fn read(live: &Live, request: &ReadFile) -> Result<FileContent, ApiError> {
-    let call = Call::File(FileCall::Read { path: Bytes::from(request.path.as_path()) });
-    let settled = settle(live, (call, shown(&request.path)), b"")?;
+    let (transaction, bytes) = read_bytes(live, &request.path)?;
+    Ok(FileContent { transaction, bytes: bytes.len() as u64, content: bytes.into() })
+}
+
+/// What is in a file, with the transaction that says who has read it.
+pub(crate) fn read_bytes(live: &Live, path: &Path) -> Result<(Option<String>, Vec<u8>), ApiError> {
+    content(live, FileCall::Read { path: Bytes::from(path) })
+}
+
+pub(crate) fn send(live: &Live, request: &SendFile) -> Result<Attachment, ApiError> {
+    let (transaction, content) = content(live, FileCall::Send { path: Bytes::from(request.path.as_path()) })?;
+    let name = request.path.file_name().unwrap_or_default();
+    Ok(Attachment {
+        transaction,
+        name: Data::from(Bytes::from(name).as_slice().to_vec()),
+        bytes: content.len() as u64,
+        sha256: digest(&content),
+        content: content.into(),
+    })
+}
+
+fn content(live: &Live, call: FileCall) -> Result<(Option<String>, Vec<u8>), ApiError> {
+    let what = call.path().display();
+    let settled = settle(live, (Call::File(call), what), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
-        Ended::Touched(Touched::Read(bytes)) => {
-            Ok(FileContent { transaction, bytes: bytes.len() as u64, content: bytes.into() })
-        }
+        Ended::Touched(Touched::Read(bytes)) => Ok((transaction, bytes)),
         ended => Err(not_done(ended)),
     }
 }
 
+fn digest(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 pub(crate) fn write(live: &Live, request: WriteFile) -> Result<Written, ApiError> {
     let content = request.content.bytes()?;
+    write_bytes(live, &request.path, &content)
+}
+
+pub(crate) fn write_bytes(live: &Live, path: &Path, content: &[u8]) -> Result<Written, ApiError> {
     let bytes = content.len() as u64;
     if bytes > MOST_SENT {
         return Err(ApiError::new(ErrorCode::TooLarge, format!("a file has at most {MOST_SENT} bytes here")));
     }
-    let sha256 = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-    let call = FileCall::Write { path: Bytes::from(request.path.as_path()), sha256, bytes };
-    let settled = settle(live, (Call::File(call), shown(&request.path)), &content)?;
+    let sha256 = digest(content);
+    let call = FileCall::Write { path: Bytes::from(path), sha256, bytes };
+    let settled = settle(live, (Call::File(call), shown(path)), content)?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Written) => Ok(Written { transaction, bytes }),
@@ -58,6 +87,41 @@ pub(crate) fn list(live: &Live, request: &ListDirectory) -> Result<Listing, ApiE
             }
             Ok(Listing { transaction, entries: listed })
         }
+        ended => Err(not_done(ended)),
+    }
+}
+
+pub(crate) fn stat(live: &Live, request: &StatFile) -> Result<FileStatus, ApiError> {
+    let call = Call::File(FileCall::Stat { path: Bytes::from(request.path.as_path()) });
+    let settled = settle(live, (call, shown(&request.path)), b"")?;
+    let transaction = transaction(&settled);
+    match settled.ended {
+        Ended::Touched(Touched::Looked(status)) => Ok(FileStatus {
+            transaction,
+            kind: format!("{:?}", status.kind).to_lowercase(),
+            bytes: status.bytes,
+            mode: status.mode,
+            modified: status.modified,
+        }),
+        ended => Err(not_done(ended)),
+    }
+}
+
+pub(crate) fn rename(live: &Live, request: &MoveFile) -> Result<Changed, ApiError> {
+    let (path, to) = (Bytes::from(request.path.as_path()), Bytes::from(request.to.as_path()));
+    change(live, FileCall::Move { path, to })
+}
+
+pub(crate) fn remove(live: &Live, request: &RemoveFile) -> Result<Changed, ApiError> {
+    change(live, FileCall::Remove { path: Bytes::from(request.path.as_path()) })
+}
+
+fn change(live: &Live, call: FileCall) -> Result<Changed, ApiError> {
+    let what = call.path().display();
+    let settled = settle(live, (Call::File(call), what), b"")?;
+    let transaction = transaction(&settled);
+    match settled.ended {
+        Ended::Touched(Touched::Moved | Touched::Removed) => Ok(Changed { transaction }),
         ended => Err(not_done(ended)),
     }
 }
@@ -153,8 +217,9 @@ fn transaction(settled: &Settled) -> Option<String> {
 fn not_done(ended: Ended) -> ApiError {
     match ended {
         Ended::Refused(refusal) => refused(&refusal),
+        // A file that is not there, a directory that is not empty: that is how the workspace stands.
         Ended::Failed { what, hint } => {
-            let told = ApiError::new(ErrorCode::Internal, what);
+            let told = ApiError::new(ErrorCode::Conflict, what);
             hint.map_or(told.clone(), |hint| told.with_hint(hint))
         }
         Ended::Executed(_) | Ended::Touched(_) => {

@@ -18,7 +18,7 @@ use ringfence_runtime::identity::IdentityError;
 use ringfence_types::Transport;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use zeroize::Zeroizing;
 
 use crate::authenticate::{Entrance, not_let_in, source};
@@ -34,6 +34,7 @@ use crate::rate::Bucket;
 use crate::route;
 use crate::server::Daemon;
 use crate::session::Live;
+use crate::transfer;
 
 /// Of a request without a file in it.
 const MOST: usize = 1024 * 1024;
@@ -56,6 +57,8 @@ pub(crate) struct Line {
     /// The listener that they came by, if that is on TCP.
     pub(crate) network: Option<Arc<Network>>,
     pub(crate) rate: Bucket,
+    /// Ends the connection.
+    pub(crate) cut: Arc<Notify>,
 }
 
 /// What is sent back: a value, or pieces until there are no more.
@@ -123,6 +126,9 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
         Some(network) => network.token(&line.daemon.identities, &head)?,
         None => token(&head.headers)?,
     };
+    if method == Method::FileUpload {
+        return transfer::upload(line, (token, Value::Object(fields)), body).await;
+    }
     if head.method == http::Method::POST {
         merge(&mut fields, read(method, body).await?)?;
     }
@@ -137,13 +143,16 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
         value: Value::Object(fields),
     };
     let daemon = Arc::clone(&line.daemon);
+    if method == Method::FileDownload {
+        return transfer::download(daemon, arrived).await;
+    }
     if method.reply() == Reply::Stream || method == Method::CallShow {
         let admitted = blocking({
             let daemon = Arc::clone(&daemon);
             move || admit(&daemon, arrived)
         })
         .await?;
-        return stream(daemon, admitted).await;
+        return stream(line, admitted).await;
     }
     let value =
         blocking(move || admit(&daemon, arrived).and_then(|admitted| perform(&daemon, admitted))).await?;
@@ -176,7 +185,7 @@ async fn login(line: &Arc<Line>, transport: Transport, value: Value) -> Result<R
 }
 
 /// The pipeline waits for disks, people and commands; none of that is for the thread that serves all connections.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| internal(&error))?
@@ -194,16 +203,7 @@ fn token(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 }
 
 async fn read(method: Method, body: Incoming) -> Result<Map<String, Value>, ApiError> {
-    let most = if method == Method::FileWrite { MOST_WITH_FILE } else { MOST };
-    let collected = tokio::time::timeout(PATIENCE, Limited::new(body, most).collect()).await;
-    let collected = collected
-        .map_err(|_late| ApiError::new(ErrorCode::TimedOut, "the request did not come to its end"))?;
-    let bytes =
-        collected.map_err(|error| match error.downcast_ref::<http_body_util::LengthLimitError>() {
-            Some(_) => ApiError::new(ErrorCode::TooLarge, format!("a request has at most {most} bytes here")),
-            None => malformed("the request did not come to its end"),
-        })?;
-    let bytes = bytes.to_bytes();
+    let bytes = collected(body, if method == Method::FileWrite { MOST_WITH_FILE } else { MOST }).await?;
     if bytes.is_empty() {
         return Ok(Map::new());
     }
@@ -212,6 +212,19 @@ async fn read(method: Method, body: Incoming) -> Result<Map<String, Value>, ApiE
         Ok(_) => Err(malformed("the body is not an object")),
         Err(error) => Err(malformed(format!("the body is not JSON: {error}"))),
     }
+}
+
+/// All of a body that is no larger than it may be.
+pub(crate) async fn collected(body: Incoming, most: usize) -> Result<Bytes, ApiError> {
+    let collected = tokio::time::timeout(PATIENCE, Limited::new(body, most).collect()).await;
+    let collected = collected
+        .map_err(|_late| ApiError::new(ErrorCode::TimedOut, "the request did not come to its end"))?;
+    let bytes =
+        collected.map_err(|error| match error.downcast_ref::<http_body_util::LengthLimitError>() {
+            Some(_) => ApiError::new(ErrorCode::TooLarge, format!("a request has at most {most} bytes here")),
+            None => malformed("the request did not come to its end"),
+        })?;
+    Ok(bytes.to_bytes())
 }
 
 fn merge(fields: &mut Map<String, Value>, body: Map<String, Value>) -> Result<(), ApiError> {
@@ -228,20 +241,34 @@ fn merge(fields: &mut Map<String, Value>, body: Map<String, Value>) -> Result<()
     Ok(())
 }
 
-async fn stream(daemon: Arc<Daemon>, admitted: Admitted) -> Result<Response<Body>, ApiError> {
+async fn stream(line: &Line, admitted: Admitted) -> Result<Response<Body>, ApiError> {
     let Admitted { caller, request, live, .. } = admitted;
+    let daemon = Arc::clone(&line.daemon);
     let live = || live.clone().ok_or_else(|| malformed("the request names no session"));
     match request {
         Request::Events(request) => {
             let (sender, mut events) = mpsc::channel(UNDER_WAY);
-            let _follower = tokio::spawn(events::subscribe(daemon, caller, request, sender));
+            let _follower = tokio::spawn(events::subscribe(Arc::clone(&daemon), caller, request, sender));
             let (pieces, body) = mpsc::channel(UNDER_WAY);
+            let cut = Arc::clone(&line.cut);
             let _writer = tokio::spawn(async move {
-                while let Some(event) = events.recv().await {
+                loop {
+                    let event = tokio::select! {
+                        event = events.recv() => event,
+                        // Whoever has gone is noticed also while nothing happens.
+                        () = pieces.closed() => None,
+                    };
+                    let Some(event) = event else { return };
                     let text =
                         format!("id: {}\nevent: {}\ndata: {}\n\n", event.seq, event.kind, text(&*event));
-                    if pieces.send(text.into()).await.is_err() {
-                        return;
+                    match tokio::time::timeout(events::PATIENCE, pieces.send(text.into())).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(_)) => return,
+                        // What waits for them would wait forever, and so would their place.
+                        Err(_) => {
+                            let _before = daemon.meters.dropped.fetch_add(1, Ordering::Relaxed);
+                            return cut.notify_one();
+                        }
                     }
                 }
             });
@@ -309,7 +336,7 @@ fn run(daemon: Arc<Daemon>, live: Arc<Live>, exec: ringfence_api::Exec) -> Resul
     Ok(pieces_of("application/x-ndjson", body))
 }
 
-fn text(value: &impl Serialize) -> String {
+pub(crate) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -319,7 +346,7 @@ fn line_of(chunk: &Chunk) -> Bytes {
     line.into()
 }
 
-fn whole(kind: &'static str, bytes: Vec<u8>) -> Response<Body> {
+pub(crate) fn whole(kind: &'static str, bytes: Vec<u8>) -> Response<Body> {
     let mut response = Response::new(Body::Whole(Full::new(bytes.into())));
     let _new = response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

@@ -28,6 +28,7 @@ mod route;
 mod server;
 mod session;
 mod sessions;
+mod transfer;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -61,17 +61,38 @@ fn fields(pattern: &[&str], parts: &[&str]) -> Option<Map<String, Value>> {
 fn add_query(fields: &mut Map<String, Value>, query: &str) -> Result<(), ApiError> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
-        if value.contains(['%', '+']) {
-            return Err(ApiError::new(
+        let text = plain(value).ok_or_else(|| {
+            ApiError::new(
                 ErrorCode::Malformed,
-                "a query is numbers, words and ids, without escapes",
-            ));
-        }
-        if fields.insert(name.to_owned(), word(value)).is_some() {
+                "a query is UTF-8, with `%` and two digits for what is special",
+            )
+        })?;
+        // A file may be called `7` or `true`.
+        let value = if name == "path" { Value::from(text) } else { word(&text) };
+        if fields.insert(name.to_owned(), value).is_some() {
             return Err(ApiError::new(ErrorCode::Malformed, "a field is said twice"));
         }
     }
     Ok(())
+}
+
+/// Without escapes. A `+` is a space to some and a plus to others, and so neither.
+fn plain(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut plain = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'+' => return None,
+            b'%' => {
+                let digit =
+                    |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+                let (high, low) = (digit(bytes.next()?)?, digit(bytes.next()?)?);
+                plain.push(high << 4 | low);
+            }
+            byte => plain.push(byte),
+        }
+    }
+    String::from_utf8(plain).ok()
 }
 
 /// Numbers and switches are what they look like; ids begin with letters and have more of them.
@@ -106,5 +127,18 @@ mod tests {
         assert!(find("GET", "/v1/nothing", None).is_err());
         let (_, fields) = find("GET", "/v1/events", Some("after=12")).unwrap();
         assert_eq!(fields["after"], 12);
+    }
+
+    #[test]
+    fn escapes_stand_for_bytes_of_text() {
+        let path = |query: &str| {
+            let found = find("GET", "/v1/sessions/ses_1/files/download", Some(query));
+            found.ok().map(|(_, fields)| fields["path"].clone())
+        };
+        assert_eq!(path("path=a%20b%2fc%C3%A9"), Some(Value::from("a b/c\u{e9}")));
+        assert_eq!(path("path=7"), Some(Value::from("7")));
+        for nonsense in ["path=a+b", "path=%", "path=%2", "path=%zz", "path=%ff", "path=%+1"] {
+            assert_eq!(path(nonsense), None, "{nonsense}");
+        }
     }
 }

@@ -35,7 +35,7 @@ const HEAD: Duration = Duration::from_secs(10);
 /// How often it is looked whether the time of a session is over.
 const ROUND: Duration = Duration::from_millis(200);
 /// Connections at once: to the socket of the operators, and to each door.
-const CONNECTIONS: usize = 512;
+const CONNECTIONS: usize = 2048;
 const CONNECTIONS_OF_A_DOOR: usize = 32;
 /// Requests of one connection: so many at once, and so many in a second.
 const BURST: u32 = 2000;
@@ -225,7 +225,9 @@ pub(crate) async fn attend<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let line = Arc::new(Line { daemon, entrance, peer, network, rate: Bucket::new(BURST, RATE) });
+    let cut = Arc::new(Notify::new());
+    let rate = Bucket::new(BURST, RATE);
+    let line = Arc::new(Line { daemon, entrance, peer, network, rate, cut: Arc::clone(&cut) });
     let service = service_fn(move |request| {
         let line = Arc::clone(&line);
         async move { Ok::<_, std::convert::Infallible>(answer(line, request).await) }
@@ -234,8 +236,13 @@ pub(crate) async fn attend<S>(
     let _http1 = builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(64 * 1024);
     let _http2 =
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(32 * 1024);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(why = %error, "a connection ended badly");
+    tokio::select! {
+        served = builder.serve_connection(TokioIo::new(stream), service) => {
+            if let Err(error) = served {
+                tracing::debug!(why = %error, "a connection ended badly");
+            }
+        }
+        () = cut.notified() => tracing::debug!("a connection was cut"),
     }
 }
 

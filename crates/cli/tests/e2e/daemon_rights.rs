@@ -29,7 +29,11 @@ fn sensible(method: Method, session: &str, workspace: &str) -> Value {
         Method::CallInput => json!({ "data": "x" }),
         Method::CallSignal => json!({ "signal": "TERM" }),
         Method::CallResize => json!({ "size": { "rows": 1, "columns": 1 } }),
-        Method::FileRead => json!({ "path": "f" }),
+        Method::FileRead | Method::FileStat => json!({ "path": "f" }),
+        Method::FileRemove | Method::FileUpload | Method::FileDownload | Method::FileSend => {
+            json!({ "path": "none" })
+        }
+        Method::FileMove => json!({ "path": "none", "to": "nowhere" }),
         Method::FileWrite => json!({ "path": "f", "content": "c" }),
         Method::Fetch => json!({ "url": "http://localhost:1/" }),
         Method::Explain => json!({ "subject": { "tool": "x" } }),

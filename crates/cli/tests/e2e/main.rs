@@ -35,6 +35,8 @@ mod daemon;
 #[cfg(test)]
 mod daemon_events;
 #[cfg(test)]
+mod daemon_files;
+#[cfg(test)]
 mod daemon_rights;
 #[cfg(test)]
 mod docker;
