@@ -231,8 +231,9 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Far longer than an engine takes for anything that is asked of it here.
-const PATIENCE_SECONDS: u64 = 60;
+/// Far longer than an engine takes for anything that is asked of it here. It lists, inspects and removes nothing while it starts
+/// another container, so that on a busy machine one waits for all that came before.
+const PATIENCE_SECONDS: u64 = 300;
 
 impl Engine {
     /// Connects to the engine and asks it who it is.
@@ -327,7 +328,7 @@ impl Engine {
     fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, EngineError> {
         let silent = |source| EngineError::Silent { path: self.socket.clone(), source };
         let answer = get(&self.socket, path).map_err(silent)?;
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        let body = answered(&answer).map_err(EngineError::Refused)?;
         serde_json::from_str(body).map_err(|error| silent(error.into()))
     }
 
@@ -370,6 +371,21 @@ fn get(socket: &Path, path: &str) -> io::Result<String> {
     let mut answer = Vec::new();
     stream.take(ENOUGH).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// The body of an answer, or what the engine says instead of one.
+fn answered(answer: &str) -> Result<&str, String> {
+    #[derive(Deserialize)]
+    struct Complaint {
+        message: String,
+    }
+    let (header, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
+    let status = header.lines().next().unwrap_or_default();
+    if status.split(' ').nth(1) == Some("200") {
+        return Ok(body);
+    }
+    let complaint = serde_json::from_str::<Complaint>(body);
+    Err(complaint.map_or_else(|_other| status.to_owned(), |complaint| complaint.message))
 }
 
 /// `Server: Libpod/4.3.1 (linux)` or `Server: Docker/27.0.1 (linux)`.
@@ -442,6 +458,16 @@ mod tests {
         {
             assert_eq!(introduced(other), None);
         }
+    }
+
+    #[test]
+    fn an_answer_is_a_body_or_a_complaint() {
+        assert_eq!(answered("HTTP/1.0 200 OK\r\nServer: x\r\n\r\n[]"), Ok("[]"));
+        let gone = "HTTP/1.0 404 Not Found\r\n\r\n{\"cause\":\"x\",\"message\":\"no such container\"}";
+        assert_eq!(answered(gone), Err("no such container".to_owned()));
+        let broken = "HTTP/1.0 500 Internal Server Error\r\n\r\nno JSON";
+        assert_eq!(answered(broken), Err("HTTP/1.0 500 Internal Server Error".to_owned()));
+        assert_eq!(answered(""), Err(String::new()));
     }
 
     #[test]

@@ -173,7 +173,7 @@ pub(crate) fn outfit(net: &OwnedFd, plan: &[u8], backend: Backend) -> Result<Doo
 }
 
 /// Far longer than any launch takes; a launcher that says nothing for so long never will.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn expect(control: &Control, backend: Backend) -> Result<(Message, Option<OwnedFd>), StartError> {
     if !relay::readable_within(control.as_fd(), PATIENCE).map_err(spawn_error)? {

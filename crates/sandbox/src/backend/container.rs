@@ -117,7 +117,7 @@ const CONFIG: &str = "io.ringfence.config";
 impl Container {
     fn start(engine: Engine, draft: &Draft, scratch: Scratch) -> Result<Self, StartError> {
         let registry = fingerprint(&draft.registry);
-        sweep(&engine, &registry)?;
+        sweep(&engine, &registry);
         let labels = HashMap::from([
             (REGISTRY.to_owned(), registry),
             (OWNER.to_owned(), Owner::here().map_err(StartError::Spawn)?.text()),
@@ -217,16 +217,18 @@ fn started(pid: u32) -> Option<u64> {
     fields.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Removes what sessions that were killed before they started, or with their engine, have left.
-fn sweep(engine: &Engine, registry: &str) -> Result<(), EngineError> {
-    for Labelled { id, labels } in engine.labelled(REGISTRY, registry)? {
+/// Removes what sessions that were killed before they started, or with their engine, have left. An engine that cannot list while
+/// it removes others is no reason not to start: the next session sweeps as well.
+fn sweep(engine: &Engine, registry: &str) {
+    let listed = engine.labelled(REGISTRY, registry);
+    let listed = listed.inspect_err(|error| tracing::warn!(why = %error, "what was left is not swept"));
+    for Labelled { id, labels } in listed.unwrap_or_default() {
         let owner = labels.get(OWNER).and_then(|owner| Owner::parse(owner));
         if owner.is_none_or(|owner| owner.is_gone()) {
             // Another session may be removing it at this moment.
             let _gone = engine.remove(&id);
         }
     }
-    Ok(())
 }
 
 impl From<EngineError> for StartError {

@@ -96,7 +96,7 @@ impl Scratch {
     /// Waits for PID 1 of the container, and for nobody else: after it the socket is gone. `runs` says whether it may
     /// still come.
     pub(super) fn connected(&mut self, runs: impl Fn() -> bool) -> Result<OwnedFd, StartError> {
-        const PATIENCE: Duration = Duration::from_secs(30);
+        const PATIENCE: Duration = Duration::from_secs(120);
         const LOOK: Duration = Duration::from_millis(500);
         let nobody = StartError::NoReport { backend: Backend::Container };
         let failed = |errno: Errno| StartError::Spawn(errno.into());
