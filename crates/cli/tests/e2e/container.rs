@@ -39,7 +39,7 @@ fn a_command_runs_in_an_image_and_nothing_stays() {
     assert_eq!(levels(&object).iter().filter(|(_, level)| level != "enforced").count(), 0, "{object}");
     let probe = fs::metadata(world.workspace.join("probe")).unwrap();
     assert_eq!(probe.uid(), rustix::process::geteuid().as_raw());
-    assert_eq!(podman.containers(), Vec::<String>::new());
+    podman.nothing_stays();
 
     let script = "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t' ' '; cat /proc/net/dev | wc -l";
     let done = world.run(&flags.with(&[]), &["sh", "-c", script]).expect(0);
@@ -100,7 +100,7 @@ fn streams_exits_signals_and_limits_are_those_of_native() {
     terminal.type_in(b"word\n");
     terminal.wait_for("got-word");
     assert_eq!(collect(child).code, Some(0));
-    assert_eq!(podman.containers(), Vec::<String>::new());
+    podman.nothing_stays();
 }
 
 /// S003-3, S003-5, S003-34, S003-43, S004-2: none, read-only and read-write; hidden and protected files as in `native`.
@@ -305,7 +305,7 @@ fn nothing_outlives_its_session() {
     send(&second, Signal::TERM);
     let codes = [collect(first), collect(second)].map(|done| done.code);
     assert!(codes.contains(&Some(125)) && codes.contains(&Some(143)), "{codes:?}");
-    eventually("both are gone", || podman.containers().is_empty());
+    podman.nothing_stays();
 
     // The engine goes away while a command runs: the command does not notice, and still nothing stays.
     let child = begin();
@@ -323,7 +323,6 @@ fn orphans_are_swept_at_the_next_start() {
     let podman = Podman::start();
     let (world, flags) = podman.world();
     let id = podman.id(&world);
-    world.run(&flags.with(&[]), &["sh", "-c", "true"]).expect(0);
     let mut sleeper = world.ringfence();
     sleeper.arg("run").args(flags.with(&[])).args(["--", "sh", "-c", "echo started; sleep 1000"]);
     let mut sleeper =
@@ -348,6 +347,7 @@ fn orphans_are_swept_at_the_next_start() {
     let foreign = create("0000000000000000", &dead);
     assert_eq!(podman.containers().len(), 3);
     world.run(&flags.with(&[]), &["true"]).expect(0);
+    eventually("the orphan and what swept it are gone", || podman.containers().len() == 2);
     let left = podman.containers();
     assert!(!left.contains(&orphan.trim().to_owned()));
     assert!(left.contains(&foreign.trim().to_owned()) && left.contains(&living[0]));
@@ -401,7 +401,7 @@ fn calls_of_a_session_share_one_container() {
     }
     assert_eq!(podman.containers(), first);
     session.end().unwrap();
-    assert_eq!(podman.containers(), Vec::<String>::new());
+    podman.nothing_stays();
 }
 
 /// Without the variables that lead to the proxy: what is left is led there by the namespace.
@@ -435,7 +435,7 @@ fn a_container_reaches_the_allowed_host_and_no_other() {
         let control = internet.control(&get("http://other.test/")).expect(0);
         assert_eq!(control.text(), "hello from 30.0.0.20\n");
     }
-    assert_eq!(podman.containers(), Vec::<String>::new());
+    podman.nothing_stays();
 }
 
 /// S004-3: an allowed flow, rootful as root and rootless as anybody else: to a server of this machine, which a rule opens by name.

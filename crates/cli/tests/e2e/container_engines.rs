@@ -93,7 +93,7 @@ fn docker_as_root_holds_what_podman_holds() {
         .says("`runsc` was asked for")
         .says("daemon.json");
     assert!(!world.workspace.join("ran").exists());
-    assert_eq!(docker.containers(), Vec::<String>::new());
+    docker.nothing_stays();
 
     // Killed without a chance to clean up; killed from outside; and the engine dies.
     let child = begin(&world, &flags);
@@ -103,13 +103,13 @@ fn docker_as_root_holds_what_podman_holds() {
     let child = begin(&world, &flags);
     docker.docker(&["kill", &docker.containers()[0]]).expect(0);
     assert_eq!(collect(child).code, Some(125));
-    eventually("it is gone", || docker.containers().is_empty());
+    docker.nothing_stays();
     let child = begin(&world, &flags);
     docker.kill();
     send(&child, Signal::TERM);
     assert_eq!(collect(child).code, Some(143));
     docker.start_again();
-    eventually("nothing stays", || docker.containers().is_empty());
+    docker.nothing_stays();
 
     // A tag that moves, an image that goes.
     let listed = docker.images(&world, &["list", "--json"]).expect(0).json();
@@ -160,5 +160,5 @@ fn crun_as_root_holds_what_runc_holds() {
         assert!(failed.err.contains("crun"), "{}", failed.err);
         assert!(!world.workspace.join("ran").exists());
     }
-    assert_eq!(podman.containers(), Vec::<String>::new());
+    podman.nothing_stays();
 }

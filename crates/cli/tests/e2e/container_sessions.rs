@@ -1,6 +1,7 @@
 //! The life of a container: made ahead, used by one session, removed when it has rested, is old, or belongs to nobody.
 
 use std::fs;
+use std::io::Read as _;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ fn containers_wait_for_the_calls_that_need_them() {
             assert_eq!(exec(&mut client, "test -e /tmp/f || echo fresh")["stdout"], "fresh\n");
         }
         client.end();
-        assert_eq!(podman.containers(), Vec::<String>::new());
+        podman.nothing_stays();
         is_broken
     });
     assert!(is_used, "no call got what waited");
@@ -78,7 +79,7 @@ fn a_container_that_waited_is_not_taken_for_another() {
     podman.podman(&["kill", &podman.running()[0]]).expect(0);
     assert_eq!(exec(&mut client, "cat made")["stdout"], "here\n");
     client.end();
-    assert_eq!(podman.containers(), Vec::<String>::new());
+    podman.nothing_stays();
 }
 
 /// C-23, S004-10: a container that nothing ran in is removed, and so is one that is old; the session goes on in another.
@@ -105,12 +106,13 @@ fn what_has_rested_or_is_old_is_removed() {
         (first, Some("kept\n"))
     );
     client.end();
-    assert_eq!(podman.containers(), Vec::<String>::new());
+    podman.nothing_stays();
 }
 
 /// Connects to every control socket that comes to be, from namespaces of its own, before the container does.
 const INTRUDER: &str = r#"
 import os, socket, sys, time
+print("ready", flush=True)
 while True:
     for name in os.listdir(sys.argv[1]):
         try:
@@ -145,12 +147,14 @@ fn nobody_else_is_taken_for_the_container() {
     ];
     intruder.args(apart).args(["python3", "-c", INTRUDER]).arg(&registry);
     let mut intruder = intruder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    intruder.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
     let refused = world.run(&flags.with(&[]), &script);
     intruder.kill().unwrap();
     assert_eq!(collect(intruder).text(), "in\n");
     refused.expect(125).says("connected, but PID 1 of the container is");
     assert!(!world.workspace.join("ran").exists());
-    eventually("nothing stays", || podman.containers().is_empty());
+    podman.nothing_stays();
     world.run(&flags.with(&[]), &script).expect(0);
 }
 
@@ -171,5 +175,5 @@ fn a_runtime_is_used_or_refused() {
     configure(&world, &podman, CONTAINER, "image = \"dev\"\nruntime = \"runsc\"");
     world.run(&[], &["sh", "-c", "echo ran >ran"]).expect(125).says("`runsc` was asked for");
     assert!(!world.workspace.join("ran").exists());
-    assert_eq!(podman.containers(), Vec::<String>::new());
+    podman.nothing_stays();
 }

@@ -54,6 +54,11 @@ impl Docker {
         listed.text().lines().map(str::to_owned).collect()
     }
 
+    #[track_caller]
+    pub(crate) fn nothing_stays(&self) {
+        eventually("no container stays", || self.containers().is_empty());
+    }
+
     /// Without a chance to clean up.
     pub(crate) fn kill(&mut self) {
         self.daemon.kill().unwrap();

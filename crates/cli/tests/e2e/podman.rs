@@ -79,14 +79,22 @@ impl Podman {
 
     /// Ids of all containers, whatever their state.
     pub(crate) fn containers(&self) -> Vec<String> {
-        let listed = self.podman(&["ps", "--all", "--quiet", "--no-trunc"]).expect(0);
-        listed.text().lines().map(str::to_owned).collect()
+        self.listed(&["ps", "--all", "--quiet", "--no-trunc"])
     }
 
     /// Ids of those that run.
     pub(crate) fn running(&self) -> Vec<String> {
-        let listed = self.podman(&["ps", "--quiet", "--no-trunc"]).expect(0);
-        listed.text().lines().map(str::to_owned).collect()
+        self.listed(&["ps", "--quiet", "--no-trunc"])
+    }
+
+    fn listed(&self, arguments: &[&str]) -> Vec<String> {
+        self.podman(arguments).expect(0).text().lines().map(str::to_owned).collect()
+    }
+
+    /// Podman removes what has ended in a process of its own, which may still be at it when the session is over.
+    #[track_caller]
+    pub(crate) fn nothing_stays(&self) {
+        eventually("no container stays", || self.containers().is_empty());
     }
 
     /// Kills the engine: without root it is two processes.
