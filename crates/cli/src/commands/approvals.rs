@@ -188,7 +188,7 @@ impl Desk {
         let asked = approve.expires.map(|time| std::time::Duration::from_millis(time.0));
         let terms = Terms { expires: asked.and_then(given), uses: approve.uses };
         if !approve.instead.is_empty() {
-            return edited(approve, request).map(Say::Edited);
+            return edited(approve, request).map(|call| Say::Edited(Box::new(call)));
         }
         if approve.session {
             return Ok(Say::Session(terms));
@@ -226,11 +226,13 @@ fn edited(approve: &Approve, request: &ApprovalRequest) -> Result<Call, ExitCode
 fn meaning(say: &Say) -> String {
     match say {
         Say::Once => "allow it once".to_owned(),
-        Say::Edited(Call::Exec(exec)) => {
-            let words: Vec<String> = exec.argv.iter().map(Bytes::quoted).collect();
-            format!("allow this instead, once: {}", words.join(" "))
-        }
-        Say::Edited(_) => "allow something else instead, once".to_owned(),
+        Say::Edited(call) => match call.as_ref() {
+            Call::Exec(exec) => {
+                let words: Vec<String> = exec.argv.iter().map(Bytes::quoted).collect();
+                format!("allow this instead, once: {}", words.join(" "))
+            }
+            _ => "allow something else instead, once".to_owned(),
+        },
         Say::Session(_) => "allow the same for the rest of the session".to_owned(),
         Say::AlwaysHere { offer, .. } => format!("always allow number {} of `always here`", offer + 1),
         Say::Deny => "deny it".to_owned(),

@@ -56,7 +56,7 @@ pub struct Reply {
 pub enum Say {
     Once,
     /// This instead, once.
-    Edited(Call),
+    Edited(Box<Call>),
     Session(Terms),
     AlwaysHere {
         /// Which of the offers, from 0.
@@ -449,7 +449,7 @@ fn authenticated(request: &ApprovalRequest, reply: &Reply) -> Event {
 
 fn decision_of(request: &ApprovalRequest, reply: &Reply) -> ApprovalDecision {
     let edited = match &reply.say {
-        Say::Edited(call) => Some(call.clone()),
+        Say::Edited(call) => Some(Call::clone(call)),
         _ => None,
     };
     let fingerprint = edited

@@ -367,7 +367,7 @@ fn under_a_quorum_nobody_edits_what_others_said_yes_to() {
                 let first = Reply { by: operator(1), say: Say::Once, reason: None };
                 assert!(matches!(inbox.answer(id, &first), Ok(Answered::Counted { approve: 1, .. })));
             }
-            let say = Say::Edited(question.request().call.clone());
+            let say = Say::Edited(Box::new(question.request().call.clone()));
             let answered = inbox.answer(id, &Reply { by: operator(2), say, reason: None });
             assert_eq!(matches!(answered, Err(AnswerError::NotOffered(_))), refused, "{answered:?}");
             if question.decided().is_some() { Heard::Elsewhere } else { Heard::Silence }
@@ -707,7 +707,7 @@ fn what_was_approved_instead_is_bound_to_its_files_too() {
             }
             let Call::Exec(exec) = &question.request().call else { panic!("a command was asked about") };
             let argv = ["perl", "make.pl"].map(Bytes::from).to_vec();
-            let edited = Say::Edited(Call::Exec(Exec { argv, ..exec.clone() }));
+            let edited = Say::Edited(Box::new(Call::Exec(Exec { argv, ..exec.clone() })));
             inbox.answer(question.request().transaction.as_str(), &reply(edited)).unwrap();
             writes(later);
             Heard::Elsewhere
