@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct ListApprovals {}
 
+/// Be told of questions: at once of those that wait, then of each when it is asked and again when it is decided.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WatchApprovals {}
+
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalList {
     pub questions: Vec<Question>,

@@ -72,6 +72,23 @@ impl ErrorCode {
             Self::Internal => 500,
         }
     }
+
+    /// In JSON-RPC: what the protocol has a number for, and else one of those it leaves to servers.
+    pub fn json_rpc(self) -> i32 {
+        match self {
+            Self::Malformed => -32602,
+            Self::Internal => -32603,
+            Self::Unauthenticated => -32001,
+            Self::Forbidden => -32003,
+            Self::NotFound => -32004,
+            Self::TimedOut => -32008,
+            Self::Conflict => -32009,
+            Self::TooLarge => -32013,
+            Self::Refused => -32022,
+            Self::Exhausted => -32029,
+            Self::Unavailable => -32053,
+        }
+    }
 }
 
 impl ApiError {
@@ -100,5 +117,7 @@ mod tests {
     fn every_code_has_a_status_of_its_own() {
         let statuses: HashSet<u16> = ErrorCode::ALL.iter().map(|code| code.http()).collect();
         assert_eq!(statuses.len(), ErrorCode::ALL.len());
+        let numbers: HashSet<i32> = ErrorCode::ALL.iter().map(|code| code.json_rpc()).collect();
+        assert_eq!(numbers.len(), ErrorCode::ALL.len());
     }
 }

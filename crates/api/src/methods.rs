@@ -222,6 +222,8 @@ methods! {
 
     /// The questions that wait.
     ApprovalList "approval.list" Get "/v1/approvals" ListApprovals => ApprovalList, Json, Access::Operator(Scope::Approve), Refusals;
+    /// The questions that wait, then each as it is asked and as it is decided.
+    ApprovalWatch "approval.watch" Get "/v1/approvals/watch" WatchApprovals => Question, Stream, Access::Operator(Scope::Approve), Refusals;
     /// One question.
     ApprovalShow "approval.show" Get "/v1/approvals/{id}" ShowApproval => Question, Json, Access::Operator(Scope::Approve), Refusals;
     /// Answer a question.

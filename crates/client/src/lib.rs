@@ -13,8 +13,8 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use ringfence_api::methods::Asks;
 use ringfence_api::{
-    ApiError, Chunk, DownloadFile, Happened, Method, RunCommand, StreamCall, Subscribe, UploadFile, Verb,
-    Written,
+    ApiError, Chunk, DownloadFile, Happened, Method, Question, RunCommand, StreamCall, Subscribe, UploadFile,
+    Verb, WatchApprovals, Written,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Serialize};
@@ -137,6 +137,11 @@ impl Client {
     /// What happens, as it happens.
     pub fn events(&mut self, request: &Subscribe) -> Result<Lines<'_, Happened>, ClientError> {
         self.lines(Method::Events, serde_json::to_value(request)?)
+    }
+
+    /// The questions that wait, then each as it is asked and as it is decided.
+    pub fn questions(&mut self) -> Result<Lines<'_, Question>, ClientError> {
+        self.lines(Method::ApprovalWatch, serde_json::to_value(WatchApprovals {})?)
     }
 
     fn lines<T>(&mut self, method: Method, value: Value) -> Result<Lines<'_, T>, ClientError> {

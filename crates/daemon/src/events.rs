@@ -14,6 +14,7 @@ use ringfence_runtime::ledger::{Filter, LedgerReader, Listed, ReadError};
 use ringfence_types::SessionId;
 use tokio::sync::{mpsc, watch};
 
+use crate::ask::Item;
 use crate::failure::{internal, unavailable};
 use crate::server::Daemon;
 
@@ -35,6 +36,11 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn new() -> Self {
         Self { newest: Mutex::default(), head: watch::Sender::new(0) }
+    }
+
+    /// The last one that is known of.
+    pub(crate) fn head(&self) -> u64 {
+        *self.head.borrow()
     }
 
     /// What came after `after`, as far as it is in memory. `None`: some of it is not.
@@ -140,7 +146,7 @@ pub(crate) async fn subscribe(
     daemon: Arc<Daemon>,
     caller: Caller,
     request: Subscribe,
-    sender: mpsc::Sender<Arc<Happened>>,
+    sender: mpsc::Sender<Item>,
 ) {
     let _before = daemon.meters.subscribers.fetch_add(1, Ordering::Relaxed);
     let wanted = Wanted { session: request.session, caller };
@@ -149,7 +155,7 @@ pub(crate) async fn subscribe(
     while let Ok(events) = next(&daemon, after).await {
         let last = events.last().map(|event| event.seq);
         for event in events.into_iter().filter(|event| wanted.has(&daemon, event)) {
-            match tokio::time::timeout(PATIENCE, sender.send(event)).await {
+            match tokio::time::timeout(PATIENCE, sender.send(Item::Event(event))).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return left(&daemon),
                 Err(_) => {

@@ -13,7 +13,7 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use ringfence_api::{ApiError, Chunk, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
+use ringfence_api::{ApiError, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
 use ringfence_runtime::identity::IdentityError;
 use ringfence_types::Transport;
 use serde::Serialize;
@@ -21,30 +21,26 @@ use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc};
 use zeroize::Zeroizing;
 
+use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
 use crate::authenticate::{Entrance, not_let_in, source};
-use crate::dispatch::{Admitted, Arrived, admit, perform};
+use crate::dispatch::Arrived;
 use crate::events;
-use crate::exec::{Form, Sink, Wired};
 use crate::failure::{internal, malformed};
 use crate::identity;
 use crate::network::Network;
-use crate::output::seq;
 use crate::peer::Peer;
 use crate::rate::Bucket;
 use crate::route;
 use crate::server::Daemon;
-use crate::session::Live;
+use crate::socket;
 use crate::transfer;
 
 /// Of a request without a file in it.
 const MOST: usize = 1024 * 1024;
 /// Of one with a file: base64 and what is around it.
-const MOST_WITH_FILE: usize = MOST_SENT as usize / 3 * 4 + MOST;
+pub(crate) const MOST_WITH_FILE: usize = MOST_SENT as usize / 3 * 4 + MOST;
 /// How long a client may take to send what it announced.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pieces of a stream that are under way to a client.
-const UNDER_WAY: usize = 16;
-
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// One connection.
@@ -59,6 +55,8 @@ pub(crate) struct Line {
     pub(crate) rate: Bucket,
     /// Ends the connection.
     pub(crate) cut: Arc<Notify>,
+    /// For as long as the line is held, also by what a connection has become, it counts as one.
+    pub(crate) _held: mpsc::Sender<Infallible>,
 }
 
 /// What is sent back: a value, or pieces until there are no more.
@@ -121,11 +119,14 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
     if let Some(network) = &line.network {
         network.admit(&head)?;
     }
-    let (method, mut fields) = route::find(head.method.as_str(), head.uri.path(), head.uri.query())?;
     let token = match &line.network {
         Some(network) => network.token(&line.daemon.identities, &head)?,
         None => token(&head.headers)?,
     };
+    if head.uri.path() == socket::PATH {
+        return socket::open(line, head, token).await;
+    }
+    let (method, mut fields) = route::find(head.method.as_str(), head.uri.path(), head.uri.query())?;
     if method == Method::FileUpload {
         return transfer::upload(line, (token, Value::Object(fields)), body).await;
     }
@@ -142,23 +143,15 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
         method,
         value: Value::Object(fields),
     };
-    let daemon = Arc::clone(&line.daemon);
     if method == Method::FileDownload {
-        return transfer::download(daemon, arrived).await;
+        return transfer::download(Arc::clone(&line.daemon), arrived).await;
     }
-    if method.reply() == Reply::Stream || method == Method::CallShow {
-        let admitted = blocking({
-            let daemon = Arc::clone(&daemon);
-            move || admit(&daemon, arrived)
-        })
-        .await?;
-        return stream(line, admitted).await;
-    }
-    let value =
-        blocking(move || admit(&daemon, arrived).and_then(|admitted| perform(&daemon, admitted))).await?;
-    Ok(match (method.reply(), value) {
-        (Reply::Text, Value::String(text)) => whole("text/plain; version=0.0.4", text.into_bytes()),
-        (_, value) => whole("application/json", value.to_string().into_bytes()),
+    Ok(match (ask(&line.daemon, arrived).await?, method.reply()) {
+        (Answer::Stream(items), _) => streamed(line, method, items),
+        (Answer::Value(Value::String(text)), Reply::Text) => {
+            whole("text/plain; version=0.0.4", text.into_bytes())
+        }
+        (Answer::Value(value), _) => whole("application/json", value.to_string().into_bytes()),
     })
 }
 
@@ -184,13 +177,6 @@ async fn login(line: &Arc<Line>, transport: Transport, value: Value) -> Result<R
     Ok(response)
 }
 
-/// The pipeline waits for disks, people and commands; none of that is for the thread that serves all connections.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| internal(&error))?
-}
-
 fn token(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let text = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).map(str::trim);
@@ -202,8 +188,13 @@ fn token(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     }
 }
 
+/// How long a request of this method may be.
+pub(crate) fn most(method: Method) -> usize {
+    if method == Method::FileWrite { MOST_WITH_FILE } else { MOST }
+}
+
 async fn read(method: Method, body: Incoming) -> Result<Map<String, Value>, ApiError> {
-    let bytes = collected(body, if method == Method::FileWrite { MOST_WITH_FILE } else { MOST }).await?;
+    let bytes = collected(body, most(method)).await?;
     if bytes.is_empty() {
         return Ok(Map::new());
     }
@@ -241,109 +232,54 @@ fn merge(fields: &mut Map<String, Value>, body: Map<String, Value>) -> Result<()
     Ok(())
 }
 
-async fn stream(line: &Line, admitted: Admitted) -> Result<Response<Body>, ApiError> {
-    let Admitted { caller, request, live, .. } = admitted;
-    let daemon = Arc::clone(&line.daemon);
-    let live = || live.clone().ok_or_else(|| malformed("the request names no session"));
-    match request {
-        Request::Events(request) => {
-            let (sender, mut events) = mpsc::channel(UNDER_WAY);
-            let _follower = tokio::spawn(events::subscribe(Arc::clone(&daemon), caller, request, sender));
-            let (pieces, body) = mpsc::channel(UNDER_WAY);
-            let cut = Arc::clone(&line.cut);
-            let _writer = tokio::spawn(async move {
-                loop {
-                    let event = tokio::select! {
-                        event = events.recv() => event,
-                        // Whoever has gone is noticed also while nothing happens.
-                        () = pieces.closed() => None,
-                    };
-                    let Some(event) = event else { return };
-                    let text =
-                        format!("id: {}\nevent: {}\ndata: {}\n\n", event.seq, event.kind, text(&*event));
-                    match tokio::time::timeout(events::PATIENCE, pieces.send(text.into())).await {
-                        Ok(Ok(())) => {}
-                        Ok(Err(_)) => return,
-                        // What waits for them would wait forever, and so would their place.
-                        Err(_) => {
-                            let _before = daemon.meters.dropped.fetch_add(1, Ordering::Relaxed);
-                            return cut.notify_one();
-                        }
-                    }
-                }
-            });
-            Ok(pieces_of("text/event-stream", body))
-        }
-        Request::CallOutput(request) => {
-            let call = live()?.find_call(request.call)?;
-            let (pieces, body) = mpsc::channel(UNDER_WAY);
-            let _writer = tokio::spawn(async move {
-                let mut after = request.after;
-                loop {
-                    let (chunks, over) = call.output.after(after);
-                    for chunk in chunks {
-                        after = seq(&chunk);
-                        if pieces.send(line_of(&chunk)).await.is_err() {
-                            return;
-                        }
-                    }
-                    if over {
-                        let ended = Chunk::Ended { seq: after, call: Box::new(call.info()) };
-                        // Whoever has gone away needs no end.
-                        let _gone = pieces.send(line_of(&ended)).await;
-                        return;
-                    }
-                    tokio::select! {
-                        () = call.output.changed(after) => {}
-                        () = pieces.closed() => return,
-                    }
-                }
-            });
-            Ok(pieces_of("application/x-ndjson", body))
-        }
-        Request::CallRun(ringfence_api::RunCommand(exec)) => run(daemon, live()?, exec),
-        Request::CallShow(request) => {
-            let call = live()?.find_call(request.call)?;
-            call.ended(Duration::from_millis(request.wait_ms.unwrap_or(0).min(600_000))).await;
-            Ok(whole("application/json", text(&call.info()).into_bytes()))
-        }
-        _ => Err(malformed("this is a value, and was asked for as a stream")),
-    }
-}
-
-/// While the client does not read, the channel is full, the pipe is full, and the command waits.
-fn run(daemon: Arc<Daemon>, live: Arc<Live>, exec: ringfence_api::Exec) -> Result<Response<Body>, ApiError> {
-    daemon.takes_work()?;
-    let wired = Wired::new(&live, exec, Form::Pieces)?;
-    let call = Arc::clone(&wired.call);
-    let (sender, mut chunks) = mpsc::channel(UNDER_WAY);
-    daemon.in_background(live, wired, Sink::Send(sender))?;
-    let (pieces, body) = mpsc::channel(UNDER_WAY);
-    let _writer = tokio::spawn(async move {
-        loop {
-            let chunk = tokio::select! {
-                chunk = chunks.recv() => chunk,
-                () = pieces.closed() => None,
-            };
-            let Some(chunk) = chunk else { break };
-            if pieces.send(line_of(&chunk)).await.is_err() {
-                break;
-            }
-        }
-        // Nobody wants it any more, or it is over.
-        call.cancel();
-    });
-    Ok(pieces_of("application/x-ndjson", body))
-}
-
 pub(crate) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-fn line_of(chunk: &Chunk) -> Bytes {
-    let mut line = text(chunk);
-    line.push('\n');
-    line.into()
+/// What is read by line is sent by line; what can be resumed is sent as events of a browser.
+fn streamed(line: &Line, method: Method, mut items: mpsc::Receiver<Item>) -> Response<Body> {
+    let (kind, patience) = match method {
+        // A command waits for whoever reads what it says.
+        Method::CallRun | Method::CallOutput => ("application/x-ndjson", None),
+        _ => ("text/event-stream", Some(events::PATIENCE)),
+    };
+    let (daemon, cut) = (Arc::clone(&line.daemon), Arc::clone(&line.cut));
+    let (pieces, body) = mpsc::channel(UNDER_WAY);
+    let _writer = tokio::spawn(async move {
+        loop {
+            // Whoever has gone away is noticed also when nothing happens.
+            let item = tokio::select! {
+                item = items.recv() => item,
+                () = pieces.closed() => None,
+            };
+            let Some(item) = item else { return };
+            let sent = pieces.send(piece(&item).into());
+            let sent = match patience {
+                Some(patience) => tokio::time::timeout(patience, sent).await,
+                None => Ok(sent.await),
+            };
+            match sent {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return,
+                // What waits for them would wait forever, and so would their place.
+                Err(_) => {
+                    let _before = daemon.meters.dropped.fetch_add(1, Ordering::Relaxed);
+                    return cut.notify_one();
+                }
+            }
+        }
+    });
+    pieces_of(kind, body)
+}
+
+fn piece(item: &Item) -> String {
+    match item {
+        Item::Event(event) => {
+            format!("id: {}\nevent: {}\ndata: {}\n\n", event.seq, event.kind, text(item))
+        }
+        Item::Question(_) => format!("event: question\ndata: {}\n\n", text(item)),
+        Item::Chunk(_) => format!("{}\n", text(item)),
+    }
 }
 
 pub(crate) fn whole(kind: &'static str, bytes: Vec<u8>) -> Response<Body> {

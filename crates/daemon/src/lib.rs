@@ -7,6 +7,7 @@
 //! What the attacker controls here: everything that arrives on a door of a session, and who connects to the socket.
 
 mod approvals;
+mod ask;
 mod authenticate;
 mod call;
 mod desk;
@@ -16,6 +17,7 @@ mod events;
 mod exec;
 mod failure;
 mod files;
+mod frames;
 mod http;
 mod identity;
 mod listen;
@@ -24,10 +26,13 @@ mod network;
 mod output;
 mod peer;
 mod rate;
+mod revocation;
 mod route;
+mod rpc;
 mod server;
 mod session;
 mod sessions;
+mod socket;
 mod transfer;
 
 use std::fmt;

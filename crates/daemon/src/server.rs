@@ -15,7 +15,7 @@ use ringfence_runtime::identity::{Identities, IdentityError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 use crate::authenticate::Entrance;
 use crate::events::{self, Events};
@@ -26,6 +26,7 @@ use crate::metrics::Meters;
 use crate::network::{self, Network};
 use crate::peer::Peer;
 use crate::rate::Bucket;
+use crate::revocation::{self, Revocations};
 use crate::session::Live;
 use crate::sessions::{self, Sessions};
 use crate::{Governor, Serve, Settings, door};
@@ -55,6 +56,7 @@ pub(crate) struct Daemon {
     pub(crate) sessions: Sessions,
     pub(crate) events: Events,
     pub(crate) meters: Meters,
+    pub(crate) revocations: Revocations,
     calls: Arc<AtomicUsize>,
     requests: AtomicU64,
     ending: AtomicBool,
@@ -90,15 +92,18 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
     for session in ringfence_runtime::end_abandoned(runtime.ledger())? {
         tracing::warn!(%session, "a session ended with the daemon before this one");
     }
+    let identities = runtime.identities()?;
+    let revocations = Revocations::new(identities.generation()?);
     let daemon = Arc::new(Daemon {
         runtime,
-        identities: runtime.identities()?,
+        identities,
         governor: serve.governor,
         doors: serve.doors,
         settings: serve.settings,
         sessions: Sessions::default(),
         events: Events::new(),
         meters: Meters::default(),
+        revocations,
         calls: Arc::default(),
         requests: AtomicU64::new(0),
         ending: AtomicBool::new(false),
@@ -132,6 +137,7 @@ async fn run(
         }
     })?;
     let _reaper = tokio::spawn(reap(Arc::clone(daemon)));
+    let _revocations = tokio::spawn(revocation::follow(Arc::clone(daemon)));
     tracing::info!("serving");
     let serving = tokio::spawn(accept(Arc::clone(daemon), listener, (Entrance::Management, CONNECTIONS)));
     if let Some(network) = network {
@@ -226,8 +232,9 @@ pub(crate) async fn attend<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let cut = Arc::new(Notify::new());
+    let (held, mut over) = mpsc::channel(1);
     let rate = Bucket::new(BURST, RATE);
-    let line = Arc::new(Line { daemon, entrance, peer, network, rate, cut: Arc::clone(&cut) });
+    let line = Arc::new(Line { daemon, entrance, peer, network, rate, cut: Arc::clone(&cut), _held: held });
     let service = service_fn(move |request| {
         let line = Arc::clone(&line);
         async move { Ok::<_, std::convert::Infallible>(answer(line, request).await) }
@@ -237,13 +244,14 @@ pub(crate) async fn attend<S>(
     let _http2 =
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(32 * 1024);
     tokio::select! {
-        served = builder.serve_connection(TokioIo::new(stream), service) => {
+        served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service) => {
             if let Err(error) = served {
                 tracing::debug!(why = %error, "a connection ended badly");
             }
         }
         () = cut.notified() => tracing::debug!("a connection was cut"),
     }
+    let _over = over.recv().await;
 }
 
 impl Daemon {

@@ -8,10 +8,11 @@ use hyper::body::Incoming;
 use ringfence_api::{ApiError, MOST_SENT, Method, Request};
 use serde_json::Value;
 
+use crate::ask::blocking;
 use crate::dispatch::{Admitted, Arrived, admit};
 use crate::failure::malformed;
 use crate::files;
-use crate::http::{Body, Line, blocking, collected, text, whole};
+use crate::http::{Body, Line, collected, text, whole};
 use crate::server::Daemon;
 
 /// Of a file that was read: the body has no place for it.

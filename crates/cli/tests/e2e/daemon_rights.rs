@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::served::{Served, raw};
 
 /// A request of every method that makes sense, about this session.
-fn sensible(method: Method, session: &str, workspace: &str) -> Value {
+pub(crate) fn sensible(method: Method, session: &str, workspace: &str) -> Value {
     let mut request = json!({});
     if method.route().path.contains("{session}") {
         request["session"] = json!(session);
@@ -49,6 +49,8 @@ fn let_in(served: &Served, token: Option<&str>, (method, request): (Method, Valu
     let mut client = token.map_or_else(|| served.client(), |token| served.client_with(token));
     let answer = if method.reply() == Reply::Stream && method == Method::Events {
         return client.events(&Default::default()).err().map(|error| code(&error));
+    } else if method == Method::ApprovalWatch {
+        return client.questions().err().map(|error| code(&error));
     } else if method == Method::CallRun {
         let request = serde_json::from_value(request).unwrap();
         return client.run(&request).err().map(|error| code(&error));
@@ -73,7 +75,7 @@ fn code(error: &ClientError) -> ErrorCode {
     }
 }
 
-fn minted(served: &Served, scope: Scope) -> String {
+pub(crate) fn minted(served: &Served, scope: Scope) -> String {
     let name = format!("only-{scope}");
     let done = served.ringfence(&["token", "create", &name, "--scope", scope.word(), "--json"]).expect(0);
     done.json()["secret"].as_str().unwrap().to_owned()
@@ -142,7 +144,7 @@ fn every_method_is_open_to_whom_the_table_says_and_to_nobody_else() {
     }
 }
 
-fn token_of(served: &Served, session: &ringfence_api::SessionInfo) -> String {
+pub(crate) fn token_of(served: &Served, session: &ringfence_api::SessionInfo) -> String {
     // Not printed: what looks like a credential does not leave.
     served.sh(session, "printf %s \"$RINGFENCE_SESSION_TOKEN\" | rev > token");
     served.world.read("token").unwrap().chars().rev().filter(|c| !c.is_whitespace()).collect()

@@ -39,6 +39,8 @@ mod daemon_files;
 #[cfg(test)]
 mod daemon_rights;
 #[cfg(test)]
+mod daemon_socket;
+#[cfg(test)]
 mod docker;
 #[cfg(test)]
 mod environment;

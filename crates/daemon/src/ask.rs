@@ -1,0 +1,207 @@
+//! From a method and its request to its answer: what every transport calls, and the only thing it can call. A method of the
+//! table is therefore on all of them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_api::{
+    ApiError, Caller, Chunk, Exec, Happened, Method, Question, Reply, Request, StreamCall, Subscribe,
+};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::call::LiveCall;
+use crate::dispatch::{Admitted, Arrived, admit, perform};
+use crate::exec::{Form, Sink, Wired};
+use crate::failure::{internal, malformed};
+use crate::output::seq;
+use crate::server::Daemon;
+use crate::session::Live;
+use crate::{approvals, events};
+
+/// Pieces of a stream that are under way to a client.
+pub(crate) const UNDER_WAY: usize = 16;
+/// The longest that somebody waits for the end of a call with one request.
+const LONGEST_WAIT: u64 = 600_000;
+
+/// What comes back.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Value(Value),
+    /// It ends when there is no more, when nobody takes it, and for whoever does not keep up.
+    Stream(mpsc::Receiver<Item>),
+}
+
+/// One value of a stream.
+#[derive(Debug)]
+pub(crate) enum Item {
+    Event(Arc<Happened>),
+    Chunk(Box<Chunk>),
+    Question(Box<Question>),
+}
+
+impl Serialize for Item {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Event(event) => event.as_ref().serialize(serializer),
+            Self::Chunk(chunk) => chunk.serialize(serializer),
+            Self::Question(question) => question.serialize(serializer),
+        }
+    }
+}
+
+/// Asks the daemon.
+pub(crate) async fn ask(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Answer, ApiError> {
+    let method = arrived.method;
+    let shared = Arc::clone(daemon);
+    if method.reply() == Reply::Stream || method == Method::CallShow {
+        let admitted = blocking(move || admit(&shared, arrived)).await?;
+        return later(daemon, admitted).await;
+    }
+    let work = move || admit(&shared, arrived).and_then(|admitted| perform(&shared, admitted));
+    blocking(work).await.map(Answer::Value)
+}
+
+/// The pipeline waits for disks, people and commands; none of that is for the thread that serves all connections.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| internal(&error))?
+}
+
+/// What takes its time without a thread.
+async fn later(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Answer, ApiError> {
+    let Admitted { caller, request, live, .. } = admitted;
+    let live = || live.clone().ok_or_else(|| malformed("the request names no session"));
+    let daemon = Arc::clone(daemon);
+    Ok(Answer::Stream(match request {
+        Request::Events(request) => happened(daemon, caller, request),
+        Request::ApprovalWatch(_) => asked(daemon, caller),
+        Request::CallOutput(request) => output(live()?.find_call(request.call)?, &request),
+        Request::CallRun(ringfence_api::RunCommand(exec)) => run(&daemon, live()?, exec)?,
+        Request::CallShow(request) => {
+            let call = live()?.find_call(request.call)?;
+            call.ended(Duration::from_millis(request.wait_ms.unwrap_or(0).min(LONGEST_WAIT))).await;
+            let info = serde_json::to_value(call.info()).map_err(|error| internal(&error))?;
+            return Ok(Answer::Value(info));
+        }
+        _ => return Err(malformed("this is a value, and was asked for as a stream")),
+    }))
+}
+
+fn happened(daemon: Arc<Daemon>, caller: Caller, request: Subscribe) -> mpsc::Receiver<Item> {
+    let (items, answer) = mpsc::channel(UNDER_WAY);
+    let _follower = tokio::spawn(events::subscribe(daemon, caller, request, items));
+    answer
+}
+
+/// Questions are events of the ledger; here they come as an operator is shown them.
+fn asked(daemon: Arc<Daemon>, caller: Caller) -> mpsc::Receiver<Item> {
+    let (items, answer) = mpsc::channel(UNDER_WAY);
+    // Nobody is told why it ended: whoever still wants to know asks again and hears it then.
+    let _writer = tokio::spawn(async move { tell_questions(&daemon, &caller, &items).await });
+    answer
+}
+
+async fn tell_questions(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    items: &mpsc::Sender<Item>,
+) -> Result<(), ApiError> {
+    // From before the list is made: what is asked meanwhile is in both, and told once.
+    let after = daemon.events.head();
+    let (shared, who) = (Arc::clone(daemon), caller.clone());
+    let waiting = blocking(move || approvals::list(&shared, &who)).await?;
+    let told: HashSet<String> = waiting.questions.iter().map(|question| question.id.clone()).collect();
+    for question in waiting.questions {
+        if items.send(Item::Question(Box::new(question))).await.is_err() {
+            return Ok(());
+        }
+    }
+    let request = Subscribe { after: Some(after), session: None };
+    let mut events = happened(Arc::clone(daemon), caller.clone(), request);
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            () = items.closed() => None,
+        };
+        let Some(Item::Event(event)) = event else { return Ok(()) };
+        let Some((id, waits)) = about_a_question(&event) else { continue };
+        if waits && told.contains(&id) {
+            continue;
+        }
+        let (shared, who) = (Arc::clone(daemon), caller.clone());
+        // A question of a session that is forgotten already is nobody's any more.
+        let Ok(question) = blocking(move || approvals::show(&shared, &who, &id)).await else { continue };
+        // One that was decided meanwhile is told when its decision comes by.
+        if waits == question.decision.is_none()
+            && items.send(Item::Question(Box::new(question))).await.is_err()
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// Which question an event is about, and whether it waited then.
+fn about_a_question(event: &Happened) -> Option<(String, bool)> {
+    let waits = match event.kind.as_str() {
+        "approval-requested" => true,
+        "approval-decided" => false,
+        _ => return None,
+    };
+    Some((event.event.get("transaction")?.as_str()?.to_owned(), waits))
+}
+
+fn output(call: Arc<LiveCall>, request: &StreamCall) -> mpsc::Receiver<Item> {
+    let (items, answer) = mpsc::channel(UNDER_WAY);
+    let mut after = request.after;
+    let _writer = tokio::spawn(async move {
+        loop {
+            let (chunks, over) = call.output.after(after);
+            for chunk in chunks {
+                after = seq(&chunk);
+                if items.send(Item::Chunk(Box::new(chunk))).await.is_err() {
+                    return;
+                }
+            }
+            if over {
+                let ended = Chunk::Ended { seq: after, call: Box::new(call.info()) };
+                // Whoever has gone away needs no end.
+                let _gone = items.send(Item::Chunk(Box::new(ended))).await;
+                return;
+            }
+            tokio::select! {
+                () = call.output.changed(after) => {}
+                () = items.closed() => return,
+            }
+        }
+    });
+    answer
+}
+
+/// While the client does not read, the channel is full, the pipe is full, and the command waits.
+fn run(daemon: &Arc<Daemon>, live: Arc<Live>, exec: Exec) -> Result<mpsc::Receiver<Item>, ApiError> {
+    daemon.takes_work()?;
+    let wired = Wired::new(&live, exec, Form::Pieces)?;
+    let call = Arc::clone(&wired.call);
+    let (sender, mut chunks) = mpsc::channel(UNDER_WAY);
+    daemon.in_background(live, wired, Sink::Send(sender))?;
+    let (items, answer) = mpsc::channel(UNDER_WAY);
+    let _writer = tokio::spawn(async move {
+        loop {
+            let chunk = tokio::select! {
+                chunk = chunks.recv() => chunk,
+                () = items.closed() => None,
+            };
+            let Some(chunk) = chunk else { break };
+            if items.send(Item::Chunk(Box::new(chunk))).await.is_err() {
+                break;
+            }
+        }
+        // Nobody wants it any more, or it is over.
+        call.cancel();
+    });
+    Ok(answer)
+}

@@ -1,0 +1,249 @@
+//! JSON-RPC over a WebSocket: many requests and streams on one connection, of one caller.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{
+    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode, Version};
+use http_body_util::Full;
+use hyper_util::rt::TokioIo;
+use ringfence_api::{ApiError, ErrorCode, Method};
+use ringfence_runtime::identity::CredentialId;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use crate::ask::{Answer, UNDER_WAY, ask, blocking};
+use crate::authenticate::enter;
+use crate::dispatch::Arrived;
+use crate::failure::malformed;
+use crate::frames::{End, Frames};
+use crate::http::{Body, Line, MOST_WITH_FILE};
+use crate::revocation::cut;
+use crate::rpc::{self, Asked, Id};
+
+/// Where it is.
+pub(crate) const PATH: &str = "/v1/ws";
+/// Requests and streams of one socket at once.
+const AT_ONCE: usize = 64;
+/// Messages that are no requests, in all the time of a socket.
+const NONSENSE: u32 = 64;
+/// What is around the parameters of a request.
+const AROUND: usize = 1024;
+
+/// Answers the request for a WebSocket of somebody who is known, and goes on with them on it.
+pub(crate) async fn open(
+    line: &Arc<Line>,
+    head: Parts,
+    token: Option<String>,
+) -> Result<Response<Body>, ApiError> {
+    let accept = agreed(&head)?;
+    let (entrance, peer, daemon) = (line.entrance.clone(), line.peer, Arc::clone(&line.daemon));
+    let shown = token.clone();
+    let entered = blocking(move || enter(&daemon.identities, (&entrance, peer), shown.as_deref())).await?;
+    let id = entered.known.map(|known| known.id);
+    let upgraded = hyper::upgrade::on(http::Request::from_parts(head, ()));
+    let line = Arc::clone(line);
+    let _conversation = tokio::spawn(async move {
+        match upgraded.await {
+            Ok(stream) => {
+                let frames = Frames::over(TokioIo::new(stream), MOST_WITH_FILE + AROUND).await;
+                converse(Conversation::new(line, token), frames, id).await;
+            }
+            Err(error) => tracing::debug!(why = %error, "no WebSocket came of it"),
+        }
+    });
+    let mut response = Response::new(Body::Whole(Full::new(Bytes::new())));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    let _new = headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    let _new = headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    let _new = headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    Ok(response)
+}
+
+/// What proves that the request was understood, if it is one for a WebSocket.
+fn agreed(head: &Parts) -> Result<HeaderValue, ApiError> {
+    let wrong = |message: &str| malformed(message).with_hint("this is a WebSocket: RFC 6455 over HTTP/1.1");
+    if head.uri.query().is_some() {
+        return Err(wrong("nothing is said in the address of a WebSocket"));
+    }
+    let asks = head.method == http::Method::GET && head.version == Version::HTTP_11;
+    if !asks || !lists(&head.headers, CONNECTION.as_str(), "upgrade") {
+        return Err(wrong("the request does not ask for a WebSocket"));
+    }
+    if !lists(&head.headers, UPGRADE.as_str(), "websocket") {
+        return Err(wrong("the request does not ask for a WebSocket"));
+    }
+    if head.headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
+        return Err(wrong("the version of WebSockets is 13"));
+    }
+    let key = head.headers.get(SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes).unwrap_or_default();
+    if !STANDARD.decode(key).is_ok_and(|key| key.len() == 16) {
+        return Err(wrong("the key of the WebSocket is not 16 bytes in base64"));
+    }
+    HeaderValue::from_str(&derive_accept_key(key)).map_err(|error| crate::failure::internal(&error))
+}
+
+fn lists(headers: &HeaderMap, name: &str, word: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(word))
+}
+
+async fn converse<S>(mut conversation: Conversation, mut frames: Frames<S>, id: Option<CredentialId>)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let cut = cut(Arc::clone(&conversation.line.daemon), id);
+    tokio::pin!(cut);
+    let (sender, mut outbox) = mpsc::channel(UNDER_WAY);
+    let end = loop {
+        let message = tokio::select! {
+            message = frames.next(&mut outbox) => message,
+            () = &mut cut => Err(End::Revoked),
+        };
+        let answered = match message {
+            Ok(text) => conversation.heard(&text, &sender),
+            Err(end) => break end,
+        };
+        let sent = match answered {
+            Ok(Some(text)) => frames.send(text).await,
+            Ok(None) => Ok(()),
+            Err(end) => Err(end),
+        };
+        if let Err(end) = sent {
+            break end;
+        }
+    };
+    if end == End::Slow {
+        let _before = conversation.line.daemon.meters.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+    // What it wanted to know is not looked for any more; what it has begun to do is done.
+    drop(conversation);
+    frames.close(end).await;
+}
+
+/// What was begun on one socket. All of it ends with it.
+struct Conversation {
+    line: Arc<Line>,
+    token: Option<String>,
+    tasks: JoinSet<()>,
+    streams: HashMap<u64, AbortHandle>,
+    subscriptions: u64,
+    nonsense: u32,
+}
+
+impl Conversation {
+    fn new(line: Arc<Line>, token: Option<String>) -> Self {
+        let (tasks, streams) = (JoinSet::new(), HashMap::new());
+        Self { line, token, tasks, streams, subscriptions: 0, nonsense: 0 }
+    }
+
+    /// What can be said at once to a message. Everything else is said later, through `outbox`.
+    fn heard(&mut self, text: &str, outbox: &mpsc::Sender<String>) -> Result<Option<String>, End> {
+        let _before = self.line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
+        let (id, asked) = match rpc::parse(text) {
+            Ok(read) => read,
+            Err(mut rejected) => {
+                if rejected.id.is_none() {
+                    self.nonsense += 1;
+                }
+                if self.nonsense > NONSENSE {
+                    return Err(End::Nonsense);
+                }
+                rejected.error = self.counted(rejected.error);
+                return Ok(Some(rejected.into()));
+            }
+        };
+        let begun = match asked {
+            Asked::Cancel { subscription } => {
+                let answer = self.cancel(subscription).map_err(|error| self.counted(error));
+                return Ok(Some(rpc::answer(&id, answer)));
+            }
+            Asked::Method(method, value) => self.begin((id.clone(), method), value, outbox),
+        };
+        Ok(begun.err().map(|error| rpc::answer(&id, Err(self.counted(error)))))
+    }
+
+    fn begin(
+        &mut self,
+        (id, method): (Id, Method),
+        value: serde_json::Value,
+        outbox: &mpsc::Sender<String>,
+    ) -> Result<(), ApiError> {
+        if !self.line.rate.take() {
+            return Err(
+                ApiError::new(ErrorCode::Exhausted, "too many requests").with_hint("send fewer of them")
+            );
+        }
+        while self.tasks.try_join_next().is_some() {}
+        self.streams.retain(|_, stream| !stream.is_finished());
+        if self.tasks.len() >= AT_ONCE {
+            let message = format!("{AT_ONCE} requests and streams of this socket are under way");
+            return Err(crate::failure::exhausted(message));
+        }
+        let (entrance, peer, token) = (self.line.entrance.clone(), self.line.peer, self.token.clone());
+        let arrived = Arrived { entrance, peer, token, method, value };
+        self.subscriptions += 1;
+        let reply = ToBe { id, method, subscription: self.subscriptions, outbox: outbox.clone() };
+        let task = self.tasks.spawn(reply.made(Arc::clone(&self.line), arrived));
+        if method.reply() == ringfence_api::Reply::Stream {
+            let _new = self.streams.insert(self.subscriptions, task);
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, subscription: u64) -> Result<serde_json::Value, ApiError> {
+        let Some(stream) = self.streams.remove(&subscription).filter(|stream| !stream.is_finished()) else {
+            return Err(crate::failure::not_found("stream", &subscription.to_string()));
+        };
+        stream.abort();
+        Ok(serde_json::json!({}))
+    }
+
+    fn counted(&self, error: ApiError) -> ApiError {
+        counted(&self.line, error)
+    }
+}
+
+fn counted(line: &Line, mut error: ApiError) -> ApiError {
+    line.daemon.meters.error(error.code);
+    error.request_id = Some(line.daemon.request_id());
+    error
+}
+
+/// An answer that is not there yet.
+struct ToBe {
+    id: Id,
+    method: Method,
+    subscription: u64,
+    outbox: mpsc::Sender<String>,
+}
+
+impl ToBe {
+    /// Nothing here waits for a socket that is gone: with it goes who reads `outbox`, and with that this task.
+    async fn made(self, line: Arc<Line>, arrived: Arrived) {
+        let answer = ask(&line.daemon, arrived).await.map_err(|error| counted(&line, error));
+        let mut items = match answer {
+            Ok(Answer::Stream(items)) => items,
+            Ok(Answer::Value(value)) => return self.say(rpc::answer(&self.id, Ok(value))).await,
+            Err(error) => return self.say(rpc::answer(&self.id, Err(error))).await,
+        };
+        self.say(rpc::answer(&self.id, Ok(rpc::begun(self.subscription)))).await;
+        while let Some(item) = items.recv().await {
+            self.say(rpc::told(self.method, self.subscription, &item)).await;
+        }
+        self.say(rpc::ended(self.subscription)).await;
+    }
+
+    async fn say(&self, text: String) {
+        let _gone = self.outbox.send(text).await;
+    }
+}
