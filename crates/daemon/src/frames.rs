@@ -12,12 +12,24 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
-/// How often the other side is asked whether it is there.
-const ROUND: Duration = Duration::from_secs(20);
-/// How long it may say nothing, not even that it is there.
-const SILENCE: Duration = Duration::from_secs(60);
-/// How long it may leave unread what is sent to it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// How often the other side is asked whether it is there.
+    round: Duration,
+    /// How long it may say nothing, not even that it is there.
+    silence: Duration,
+    /// How long it may leave unread what is sent to it.
+    patience: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        let [round, silence, patience] = [20, 60, 10].map(Duration::from_secs);
+        Self { round, silence, patience }
+    }
+}
+
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -62,22 +74,23 @@ impl End {
 #[derive(Debug)]
 pub(crate) struct Frames<S> {
     socket: WebSocketStream<S>,
+    timing: Timing,
     heard: Instant,
     round: Interval,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     /// Over a stream on which both sides have agreed. A message has at most `most` bytes, in however many pieces.
-    pub(crate) async fn over(stream: S, most: usize) -> Self {
+    pub(crate) async fn over(stream: S, most: usize, timing: Timing) -> Self {
         let config = WebSocketConfig::default()
             .max_message_size(Some(most))
             .max_frame_size(Some(most))
             .read_buffer_size(16 * 1024)
             .accept_unmasked_frames(false);
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
-        let mut round = interval_at(Instant::now() + ROUND, ROUND);
+        let mut round = interval_at(Instant::now() + timing.round, timing.round);
         round.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, heard: Instant::now(), round }
+        Self { socket, timing, heard: Instant::now(), round }
     }
 
     /// The next message. Until it comes, what is in `outbox` is sent.
@@ -103,27 +116,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     }
 
     async fn look(&mut self) -> Result<(), End> {
-        if self.heard.elapsed() >= SILENCE {
+        if self.heard.elapsed() >= self.timing.silence {
             return Err(End::Silent);
         }
         self.put(Message::Ping(Bytes::new())).await
     }
 
     async fn put(&mut self, message: Message) -> Result<(), End> {
-        match timeout(PATIENCE, self.socket.send(message)).await {
+        match timeout(self.timing.patience, self.socket.send(message)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(End::Gone),
             Err(_late) => Err(End::Slow),
         }
     }
 
-    /// Says why, where that can still be heard.
+    /// Says why, where that can still be heard, and waits a moment for the other side to say that it was: what is sent to a
+    /// stream that is gone takes along what was not read yet.
     pub(crate) async fn close(mut self, end: End) {
-        if let Some((code, reason)) = end.told() {
-            let frame = CloseFrame { code, reason: reason.into() };
-            // Whoever does not listen any more is not told.
-            let _told = timeout(GOODBYE, self.socket.close(Some(frame))).await;
-        }
+        let Some((code, reason)) = end.told() else { return };
+        let frame = CloseFrame { code, reason: reason.into() };
+        // Whoever does not listen any more is not told.
+        let _told = timeout(GOODBYE, async {
+            if self.socket.close(Some(frame)).await.is_ok() {
+                while let Some(Ok(_)) = self.socket.next().await {}
+            }
+        })
+        .await;
     }
 }
 
@@ -148,46 +166,55 @@ mod tests {
 
     const MOST: usize = 4096;
 
-    async fn pair() -> (Frames<DuplexStream>, WebSocketStream<DuplexStream>) {
+    async fn pair(timing: Timing) -> (Frames<DuplexStream>, WebSocketStream<DuplexStream>) {
         let (here, there) = tokio::io::duplex(1024);
         let client = WebSocketStream::from_raw_socket(there, Role::Client, None).await;
-        (Frames::over(here, MOST).await, client)
+        (Frames::over(here, MOST, timing).await, client)
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn whoever_says_nothing_is_let_go_and_whoever_answers_is_not() {
+    #[tokio::test]
+    async fn whoever_says_nothing_is_let_go_and_told_why() {
         let (_outbox, mut nothing) = mpsc::channel(1);
-        let (mut frames, mut client) = pair().await;
+        let [round, silence] = [10, 50].map(Duration::from_millis);
+        let (mut frames, mut client) = pair(Timing { round, silence, ..Timing::default() }).await;
+        let end = frames.next(&mut nothing).await.unwrap_err();
+        assert_eq!(end, End::Silent);
         let there = tokio::spawn(async move {
-            // To read is to answer pings.
-            for _ in 0..30 {
-                assert!(client.next().await.unwrap().unwrap().is_ping());
+            let mut last = None;
+            while let Some(Ok(message)) = client.next().await {
+                last = Some(message);
             }
-            client
+            last
         });
-        let half = Duration::from_secs(25 * 20);
-        assert!(timeout(half, frames.next(&mut nothing)).await.is_err(), "nobody ended it");
-        let client = tokio::spawn(async move {
-            let end = frames.next(&mut nothing).await.unwrap_err();
-            assert_eq!(end, End::Silent);
-            frames.close(end).await;
-        });
-        let mut silent = there.await.unwrap();
-        client.await.unwrap();
-        let mut closed = None;
-        while let Some(Ok(message)) = silent.next().await {
-            closed = Some(message);
-        }
+        frames.close(end).await;
+        let last = there.await.unwrap();
         assert!(
-            matches!(closed, Some(Message::Close(Some(frame))) if frame.code == CloseCode::Policy),
-            "it is told why"
+            matches!(&last, Some(Message::Close(Some(frame))) if frame.code == CloseCode::Policy),
+            "{last:?}"
         );
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
+    async fn whoever_answers_is_asked_again_and_stays() {
+        let (_outbox, mut nothing) = mpsc::channel(1);
+        let round = Duration::from_millis(10);
+        let (mut frames, mut client) = pair(Timing { round, ..Timing::default() }).await;
+        let there = tokio::spawn(async move {
+            for _ in 0..5 {
+                assert!(client.next().await.unwrap().unwrap().is_ping());
+            }
+            client.send(Message::from("still here")).await.unwrap();
+            client
+        });
+        assert_eq!(frames.next(&mut nothing).await, Ok("still here".to_owned()));
+        let _client = there.await.unwrap();
+    }
+
+    #[tokio::test]
     async fn nothing_is_kept_for_whoever_does_not_read() {
         let (outbox, mut sent) = mpsc::channel(4);
-        let (mut frames, _client) = pair().await;
+        let patience = Duration::from_millis(50);
+        let (mut frames, _client) = pair(Timing { patience, ..Timing::default() }).await;
         let flood = tokio::spawn(async move {
             let mut count = 0;
             while outbox.send("x".repeat(1000)).await.is_ok() {
@@ -208,7 +235,7 @@ mod tests {
             (Message::Close(None), End::Gone),
         ] {
             let (_outbox, mut nothing) = mpsc::channel(1);
-            let (mut frames, mut client) = pair().await;
+            let (mut frames, mut client) = pair(Timing::default()).await;
             let there = tokio::spawn(async move { client.send(message).await });
             assert_eq!(frames.next(&mut nothing).await, Err(end));
             drop(frames);

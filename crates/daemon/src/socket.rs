@@ -24,7 +24,7 @@ use crate::ask::{Answer, UNDER_WAY, ask, blocking};
 use crate::authenticate::enter;
 use crate::dispatch::Arrived;
 use crate::failure::malformed;
-use crate::frames::{End, Frames};
+use crate::frames::{End, Frames, Timing};
 use crate::http::{Body, Line, MOST_WITH_FILE};
 use crate::revocation::cut;
 use crate::rpc::{self, Asked, Id};
@@ -54,7 +54,8 @@ pub(crate) async fn open(
     let _conversation = tokio::spawn(async move {
         match upgraded.await {
             Ok(stream) => {
-                let frames = Frames::over(TokioIo::new(stream), MOST_WITH_FILE + AROUND).await;
+                let frames =
+                    Frames::over(TokioIo::new(stream), MOST_WITH_FILE + AROUND, Timing::default()).await;
                 converse(Conversation::new(line, token), frames, id).await;
             }
             Err(error) => tracing::debug!(why = %error, "no WebSocket came of it"),
