@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::args::Agent;
+use crate::asked::real;
 use crate::environment::Environment;
 use crate::host::on_path;
 
@@ -27,7 +28,8 @@ pub(crate) fn directory(agent: Agent, environment: &Environment) -> Option<PathB
     let home = |name: &str| environment.home.as_ref().map(|home| home.join(name));
     match agent {
         Agent::ClaudeCode => moved("CLAUDE_CONFIG_DIR").or_else(|| home(".claude")),
-        Agent::Codex => moved("CODEX_HOME").or_else(|| home(".codex")),
+        // By this variable Codex follows links, and knows hooks by where they really are.
+        Agent::Codex => moved("CODEX_HOME").map(|path| real(&path)).or_else(|| home(".codex")),
         Agent::Gemini => home(".gemini"),
         Agent::Cursor => home(".cursor"),
         Agent::Goose => home(".agents/plugins/ringfence"),

@@ -5,6 +5,7 @@ use clap::ValueEnum as _;
 use ringfence_types::Bytes;
 use serde::Serialize;
 
+use super::exec_server::{self, Plugged};
 use super::switches::{self, Switch};
 use crate::args::Agent;
 use crate::environment::Environment;
@@ -43,6 +44,12 @@ fn of(agent: Agent, environment: &Environment) -> Option<Guarded> {
         Found::Program(path) | Found::Settings(path) => Some(Bytes::from(path).display()),
         Found::Nothing => None,
     };
+    if agent == Agent::Codex
+        && let Some((state, notes)) = by_exec_server(environment)
+    {
+        let protected = state == State::Protected;
+        return Some(Guarded { agent: agent.to_string(), found, protected, state, notes });
+    }
     let standing = standing(agent, environment);
     if found.is_none() && !matches!(standing, Ok(Standing::On | Standing::Outdated)) {
         return None;
@@ -59,6 +66,17 @@ fn of(agent: Agent, environment: &Environment) -> Option<Guarded> {
         notes.extend(limits(agent).map(str::to_owned));
     }
     Some(Guarded { agent: agent.to_string(), found, protected: state == State::Protected, state, notes })
+}
+
+/// Codex that leaves everything to us needs no hook. `None`: it does not.
+fn by_exec_server(environment: &Environment) -> Option<(State, Vec<String>)> {
+    match exec_server::plugged(environment) {
+        Plugged::No => None,
+        Plugged::In => {
+            Some((State::Protected, vec!["everything it does comes to `ringfence exec-server`".to_owned()]))
+        }
+        Plugged::Wrong(why) => Some((State::Off, vec![why])),
+    }
 }
 
 /// A hook that is in the settings as it should be: does it answer, and would the agent run it?

@@ -94,7 +94,7 @@ fn codex(environment: &Environment) -> Option<Switch> {
     trust(&directory.join("hooks.json"), &config)
 }
 
-fn table(path: &Path) -> Result<toml::Table, String> {
+pub(super) fn table(path: &Path) -> Result<toml::Table, String> {
     match fs::read_to_string(path) {
         Ok(text) => text.parse().map_err(|_error| format!("`{}` cannot be read as TOML", shown(path))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(toml::Table::new()),

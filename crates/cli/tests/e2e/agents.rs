@@ -90,9 +90,11 @@ pub(crate) fn codex(world: &World, steps: &Value) -> Ran {
 }
 
 pub(crate) fn codex_in(world: &World, place: &Path, more: &[&str], steps: &Value) -> Ran {
-    let directory = world.home.join(".codex");
-    fs::create_dir_all(&directory).unwrap();
-    let mut command = Command::new(agent("codex"));
+    fs::create_dir_all(world.home.join(".codex")).unwrap();
+    codex_by(world, Command::new(agent("codex")), (place, more), steps)
+}
+
+fn codex_by(world: &World, mut command: Command, (place, more): (&Path, &[&str]), steps: &Value) -> Ran {
     command.args(["exec", "--skip-git-repo-check"]).args(more).arg("--cd").arg(place);
     for setting in [
         "sandbox_mode=\"danger-full-access\"",
@@ -261,8 +263,11 @@ fn claude_code_uses_the_tools_of_ringfence_and_its_judgement() {
 
 /// What Codex keeps of a hook that its user has looked at.
 fn trusted(world: &World) -> (String, String) {
-    let path = world.home.join(".codex/hooks.json");
-    let hooks: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    trusted_in(&world.home.join(".codex/hooks.json"))
+}
+
+fn trusted_in(path: &Path) -> (String, String) {
+    let hooks: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let command = hooks["hooks"]["PreToolUse"][0]["hooks"][0]["command"].clone();
     let identity = format!(
         r#"{{"event_name":"pre_tool_use","hooks":[{{"async":false,"command":{command},"timeout":600,"type":"command"}}],"matcher":".*"}}"#
@@ -295,4 +300,27 @@ fn codex_runs_the_hook_where_status_says_so() {
         assert_eq!(outside.exists(), said != "protected", "{config}: {:?} {:?}", ran.outputs, ran.done);
         let _none = fs::remove_file(&outside);
     }
+}
+
+/// Codex follows links in `CODEX_HOME`, and keeps what it trusts by the real place.
+#[test]
+fn a_home_of_codex_behind_a_link_is_found() {
+    let world = World::new();
+    let (real, link) = (world.beside("real"), world.home.join("link"));
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    finish(world.ringfence().env("CODEX_HOME", &link).args(["init", "codex", "--yes"]), b"").expect(0);
+    let hooks = fs::canonicalize(real.join("hooks.json")).unwrap();
+    let (place, digest) = trusted_in(&hooks);
+    fs::write(real.join("config.toml"), format!("[hooks.state.\"{place}\"]\ntrusted_hash = \"{digest}\"\n"))
+        .unwrap();
+    let status = finish(world.ringfence().env("CODEX_HOME", &link).args(["status", "--json"]), b"").expect(0);
+    let status = status.json();
+    let codex = status["agents"].as_array().unwrap().iter().find(|one| one["agent"] == "codex").unwrap();
+    assert_eq!(codex["state"], "protected", "{codex}");
+    let outside = world.beside("outside").join("out");
+    let step = json!({ "name": "exec_command", "input": { "cmd": format!("touch {}; touch in", outside.display()) } });
+    let mut command = Command::new(agent("codex"));
+    command.env("CODEX_HOME", &link);
+    let ran = codex_by(&world, command, (&world.workspace, &[]), &json!([step, "finished"]));
+    assert!(!outside.exists() && world.read("in").is_some(), "{:?} {:?}", ran.outputs, ran.done);
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::agents::{codex, codex_in};
 use crate::approvals::{Watcher, configure, events};
-use crate::testkit::{World, binary, eventually, processes_with};
+use crate::testkit::{World, binary, eventually, finish, processes_with};
 
 /// As the documentation says.
 fn plug_in(world: &World) {
@@ -65,6 +65,9 @@ fn codex_works_inside_the_fence_through_the_exec_server() {
     world.write("old.txt", "old\n");
 
     plug_in(&world);
+    let status = finish(world.ringfence().args(["status", "--json"]), b"").expect(0).json();
+    let found = status["agents"].as_array().unwrap().iter().find(|one| one["agent"] == "codex");
+    assert_eq!(found.unwrap()["state"], "protected", "{status}");
     let ran = codex(&world, &steps);
     assert!(
         ran.output(0).contains("end") && !ran.output(0).contains("the key"),

@@ -1,0 +1,95 @@
+//! Whether Codex leaves everything to `ringfence exec-server`.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::switches::table;
+use crate::args::Agent;
+use crate::environment::Environment;
+use crate::init::directory;
+
+const WORD: &str = "exec-server";
+
+/// What `environments.toml` of Codex says of us.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Plugged {
+    /// Nothing.
+    No,
+    /// It is the only place that Codex works in, and the program is there.
+    In,
+    /// It is named, and Codex may work without it, or not at all.
+    Wrong(String),
+}
+
+pub(super) fn plugged(environment: &Environment) -> Plugged {
+    let Some(directory) = directory(Agent::Codex, environment) else { return Plugged::No };
+    let file = directory.join("environments.toml");
+    match table(&file) {
+        Ok(table) => read(&table, &answers),
+        Err(why) => Plugged::Wrong(why),
+    }
+}
+
+fn read(table: &toml::Table, answers: &dyn Fn(&Path) -> bool) -> Plugged {
+    let text =
+        |value: &toml::Value, key: &str| value.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+    let all = table.get("environments").and_then(toml::Value::as_array);
+    let is_ours = |entry: &&toml::Value| {
+        let first = entry.get("args").and_then(toml::Value::as_array).and_then(|args| args.first());
+        first.and_then(toml::Value::as_str) == Some(WORD)
+    };
+    let Some(ours) = all.and_then(|all| all.iter().find(is_ours)) else { return Plugged::No };
+    let default = table.get("default").and_then(toml::Value::as_str);
+    if default.is_none() || default != text(ours, "id").as_deref() {
+        return Plugged::Wrong("`default` in environments.toml is another environment".to_owned());
+    }
+    if table.get("include_local").and_then(toml::Value::as_bool) != Some(false) {
+        return Plugged::Wrong(
+            "environments.toml lacks `include_local = false`: Codex may work without Ringfence".to_owned(),
+        );
+    }
+    if all.is_some_and(|all| all.len() > 1) {
+        return Plugged::Wrong("environments.toml names other environments besides Ringfence".to_owned());
+    }
+    match text(ours, "program") {
+        Some(program) if answers(Path::new(&program)) => Plugged::In,
+        _ => Plugged::Wrong(
+            "the program in environments.toml is not ringfence: give its whole path".to_owned(),
+        ),
+    }
+}
+
+/// Whether a program is Ringfence, by asking it.
+fn answers(program: &Path) -> bool {
+    let asked = Command::new(program).arg("--version").output();
+    asked.is_ok_and(|said| said.status.success() && said.stdout.starts_with(b"ringfence "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Plugged {
+        read(&text.parse().unwrap(), &|program| program == Path::new("/bin/ringfence"))
+    }
+
+    const OURS: &str =
+        "[[environments]]\nid = \"r\"\nprogram = \"/bin/ringfence\"\nargs = [\"exec-server\"]\n";
+
+    #[test]
+    fn codex_is_plugged_in_only_where_it_can_work_nowhere_else() {
+        let head = "default = \"r\"\ninclude_local = false\n";
+        assert_eq!(of(&format!("{head}{OURS}")), Plugged::In);
+        assert_eq!(of(""), Plugged::No);
+        assert_eq!(of("[[environments]]\nid = \"x\"\nurl = \"ws://127.0.0.1:1\"\n"), Plugged::No);
+        for wrong in [
+            OURS.to_owned(),
+            format!("default = \"r\"\n{OURS}"),
+            format!("default = \"local\"\ninclude_local = false\n{OURS}"),
+            format!("{head}{OURS}[[environments]]\nid = \"x\"\nurl = \"ws://127.0.0.1:1\"\n"),
+            format!("{head}{}", OURS.replace("/bin/ringfence", "/bin/other")),
+        ] {
+            assert!(matches!(of(&wrong), Plugged::Wrong(_)), "{wrong}");
+        }
+    }
+}
