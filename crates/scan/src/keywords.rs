@@ -1,5 +1,5 @@
-//! All keywords in one pass: three bytes of each, the rarest that it has, are a number, and a table
-//! says for each place of the text whether any keyword has what stands there.
+//! All keywords in one pass: three bytes of each, the rarest that it has, are a number, and a table says for each place of the
+//! text whether any keyword has what stands there, and what kinds of bytes follow that in keywords.
 //!
 //! WHY NOT an automaton: its next step depends on the last one and its table on the number of keywords. Here neither does: the
 //! numbers of many places are computed at once, and keywords are too rare for the comparison that follows a hit to
@@ -26,8 +26,13 @@ const COMMON: &[u8] = b"  e inerre tt anths te aonoratn es cseenst sd lehecoed i
     icdalsmorsocurmignniigimowefckapdobesorgddshcrauiaaisummnubuhifr h gryptolupplwhblwildavabttidrragieviuetlrmewifbyc  vgisaovo\
     oruirm eyibevwonnvaeerntuepixw puumsclycircwatyipubpiogffppbirdlfdsfeuifabaivltweak";
 
+/// What may follow an anchor with which its keyword ends.
+const ANY_KIND: u8 = u8::MAX;
+/// The kind of each byte, one of eight bits; the same for a letter in either case.
+const KINDS: [u8; 256] = kinds();
+
 pub(crate) struct Keywords {
-    /// 1 if any keyword has the number.
+    /// The kinds of bytes that follow a number in keywords; 0 if no keyword has it.
     known: Box<[u8; NUMBERS]>,
     /// Where in `order` the anchors begin whose number divided by [`SHARED`] is the index.
     begin: Vec<u32>,
@@ -61,8 +66,10 @@ impl Keywords {
         order.sort_unstable_by_key(|anchor| (anchor.number, anchor.keyword));
         let mut known = Box::new([0; NUMBERS]);
         for anchor in &order {
+            let keyword = keywords.get(anchor.keyword as usize);
+            let next = keyword.and_then(|keyword| keyword.get(anchor.offset as usize + ANCHOR));
             if let Some(known) = known.get_mut(usize::from(anchor.number)) {
-                *known = 1;
+                *known |= next.map_or(ANY_KIND, |next| kind(*next));
             }
         }
         let before =
@@ -105,20 +112,32 @@ impl Keywords {
         let places = number_each(rest, &mut numbers);
         let groups = numbers.as_chunks::<GROUP>().0.iter().take(places.div_ceil(GROUP));
         for (group, at) in groups.zip((from..).step_by(GROUP)) {
-            if group.iter().fold(0, |any, number| any | self.knows(*number)) != 0 {
+            let next = bytes.get(at + ANCHOR..).and_then(|rest| rest.first_chunk::<GROUP>());
+            let hit = match next {
+                Some(next) => {
+                    group.iter().zip(next).fold(0, |hit, (n, next)| hit | self.knows(*n) & kind(*next))
+                }
+                // At the end of the text.
+                None => group.iter().fold(0, |hit, number| hit | self.knows(*number)),
+            };
+            if hit != 0 {
                 self.group(bytes, (at, group), hits);
             }
         }
     }
 
-    /// 1 or 0.
+    /// The kinds of bytes that follow it.
     fn knows(&self, number: u16) -> u8 {
         self.known.get(usize::from(number)).copied().unwrap_or_default()
     }
 
     #[cold]
     fn group(&self, bytes: &[u8], (at, group): (usize, &[u16; GROUP]), hits: &mut Vec<(usize, u32)>) {
-        for (number, at) in group.iter().zip(at..).filter(|(number, _)| self.knows(**number) != 0) {
+        let is_hit = |(number, at): &(&u16, usize)| {
+            let next = bytes.get(at + ANCHOR).map_or(ANY_KIND, |next| kind(*next));
+            self.knows(**number) & next != 0
+        };
+        for (number, at) in group.iter().zip(at..).filter(is_hit) {
             let share = usize::from(*number) / SHARED;
             let range = self.begin.get(share).zip(self.begin.get(share + 1));
             let anchors = range.and_then(|(from, to)| self.order.get(*from as usize..*to as usize));
@@ -140,13 +159,14 @@ fn rarest(keyword: &[u8]) -> Option<(usize, u16)> {
         let rank = COMMON.as_chunks::<2>().0.iter().position(|common| common == pair);
         rank.map_or(0, |rank| COMMON.len() / 2 - rank)
     };
-    let windows = keyword.windows(ANCHOR).take(DEEPEST + 1).enumerate();
+    // With what follows, where something does.
+    let windows = keyword.windows((ANCHOR + 1).min(keyword.len().max(ANCHOR))).take(DEEPEST + 1).enumerate();
     let frequencies = windows.map(|(at, anchor)| {
         let frequency: usize = anchor.windows(2).map(frequency).sum();
         (frequency, at, anchor)
     });
     let (_, at, anchor) = frequencies.min_by_key(|(frequency, at, _)| (*frequency, *at))?;
-    let [a, b, c] = anchor else { return None };
+    let [a, b, c, ..] = anchor else { return None };
     Some((at, number([*a, *b, *c])))
 }
 
@@ -165,6 +185,22 @@ fn number([a, b, c]: [u8; ANCHOR]) -> u16 {
     let folded = |byte: u8| u16::from(byte | 0x20);
     let first = (folded(a) | folded(b) << 8).wrapping_mul(0x9e35);
     (first ^ first >> 9).wrapping_add(folded(c).wrapping_mul(0xd6e9))
+}
+
+fn kind(byte: u8) -> u8 {
+    KINDS.get(usize::from(byte)).copied().unwrap_or(ANY_KIND)
+}
+
+#[expect(clippy::indexing_slicing, reason = "computed by the compiler, which refuses what is out of bounds")]
+const fn kinds() -> [u8; 256] {
+    let mut kinds = [0; 256];
+    let mut byte = 0;
+    while byte < kinds.len() {
+        let folded = byte | 0x20;
+        kinds[byte] = 1 << ((folded ^ folded >> 3) % 8);
+        byte += 1;
+    }
+    kinds
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ const QUAD: usize = 4;
 const TRIPLE: usize = 3;
 /// Twelve bytes of text; chance makes that many out of noise once in some thousand quads.
 const FEWEST_QUADS: usize = 4;
+/// Of the first three letters of a quad, one byte each: the bits that become the highest of a byte.
+const HIGH_BITS: u32 = 32 << 16 | 8 << 8 | 2;
 
 pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
     let Some(letters) = bytes.get(run.clone()) else { return };
@@ -27,8 +29,7 @@ pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, a
 /// Stretches of quads, at any of the four phases, that decode to seven-bit bytes, each with one more quad at both sides: a
 /// secret may begin and end in the middle of a quad.
 ///
-/// The three bytes of a quad are below 128 if bit 5 of the first letter, bit 3 of the second and bit 1 of the third are not
-/// set. All phases are looked at in one pass.
+/// The three bytes of a quad are below 128 if none of [`HIGH_BITS`] is set. All phases are looked at in one pass.
 fn stretches(letters: &[u8], mut found: impl FnMut(Range<usize>)) {
     let mut since = [0, 1, 2, 3];
     let mut close = |since: &mut usize, at: usize| {
@@ -37,9 +38,13 @@ fn stretches(letters: &[u8], mut found: impl FnMut(Range<usize>)) {
         }
         *since = at + QUAD;
     };
-    for (at, quad) in letters.windows(QUAD).enumerate() {
-        let [a, b, c, _] = quad else { break };
-        if (sextet(*a) & 32) | (sextet(*b) & 8) | (sextet(*c) & 2) != 0
+    let mut last = 0;
+    // With the third letter of each quad it is known what the quad is; the last letters have no fourth behind them.
+    let letters_of_quads = letters.get(..letters.len().saturating_sub(1)).unwrap_or_default();
+    for (third, letter) in letters_of_quads.iter().enumerate() {
+        last = last << 8 | u32::from(sextet(*letter));
+        if last & HIGH_BITS != 0
+            && let Some(at) = third.checked_sub(2)
             && let Some(since) = since.get_mut(at % QUAD)
         {
             close(since, at);

@@ -50,6 +50,10 @@ pub(super) fn inflate(compressed: &[u8], allowance: &mut Allowance) -> Option<In
     let (mut bytes, mut rest) = (Vec::new(), compressed);
     // One member after the other, and no look at what follows the last: it is not part of it.
     while rest.starts_with(MAGIC) && bytes.len() < most {
+        if let Some(behind) = behind_endless_name(rest) {
+            rest = behind;
+            break;
+        }
         let mut decoder = GzDecoder::new(rest);
         let room = (most - bytes.len()) as u64;
         // An error at the end of cut data is expected; what came before it counts.
@@ -66,4 +70,26 @@ pub(super) fn inflate(compressed: &[u8], allowance: &mut Allowance) -> Option<In
     let consumed = compressed.len() - rest.len();
     allowance.spend(ATTEMPT + consumed + bytes.len());
     (!bytes.is_empty()).then_some(Inflated { bytes, consumed })
+}
+
+/// What is left where a header has a name or a comment that no decoder reads to its end. It would look for that end byte by
+/// byte; in text, what looks like the beginning of compressed data is followed by nothing else.
+fn behind_endless_name(member: &[u8]) -> Option<&[u8]> {
+    const FIXED: usize = 10;
+    const EXTRA: u8 = 1 << 2;
+    const NAME_OR_COMMENT: u8 = 1 << 3 | 1 << 4;
+    const RESERVED: u8 = 0b1110_0000;
+    /// What flate2 reads of a name.
+    const LONGEST: usize = 65_536;
+    let (fixed, mut text) = member.split_at_checked(FIXED)?;
+    let flags = *fixed.get(3)?;
+    if flags & NAME_OR_COMMENT == 0 || flags & RESERVED != 0 {
+        return None;
+    }
+    if flags & EXTRA != 0 {
+        let (length, rest) = text.split_first_chunk()?;
+        text = rest.get(usize::from(u16::from_le_bytes(*length))..)?;
+    }
+    let (name, behind) = text.split_at_checked(LONGEST).unwrap_or((text, &[]));
+    memchr::memchr(0, name).is_none().then_some(behind)
 }

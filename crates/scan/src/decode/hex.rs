@@ -11,20 +11,23 @@ const FEWEST_BYTES: usize = 12;
 const PAIR: usize = 2;
 
 pub(super) fn pieces(bytes: &[u8], run: Range<usize>, pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
-    // Two letters that are none of hex stand in every word and in every base64.
     let text = bytes.get(run.clone()).unwrap_or_default();
-    let probes = text.iter().skip(FEWEST_DIGITS / 2).step_by(FEWEST_DIGITS / 2);
-    if text.len() < FEWEST_DIGITS || !probes.clone().any(u8::is_ascii_hexdigit) {
-        return;
-    }
-    let mut start = run.start;
-    for part in bytes.get(run).unwrap_or_default().split(|byte| !byte.is_ascii_hexdigit()) {
-        if part.len() >= FEWEST_DIGITS && allowance.take(part.len()) {
+    let mut from = 0;
+    while let Some(window) = text.get(from..from + FEWEST_DIGITS) {
+        // From behind: words and base64 are left after a few looks.
+        if let Some(other) = window.iter().rposition(|byte| !byte.is_ascii_hexdigit()) {
+            from += other + 1;
+            continue;
+        }
+        let rest = text.get(from..).unwrap_or_default();
+        let length = rest.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(rest.len());
+        let digits = rest.get(..length).unwrap_or_default();
+        if allowance.take(length) {
             for phase in 0..PAIR {
-                stretches(part, start, phase, pieces);
+                stretches(digits, run.start + from, phase, pieces);
             }
         }
-        start += part.len() + 1;
+        from += length;
     }
 }
 

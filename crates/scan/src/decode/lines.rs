@@ -66,9 +66,12 @@ fn sides(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     }
     let before = trimmed(bytes.get(at.saturating_sub(REACH)..at)?);
     let left = before.iter().rev().take_while(|byte| is_letter(**byte)).count();
+    if left == 0 {
+        return None;
+    }
     let right = bytes.get(at + 1..)?.iter().take(REACH).take_while(|byte| is_letter(**byte)).count();
     let start = at - (at.min(REACH) - before.len()) - left;
-    if left == 0 || left + right < FEWEST {
+    if left + right < FEWEST {
         return None;
     }
     // Words meet at the end of every other line of prose. What chance made of sixteen letters has a digit.
@@ -76,8 +79,22 @@ fn sides(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     letters.iter().any(u8::is_ascii_digit).then_some((start, at + 1 + right))
 }
 
-/// Letters of credentials.
 fn is_letter(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(byte, b'_' | b'-' | b'.' | b'+' | b'/' | b'=' | b':' | b'%' | b'~')
+    LETTERS.get(usize::from(byte)).copied().unwrap_or_default()
+}
+
+/// Letters of credentials.
+const LETTERS: [bool; 256] = letters();
+
+#[expect(clippy::indexing_slicing, reason = "computed by the compiler, which refuses what is out of bounds")]
+const fn letters() -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut at = 0;
+    while at < table.len() {
+        let byte = at as u8;
+        table[at] = byte.is_ascii_alphanumeric()
+            || matches!(byte, b'_' | b'-' | b'.' | b'+' | b'/' | b'=' | b':' | b'%' | b'~');
+        at += 1;
+    }
+    table
 }

@@ -33,7 +33,10 @@ fn is_letter(byte: u8) -> bool {
     sextet(byte) != NOT_A_LETTER
 }
 
-/// Probes one byte in twenty-four and goes back from those that are letters: ordinary words cost a few looks.
+/// What is looked at together. A run that is long enough fills two of these, wherever it begins.
+const BLOCK: usize = 8;
+const _: () = assert!(SHORTEST >= 3 * BLOCK - 1);
+
 pub(crate) struct Runs<'a> {
     bytes: &'a [u8],
     /// Before this everything is known.
@@ -44,6 +47,24 @@ impl<'a> Runs<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, from: 0 }
     }
+
+    /// The first of two blocks in which a long run may be.
+    fn block(&self) -> Option<usize> {
+        let blocks = self.bytes.get(self.from..)?.as_chunks::<BLOCK>().0;
+        let mut had_other = true;
+        let second = blocks.iter().position(|block| {
+            let has_other = has_other(block);
+            !has_other & !std::mem::replace(&mut had_other, has_other)
+        });
+        Some(self.from + second?.checked_sub(1)? * BLOCK)
+    }
+}
+
+/// Whether anything is there that is no letter, but for a few: enough of a look for nearly all text, and all bytes are looked
+/// at together.
+fn has_other(block: &[u8; BLOCK]) -> bool {
+    let is_other = |byte: u8| !(b'+'..=b'z').contains(&byte) | (byte == b'.') | (b':'..=b'@').contains(&byte);
+    block.iter().fold(false, |any, byte| any | is_other(*byte))
 }
 
 impl Iterator for Runs<'_> {
@@ -51,17 +72,15 @@ impl Iterator for Runs<'_> {
 
     fn next(&mut self) -> Option<Range<usize>> {
         loop {
-            let window = self.bytes.get(self.from..self.from + SHORTEST)?;
-            match window.iter().rposition(|byte| !is_letter(*byte)) {
-                Some(gap) => self.from += gap + 1,
-                None => break,
+            let block = self.block()?;
+            let before = self.bytes.get(self.from..block)?.iter().rev();
+            let start = block - before.take_while(|byte| is_letter(**byte)).count();
+            let rest = self.bytes.get(start..)?;
+            let length = rest.iter().position(|byte| !is_letter(*byte)).unwrap_or(rest.len());
+            self.from = (start + length).max(block + 1);
+            if length >= SHORTEST {
+                return Some(start..start + length);
             }
         }
-        let start = self.from;
-        let rest = self.bytes.get(start + SHORTEST..)?;
-        let more = rest.iter().position(|byte| !is_letter(*byte)).unwrap_or(rest.len());
-        let end = start + SHORTEST + more;
-        self.from = end;
-        Some(start..end)
     }
 }

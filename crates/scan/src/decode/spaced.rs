@@ -15,20 +15,32 @@ const GROUPS: [usize; 3] = [2, 4, 8];
 /// More between two groups than this is something else.
 const WIDEST_GAP: usize = 4;
 
+/// What is long enough fills one of these, wherever it begins.
+const BLOCK: usize = 16;
+const _: () = assert!(SHORTEST >= 2 * BLOCK - 1);
+
 pub(super) fn pieces(bytes: &[u8], pieces: &mut Vec<Piece>, allowance: &mut Allowance) {
     let mut from = 0;
-    while let Some(window) = bytes.get(from..from + SHORTEST) {
-        if let Some(other) = window.iter().rposition(|byte| !is_part(*byte)) {
-            from += other + 1;
+    for (block, at) in bytes.as_chunks::<BLOCK>().0.iter().zip((0..).step_by(BLOCK)) {
+        if at < from || has_other_letter(block) || !block.iter().all(|byte| is_part(*byte)) {
             continue;
         }
-        let rest = bytes.get(from..).unwrap_or_default();
-        let length = rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
-        if allowance.take(length) {
-            read(bytes, from..from + length, pieces);
+        let before = bytes.get(from..at).unwrap_or_default().iter().rev();
+        let start = at - before.take_while(|byte| is_part(**byte)).count();
+        let rest = bytes.get(at..).unwrap_or_default();
+        let end = at + rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
+        from = end;
+        if end - start >= SHORTEST && allowance.take(end - start) {
+            read(bytes, start..end, pieces);
         }
-        from += length;
     }
+}
+
+/// Whether any letter is there that is no digit of hex, but for a few: enough of a look for nearly all text, and all bytes
+/// are looked at together.
+fn has_other_letter(block: &[u8; BLOCK]) -> bool {
+    let is_other = |byte: u8| (b'g'..=b'w').contains(&(byte | 0x20));
+    block.iter().fold(false, |any, byte| any | is_other(*byte))
 }
 
 /// Digits, what stands between them, and the `0x` before them.
