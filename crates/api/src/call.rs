@@ -7,7 +7,7 @@ use ringfence_types::{Outcome, Posture, Refusal, SessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Data;
+use crate::{ApiError, Data};
 
 /// Run a command. With `background` the answer comes at once; `call.show`, `call.output` and `call.signal` know the rest.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -106,6 +106,10 @@ pub enum Chunk {
     Ended {
         seq: u64,
         call: Box<CallInfo>,
+    },
+    /// Whoever asked may not have the rest.
+    Cut {
+        error: Box<ApiError>,
     },
 }
 

@@ -151,7 +151,13 @@ impl Client {
                 self.runtime.block_on(response.into_body().collect()).map_err(ClientError::Protocol)?;
             return Err(ClientError::Api(serde_json::from_slice(&body.to_bytes())?));
         }
-        Ok(Lines { client: self, body: response.into_body(), rest: Vec::new(), ready: VecDeque::new() })
+        Ok(Lines {
+            client: self,
+            body: response.into_body(),
+            rest: Vec::new(),
+            ready: VecDeque::new(),
+            is_cut: false,
+        })
     }
 
     fn send(&mut self, method: Method, value: Value) -> Result<http::Response<Incoming>, ClientError> {
@@ -230,6 +236,8 @@ pub struct Lines<'c, T> {
     body: Incoming,
     rest: Vec<u8>,
     ready: VecDeque<T>,
+    /// What comes next is why nothing comes any more.
+    is_cut: bool,
 }
 
 impl<T> fmt::Debug for Lines<'_, T> {
@@ -272,10 +280,15 @@ impl<T: DeserializeOwned> Lines<'_, T> {
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
             let line = line.trim_ascii();
+            if let Some(kind) = line.strip_prefix(b"event:") {
+                self.is_cut = kind.trim_ascii() == b"cut";
+            }
             // Of an event, only its data; the number is in there as well.
             let value = line.strip_prefix(b"data:").or_else(|| line.starts_with(b"{").then_some(line));
-            if let Some(value) = value {
-                self.ready.push_back(serde_json::from_slice(value)?);
+            match value {
+                Some(value) if self.is_cut => return Err(ClientError::Api(serde_json::from_slice(value)?)),
+                Some(value) => self.ready.push_back(serde_json::from_slice(value)?),
+                None => {}
             }
         }
         Ok(())

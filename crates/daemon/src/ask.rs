@@ -13,12 +13,14 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::call::LiveCall;
-use crate::dispatch::{Admitted, Arrived, admit, perform};
+use crate::dispatch::{Admitted, Arrived, admit, carry_out};
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{internal, malformed};
 use crate::output::seq;
 use crate::server::Daemon;
 use crate::session::Live;
+use crate::standing::Standing;
+use crate::waiter::{Waiter, Work};
 use crate::{approvals, events};
 
 /// Pieces of a stream that are under way to a client.
@@ -30,8 +32,9 @@ const LONGEST_WAIT: u64 = 600_000;
 #[derive(Debug)]
 pub(crate) enum Answer {
     Value(Value),
-    /// It ends when there is no more, when nobody takes it, and for whoever does not keep up.
-    Stream(mpsc::Receiver<Item>),
+    /// It ends when there is no more, when nobody takes it, and for whoever does not keep up. Its transport ends it when
+    /// the right to it is lost.
+    Stream(mpsc::Receiver<Item>, Standing),
 }
 
 /// One value of a stream.
@@ -60,8 +63,7 @@ pub(crate) async fn ask(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Answer
         let admitted = blocking(move || admit(&shared, arrived)).await?;
         return later(daemon, admitted).await;
     }
-    let work = move || admit(&shared, arrived).and_then(|admitted| perform(&shared, admitted));
-    blocking(work).await.map(Answer::Value)
+    carry_out(shared, arrived).await.map(Answer::Value)
 }
 
 /// The pipeline waits for disks, people and commands; none of that is for the thread that serves all connections.
@@ -73,22 +75,27 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// What takes its time without a thread.
 async fn later(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Answer, ApiError> {
-    let Admitted { caller, request, live, .. } = admitted;
+    let Admitted { caller, request, live, mut standing, work, .. } = admitted;
     let live = || live.clone().ok_or_else(|| malformed("the request names no session"));
     let daemon = Arc::clone(daemon);
-    Ok(Answer::Stream(match request {
+    let items = match request {
         Request::Events(request) => happened(daemon, caller, request),
         Request::ApprovalWatch(_) => asked(daemon, caller),
         Request::CallOutput(request) => output(live()?.find_call(request.call)?, &request),
-        Request::CallRun(ringfence_api::RunCommand(exec)) => run(&daemon, live()?, exec)?,
+        Request::CallRun(ringfence_api::RunCommand(exec)) => run(&daemon, (live()?, &work), exec)?,
         Request::CallShow(request) => {
             let call = live()?.find_call(request.call)?;
-            call.ended(Duration::from_millis(request.wait_ms.unwrap_or(0).min(LONGEST_WAIT))).await;
+            let patience = Duration::from_millis(request.wait_ms.unwrap_or(0).min(LONGEST_WAIT));
+            tokio::select! {
+                () = call.ended(patience) => {}
+                why = standing.lost() => return Err(why),
+            }
             let info = serde_json::to_value(call.info()).map_err(|error| internal(&error))?;
             return Ok(Answer::Value(info));
         }
         _ => return Err(malformed("this is a value, and was asked for as a stream")),
-    }))
+    };
+    Ok(Answer::Stream(items, standing))
 }
 
 fn happened(daemon: Arc<Daemon>, caller: Caller, request: Subscribe) -> mpsc::Receiver<Item> {
@@ -182,14 +189,21 @@ fn output(call: Arc<LiveCall>, request: &StreamCall) -> mpsc::Receiver<Item> {
 }
 
 /// While the client does not read, the channel is full, the pipe is full, and the command waits.
-fn run(daemon: &Arc<Daemon>, live: Arc<Live>, exec: Exec) -> Result<mpsc::Receiver<Item>, ApiError> {
+fn run(
+    daemon: &Arc<Daemon>,
+    (live, work): (Arc<Live>, &Arc<Work>),
+    exec: Exec,
+) -> Result<mpsc::Receiver<Item>, ApiError> {
     daemon.takes_work()?;
     let wired = Wired::new(&live, exec, Form::Pieces)?;
-    let call = Arc::clone(&wired.call);
+    work.includes(&wired.call);
+    // Nobody wants it any more, or it is over.
+    let waiter = Waiter::of(work);
     let (sender, mut chunks) = mpsc::channel(UNDER_WAY);
     daemon.in_background(live, wired, Sink::Send(sender))?;
     let (items, answer) = mpsc::channel(UNDER_WAY);
     let _writer = tokio::spawn(async move {
+        let _waiter = waiter;
         loop {
             let chunk = tokio::select! {
                 chunk = chunks.recv() => chunk,
@@ -200,8 +214,6 @@ fn run(daemon: &Arc<Daemon>, live: Arc<Live>, exec: Exec) -> Result<mpsc::Receiv
                 break;
             }
         }
-        // Nobody wants it any more, or it is over.
-        call.cancel();
     });
     Ok(answer)
 }

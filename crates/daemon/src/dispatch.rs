@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ringfence_api::{
-    Access, ApiError, Audit, CallList, Caller, Done, ErrorCode, Health, Identity, Method, Ready,
+    Access, ApiError, Audit, CallList, Caller, Done, ErrorCode, Health, Identity, Method, Ready, Reply,
     ReportActivity, Reported, Request, SessionInfo, SessionList, StopSession,
 };
 use ringfence_runtime::identity::{Known, Source};
 use ringfence_types::{CommandPrefix, HostLimit, HostRule, SessionId, Subtree};
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use crate::authenticate::{Entered, Entrance, anyone, audit, authorise, enter, forbidden, source};
 use crate::call::Closing;
@@ -23,6 +24,8 @@ use crate::peer::Peer;
 use crate::server::Daemon;
 use crate::session::Live;
 use crate::sessions::{self, AlsoOver};
+use crate::standing::Standing;
+use crate::waiter::{Visit, Waiter, Work};
 use crate::{approvals, files, identity};
 
 /// Longer texts of agents are no reports.
@@ -49,6 +52,33 @@ pub(crate) struct Admitted {
     pub(crate) request: Request,
     /// The session it is about.
     pub(crate) live: Option<Arc<Live>>,
+    /// Their right to what lasts.
+    pub(crate) standing: Standing,
+    /// What is done for them while they wait.
+    pub(crate) work: Arc<Work>,
+}
+
+/// A request of somebody from its arrival to its answer. What is done for it ends when they go away, which drops this, and
+/// when they lose their right to it.
+pub(crate) async fn carry_out(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Value, ApiError> {
+    let (sender, admitted) = oneshot::channel();
+    let work = tokio::task::spawn_blocking(move || {
+        let admitted = admit(&daemon, arrived)?;
+        // Whoever has gone by now does not take it, which gives the work up before it begins.
+        let _gone = sender.send((admitted.standing.clone(), Waiter::of(&admitted.work)));
+        perform(&daemon, admitted)
+    });
+    tokio::select! {
+        done = work => done.map_err(|error| internal(&error))?,
+        why = cut(admitted) => Err(why),
+    }
+}
+
+async fn cut(admitted: oneshot::Receiver<(Standing, Waiter)>) -> ApiError {
+    match admitted.await {
+        Ok((mut standing, _waiter)) => standing.lost().await,
+        Err(_refused) => std::future::pending().await,
+    }
 }
 
 /// Lets a request in, or says why not. Somebody who is known and may not is written down.
@@ -57,7 +87,8 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     if method.access() == Access::Anyone {
         let request = Request::parse(method, arrived.value)?;
         let source = source(&arrived.entrance, arrived.peer);
-        return Ok(Admitted { caller: anyone(), known: None, source, request, live: None });
+        let (standing, work) = (Standing::of_owner(), Arc::new(Work::new(&daemon.handle)));
+        return Ok(Admitted { caller: anyone(), known: None, source, request, live: None, standing, work });
     }
     let entered = enter(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
     let about = arrived.value.get("session").cloned();
@@ -76,7 +107,17 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     }
     let (request, live) = judged?;
     let source = source(&arrived.entrance, arrived.peer);
-    Ok(Admitted { caller: entered.caller, known: entered.known, source, request, live })
+    let standing = match &entered.known {
+        Some(known) if lasts(method) => daemon.standings.hold(known),
+        _ => Standing::of_owner(),
+    };
+    let work = Arc::new(Work::new(&daemon.handle));
+    Ok(Admitted { caller: entered.caller, known: entered.known, source, request, live, standing, work })
+}
+
+/// Whether the answer may take as long as a command or a person does.
+fn lasts(method: Method) -> bool {
+    method.reply() == Reply::Stream || matches!(method.access(), Access::Session(_))
 }
 
 /// The session that is meant, where whoever asks may know of it.
@@ -160,7 +201,7 @@ fn not_left(what: &str) -> ApiError {
 
 /// Does what was asked for and says what came of it. Streams are made elsewhere.
 pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value, ApiError> {
-    let Admitted { caller, known, source, request, live } = admitted;
+    let Admitted { caller, known, source, request, live, work, .. } = admitted;
     match request {
         Request::Health(_) => json(&Health { version: env!("CARGO_PKG_VERSION").to_owned() }),
         Request::Ready(_) => json(&ready(daemon)),
@@ -203,22 +244,32 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         | Request::PairingApprove(_)
         | Request::PairingRefuse(_)) => {
             let by = identity::authority(&caller.principal, known.as_ref());
-            identity::perform(&daemon.identities, (&by, known.as_ref()), request)
+            let done = identity::perform(&daemon.identities, (&by, known.as_ref()), request);
+            daemon.standings.look(&daemon.identities);
+            done
         }
         // The only answer with a cookie: the transport that has one makes it.
         Request::Login(_) => Err(malformed("a password is for browsers, over HTTP on TCP")),
-        request => in_session(daemon, &found(live)?, request),
+        request => in_session(daemon, (&found(live)?, &work), request),
     }
 }
 
-fn in_session(daemon: &Arc<Daemon>, live: &Arc<Live>, request: Request) -> Result<Value, ApiError> {
+fn in_session(
+    daemon: &Arc<Daemon>,
+    (live, work): (&Arc<Live>, &Work),
+    request: Request,
+) -> Result<Value, ApiError> {
+    let visit = Visit { live, work };
     match request {
         Request::CallExec(request) => {
             daemon.takes_work()?;
             let form = if request.background { Form::Pieces } else { Form::Whole };
             let wired = Wired::new(live, request, form)?;
             match form {
-                Form::Whole => json(&daemon.counted(|| wired.run(live, Sink::Keep))?),
+                Form::Whole => {
+                    work.includes(&wired.call);
+                    json(&daemon.counted(|| wired.run(live, Sink::Keep))?)
+                }
                 Form::Pieces => {
                     let call = Arc::clone(&wired.call);
                     daemon.in_background(Arc::clone(live), wired, Sink::Keep)?;
@@ -243,17 +294,17 @@ fn in_session(daemon: &Arc<Daemon>, live: &Arc<Live>, request: Request) -> Resul
             live.find_call(request.call)?.cancel();
             json(&Done {})
         }
-        Request::FileRead(request) => json(&files::read(live, &request)?),
-        Request::FileWrite(request) => json(&files::write(live, request)?),
-        Request::FileList(request) => json(&files::list(live, &request)?),
-        Request::FileStat(request) => json(&files::stat(live, &request)?),
-        Request::FileMove(request) => json(&files::rename(live, &request)?),
-        Request::FileRemove(request) => json(&files::remove(live, &request)?),
-        Request::FileSend(request) => json(&files::send(live, &request)?),
+        Request::FileRead(request) => json(&files::read(visit, &request)?),
+        Request::FileWrite(request) => json(&files::write(visit, request)?),
+        Request::FileList(request) => json(&files::list(visit, &request)?),
+        Request::FileStat(request) => json(&files::stat(visit, &request)?),
+        Request::FileMove(request) => json(&files::rename(visit, &request)?),
+        Request::FileRemove(request) => json(&files::remove(visit, &request)?),
+        Request::FileSend(request) => json(&files::send(visit, &request)?),
         Request::FileUpload(_) | Request::FileDownload(_) => {
             Err(malformed("bytes are for HTTP").with_hint("`file.read` and `file.write` are for everybody"))
         }
-        Request::Fetch(request) => json(&files::fetch(live, &request)?),
+        Request::Fetch(request) => json(&files::fetch(visit, &request)?),
         Request::Explain(request) => json(&files::explain(daemon, live, request)?),
         _ => Err(malformed("this is a stream, and was asked for as a value")),
     }

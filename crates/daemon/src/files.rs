@@ -16,19 +16,21 @@ use crate::desk::Desk;
 use crate::failure::{malformed, refused};
 use crate::server::Daemon;
 use crate::session::Live;
+use crate::waiter::Visit;
 
-pub(crate) fn read(live: &Live, request: &ReadFile) -> Result<FileContent, ApiError> {
-    let (transaction, bytes) = read_bytes(live, &request.path)?;
+pub(crate) fn read(visit: Visit<'_>, request: &ReadFile) -> Result<FileContent, ApiError> {
+    let (transaction, bytes) = read_bytes(visit, &request.path)?;
     Ok(FileContent { transaction, bytes: bytes.len() as u64, content: bytes.into() })
 }
 
 /// What is in a file, with the transaction that says who has read it.
-pub(crate) fn read_bytes(live: &Live, path: &Path) -> Result<(Option<String>, Vec<u8>), ApiError> {
-    content(live, FileCall::Read { path: Bytes::from(path) })
+pub(crate) fn read_bytes(visit: Visit<'_>, path: &Path) -> Result<(Option<String>, Vec<u8>), ApiError> {
+    content(visit, FileCall::Read { path: Bytes::from(path) })
 }
 
-pub(crate) fn send(live: &Live, request: &SendFile) -> Result<Attachment, ApiError> {
-    let (transaction, content) = content(live, FileCall::Send { path: Bytes::from(request.path.as_path()) })?;
+pub(crate) fn send(visit: Visit<'_>, request: &SendFile) -> Result<Attachment, ApiError> {
+    let (transaction, content) =
+        content(visit, FileCall::Send { path: Bytes::from(request.path.as_path()) })?;
     let name = request.path.file_name().unwrap_or_default();
     Ok(Attachment {
         transaction,
@@ -39,9 +41,9 @@ pub(crate) fn send(live: &Live, request: &SendFile) -> Result<Attachment, ApiErr
     })
 }
 
-fn content(live: &Live, call: FileCall) -> Result<(Option<String>, Vec<u8>), ApiError> {
+fn content(visit: Visit<'_>, call: FileCall) -> Result<(Option<String>, Vec<u8>), ApiError> {
     let what = call.path().display();
-    let settled = settle(live, (Call::File(call), what), b"")?;
+    let settled = settle(visit, (Call::File(call), what), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Read(bytes)) => Ok((transaction, bytes)),
@@ -53,19 +55,19 @@ fn digest(content: &[u8]) -> String {
     Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(crate) fn write(live: &Live, request: WriteFile) -> Result<Written, ApiError> {
+pub(crate) fn write(visit: Visit<'_>, request: WriteFile) -> Result<Written, ApiError> {
     let content = request.content.bytes()?;
-    write_bytes(live, &request.path, &content)
+    write_bytes(visit, &request.path, &content)
 }
 
-pub(crate) fn write_bytes(live: &Live, path: &Path, content: &[u8]) -> Result<Written, ApiError> {
+pub(crate) fn write_bytes(visit: Visit<'_>, path: &Path, content: &[u8]) -> Result<Written, ApiError> {
     let bytes = content.len() as u64;
     if bytes > MOST_SENT {
         return Err(ApiError::new(ErrorCode::TooLarge, format!("a file has at most {MOST_SENT} bytes here")));
     }
     let sha256 = digest(content);
     let call = FileCall::Write { path: Bytes::from(path), sha256, bytes };
-    let settled = settle(live, (Call::File(call), shown(path)), content)?;
+    let settled = settle(visit, (Call::File(call), shown(path)), content)?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Written) => Ok(Written { transaction, bytes }),
@@ -73,10 +75,10 @@ pub(crate) fn write_bytes(live: &Live, path: &Path, content: &[u8]) -> Result<Wr
     }
 }
 
-pub(crate) fn list(live: &Live, request: &ListDirectory) -> Result<Listing, ApiError> {
-    let path = request.path.clone().unwrap_or_else(|| live.bound.workspace().path.clone());
+pub(crate) fn list(visit: Visit<'_>, request: &ListDirectory) -> Result<Listing, ApiError> {
+    let path = request.path.clone().unwrap_or_else(|| visit.live.bound.workspace().path.clone());
     let what = shown(&path);
-    let settled = settle(live, (Call::File(FileCall::List { path: Bytes::from(path) }), what), b"")?;
+    let settled = settle(visit, (Call::File(FileCall::List { path: Bytes::from(path) }), what), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Listed(entries)) => {
@@ -91,9 +93,9 @@ pub(crate) fn list(live: &Live, request: &ListDirectory) -> Result<Listing, ApiE
     }
 }
 
-pub(crate) fn stat(live: &Live, request: &StatFile) -> Result<FileStatus, ApiError> {
+pub(crate) fn stat(visit: Visit<'_>, request: &StatFile) -> Result<FileStatus, ApiError> {
     let call = Call::File(FileCall::Stat { path: Bytes::from(request.path.as_path()) });
-    let settled = settle(live, (call, shown(&request.path)), b"")?;
+    let settled = settle(visit, (call, shown(&request.path)), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Looked(status)) => Ok(FileStatus {
@@ -107,18 +109,18 @@ pub(crate) fn stat(live: &Live, request: &StatFile) -> Result<FileStatus, ApiErr
     }
 }
 
-pub(crate) fn rename(live: &Live, request: &MoveFile) -> Result<Changed, ApiError> {
+pub(crate) fn rename(visit: Visit<'_>, request: &MoveFile) -> Result<Changed, ApiError> {
     let (path, to) = (Bytes::from(request.path.as_path()), Bytes::from(request.to.as_path()));
-    change(live, FileCall::Move { path, to })
+    change(visit, FileCall::Move { path, to })
 }
 
-pub(crate) fn remove(live: &Live, request: &RemoveFile) -> Result<Changed, ApiError> {
-    change(live, FileCall::Remove { path: Bytes::from(request.path.as_path()) })
+pub(crate) fn remove(visit: Visit<'_>, request: &RemoveFile) -> Result<Changed, ApiError> {
+    change(visit, FileCall::Remove { path: Bytes::from(request.path.as_path()) })
 }
 
-fn change(live: &Live, call: FileCall) -> Result<Changed, ApiError> {
+fn change(visit: Visit<'_>, call: FileCall) -> Result<Changed, ApiError> {
     let what = call.path().display();
-    let settled = settle(live, (Call::File(call), what), b"")?;
+    let settled = settle(visit, (Call::File(call), what), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Moved | Touched::Removed) => Ok(Changed { transaction }),
@@ -126,10 +128,10 @@ fn change(live: &Live, call: FileCall) -> Result<Changed, ApiError> {
     }
 }
 
-pub(crate) fn fetch(live: &Live, request: &FetchUrl) -> Result<Fetched, ApiError> {
+pub(crate) fn fetch(visit: Visit<'_>, request: &FetchUrl) -> Result<Fetched, ApiError> {
     let call = Call::Fetch(Fetch::new("GET".to_owned(), request.url.clone()));
     let what = Bytes::from(request.url.as_str()).display();
-    let settled = settle(live, (call, what), b"")?;
+    let settled = settle(visit, (call, what), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Fetched(page)) => {
@@ -179,8 +181,10 @@ pub(crate) fn explain(daemon: &Daemon, live: &Live, request: Explain) -> Result<
 }
 
 /// One call without a command, from beginning to end.
-fn settle(live: &Live, (call, what): (Call, String), content: &[u8]) -> Result<Settled, ApiError> {
+fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Result<Settled, ApiError> {
+    let Visit { live, work } = visit;
     let under_way = live.call(what, Inlets::default())?;
+    work.includes(&under_way);
     let mut lane = live.bound.lane();
     lane.set_approver(Desk { cancelled: std::sync::Arc::clone(&under_way.cancelled) });
     let interrupts = under_way.interrupts();

@@ -1,16 +1,13 @@
 //! HTTP with JSON: bytes to a method and its request, and back.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
 use http::{HeaderMap, Response, StatusCode};
-use http_body::{Body as HttpBody, Frame};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use ringfence_api::{ApiError, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
@@ -33,6 +30,8 @@ use crate::rate::Bucket;
 use crate::route;
 use crate::server::Daemon;
 use crate::socket;
+use crate::standing::Standing;
+use crate::stream::{self, Body, Pieces};
 use crate::transfer;
 
 /// Of a request without a file in it.
@@ -57,29 +56,6 @@ pub(crate) struct Line {
     pub(crate) cut: Arc<Notify>,
     /// For as long as the line is held, also by what a connection has become, it counts as one.
     pub(crate) _held: mpsc::Sender<Infallible>,
-}
-
-/// What is sent back: a value, or pieces until there are no more.
-pub(crate) enum Body {
-    Whole(Full<Bytes>),
-    Pieces(mpsc::Receiver<Bytes>),
-}
-
-impl HttpBody for Body {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.get_mut() {
-            Self::Whole(whole) => Pin::new(whole).poll_frame(context),
-            Self::Pieces(pieces) => {
-                pieces.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
-            }
-        }
-    }
 }
 
 /// Answers one request. Nothing here fails: what goes wrong is an answer, too.
@@ -147,7 +123,7 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
         return transfer::download(Arc::clone(&line.daemon), arrived).await;
     }
     Ok(match (ask(&line.daemon, arrived).await?, method.reply()) {
-        (Answer::Stream(items), _) => streamed(line, method, items),
+        (Answer::Stream(items, standing), _) => streamed(line, method, (items, standing)),
         (Answer::Value(Value::String(text)), Reply::Text) => {
             whole("text/plain; version=0.0.4", text.into_bytes())
         }
@@ -237,11 +213,15 @@ pub(crate) fn text(value: &impl Serialize) -> String {
 }
 
 /// What is read by line is sent by line; what can be resumed is sent as events of a browser.
-fn streamed(line: &Line, method: Method, mut items: mpsc::Receiver<Item>) -> Response<Body> {
-    let (kind, patience) = match method {
+fn streamed(
+    line: &Line,
+    method: Method,
+    (mut items, standing): (mpsc::Receiver<Item>, Standing),
+) -> Response<Body> {
+    let (form, patience) = match method {
         // A command waits for whoever reads what it says.
-        Method::CallRun | Method::CallOutput => ("application/x-ndjson", None),
-        _ => ("text/event-stream", Some(events::PATIENCE)),
+        Method::CallRun | Method::CallOutput => (stream::Form::Lines, None),
+        _ => (stream::Form::Events, Some(events::PATIENCE)),
     };
     let (daemon, cut) = (Arc::clone(&line.daemon), Arc::clone(&line.cut));
     let (pieces, body) = mpsc::channel(UNDER_WAY);
@@ -269,7 +249,7 @@ fn streamed(line: &Line, method: Method, mut items: mpsc::Receiver<Item>) -> Res
             }
         }
     });
-    pieces_of(kind, body)
+    pieces_of(form, (body, standing), line)
 }
 
 fn piece(item: &Item) -> String {
@@ -288,9 +268,15 @@ pub(crate) fn whole(kind: &'static str, bytes: Vec<u8>) -> Response<Body> {
     response
 }
 
-fn pieces_of(kind: &'static str, body: mpsc::Receiver<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Body::Pieces(body));
-    let _new = response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+fn pieces_of(
+    form: stream::Form,
+    (body, standing): (mpsc::Receiver<Bytes>, Standing),
+    line: &Line,
+) -> Response<Body> {
+    let pieces = Pieces::new(body, form, (standing, Arc::clone(&line.cut)));
+    let mut response = Response::new(Body::Pieces(pieces));
+    let kind = HeaderValue::from_static(form.media_type());
+    let _new = response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
 

@@ -26,14 +26,16 @@ mod network;
 mod output;
 mod peer;
 mod rate;
-mod revocation;
 mod route;
 mod rpc;
 mod server;
 mod session;
 mod sessions;
 mod socket;
+mod standing;
+mod stream;
 mod transfer;
+mod waiter;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -97,6 +97,7 @@ pub(crate) fn seq(chunk: &Chunk) -> u64 {
         | Chunk::Stderr { seq, .. }
         | Chunk::Lost { seq }
         | Chunk::Ended { seq, .. } => *seq,
+        Chunk::Cut { .. } => u64::MAX,
     }
 }
 

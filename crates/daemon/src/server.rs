@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use ringfence_api::{ApiError, CallInfo, ErrorCode};
 use ringfence_runtime::Runtime;
-use ringfence_runtime::identity::{Identities, IdentityError};
+use ringfence_runtime::identity::{Identities, IdentityError, Known};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,9 +26,9 @@ use crate::metrics::Meters;
 use crate::network::{self, Network};
 use crate::peer::Peer;
 use crate::rate::Bucket;
-use crate::revocation::{self, Revocations};
 use crate::session::Live;
 use crate::sessions::{self, Sessions};
+use crate::standing::{self, Standings};
 use crate::{Governor, Serve, Settings, door};
 
 /// How long the head of a request may take.
@@ -55,14 +55,14 @@ pub(crate) struct Daemon {
     pub(crate) settings: Settings,
     pub(crate) sessions: Sessions,
     pub(crate) events: Events,
+    pub(crate) standings: Standings,
     pub(crate) meters: Meters,
-    pub(crate) revocations: Revocations,
     calls: Arc<AtomicUsize>,
     requests: AtomicU64,
     ending: AtomicBool,
     ended: AtomicBool,
     end: Notify,
-    handle: tokio::runtime::Handle,
+    pub(crate) handle: tokio::runtime::Handle,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +93,6 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         tracing::warn!(%session, "a session ended with the daemon before this one");
     }
     let identities = runtime.identities()?;
-    let revocations = Revocations::new(identities.generation()?);
     let daemon = Arc::new(Daemon {
         runtime,
         identities,
@@ -102,8 +101,8 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         settings: serve.settings,
         sessions: Sessions::default(),
         events: Events::new(),
+        standings: Standings::default(),
         meters: Meters::default(),
-        revocations,
         calls: Arc::default(),
         requests: AtomicU64::new(0),
         ending: AtomicBool::new(false),
@@ -137,7 +136,7 @@ async fn run(
         }
     })?;
     let _reaper = tokio::spawn(reap(Arc::clone(daemon)));
-    let _revocations = tokio::spawn(revocation::follow(Arc::clone(daemon)));
+    let _looking = tokio::spawn(standing::look_after(Arc::clone(daemon)));
     tracing::info!("serving");
     let serving = tokio::spawn(accept(Arc::clone(daemon), listener, (Entrance::Management, CONNECTIONS)));
     if let Some(network) = network {
@@ -277,6 +276,22 @@ impl Daemon {
         });
     }
 
+    /// Without its token an agent can do nothing more at its door, and its session is over.
+    pub(crate) fn end_with_token(self: &Arc<Self>, live: &Arc<Live>, known: Known) {
+        let (daemon, live) = (Arc::clone(self), Arc::clone(live));
+        let _watching = self.handle.spawn(async move {
+            if let Some(why) = token_lost(&daemon, &live, &known).await {
+                // A session and its token have the same time.
+                let why = match why.rule.as_deref() {
+                    Some("identity.expired") => "its time was over".to_owned(),
+                    _ => format!("its token: {}", why.message),
+                };
+                let stop = move || sessions::stop(&daemon, &live, (&why, None));
+                let _stopping = tokio::task::spawn_blocking(stop);
+            }
+        });
+    }
+
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
         self.end.notify_one();
@@ -336,6 +351,25 @@ impl Daemon {
         let _before = self.meters.calls.fetch_add(1, Ordering::Relaxed);
         Ok(place)
     }
+}
+
+/// Why the token of a session is worth nothing, unless the session ends first.
+async fn token_lost(daemon: &Daemon, live: &Live, known: &Known) -> Option<ApiError> {
+    let over = live.over.notified();
+    tokio::pin!(over);
+    let _registered = over.as_mut().enable();
+    while !live.has_ended() {
+        let mut standing = daemon.standings.hold(known);
+        let why = tokio::select! {
+            why = standing.lost() => why,
+            () = &mut over => return None,
+        };
+        if why.code != ErrorCode::Unavailable {
+            return Some(why);
+        }
+        tokio::time::sleep(ROUND).await;
+    }
+    None
 }
 
 /// One of the calls that are under way at once.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use ringfence_api::{
     ApiError, Caller, CreateSession, ErrorCode, Exec, ProviderInfo, SessionInfo, SessionState,
 };
-use ringfence_runtime::identity::Grantee;
+use ringfence_runtime::identity::{Grantee, Known};
 use ringfence_runtime::{AgentSession, Asked, PolicySource};
 use ringfence_types::{Bytes, NetMode, Profile, Refusal, SessionId};
 
@@ -174,7 +174,7 @@ pub(crate) fn create(
     released.map_err(|refusal| refused(&refusal))?;
     session.set_flow_policy_source(again);
     session.set_flow_approver(Desk { cancelled: Arc::new(Cancelled::default()) });
-    let live = bind(daemon, (session, caller), request, door)?;
+    let (live, token) = bind(daemon, (session, caller), request, door)?;
     if let Err(error) = live.bound.lane().begin() {
         // What cannot be written down is not begun; its token is worth nothing without a session.
         let _unwritten = daemon.identities.end_session(live.id());
@@ -183,6 +183,7 @@ pub(crate) fn create(
     let _new = daemon.sessions.all().live.insert(live.id().clone(), Arc::clone(&live));
     drop(place);
     daemon.serve_door(&live, listener);
+    daemon.end_with_token(&live, token);
     start_provider(daemon, &live);
     Ok(live.info())
 }
@@ -242,7 +243,7 @@ fn bind(
     (mut session, caller): (AgentSession<'static>, &Caller),
     request: CreateSession,
     door: Door,
-) -> Result<Arc<Live>, ApiError> {
+) -> Result<(Arc<Live>, Known), ApiError> {
     let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
     let lifetime =
         request.timeout_s.and_then(|seconds| i64::try_from(seconds).ok()).map(SignedDuration::from_secs);
@@ -253,6 +254,7 @@ fn bind(
         lifetime: lifetime.unwrap_or(LONGEST).min(LONGEST),
     };
     let token = daemon.identities.session_token(grantee).map_err(|error| unavailable(&error))?;
+    let known = daemon.identities.holder_of(&token).map_err(|error| unavailable(&error))?;
     let provider = request.provider.clone().map(|argv| ProviderInfo { argv, exit_code: None, failure: None });
     let mut variables = vec![
         (Bytes::from("RINGFENCE_SESSION_SOCKET"), Bytes::from(door.socket())),
@@ -288,7 +290,8 @@ fn bind(
         idle_timeout_s: request.idle_timeout_s,
     };
     let most = daemon.settings.calls_of_a_session;
-    Ok(Arc::new(Live::new(session.into_bound(), card, (request.environment, terms), (door, most))))
+    let live = Live::new(session.into_bound(), card, (request.environment, terms), (door, most));
+    Ok((Arc::new(live), known))
 }
 
 /// The provider is a call like any other, and the session ends with it.
@@ -346,6 +349,7 @@ pub(crate) fn stop(daemon: &Daemon, live: &Live, (why, grace): (&str, Option<Dur
     if let Err(error) = daemon.identities.end_session(live.id()) {
         tracing::error!(session = %live.id(), why = %error, "the tokens of a session are not revoked");
     }
+    daemon.standings.look(&daemon.identities);
     live.finish();
     daemon.sessions.forget(live);
 }

@@ -15,7 +15,6 @@ use http::{HeaderMap, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use ringfence_api::{ApiError, ErrorCode, Method};
-use ringfence_runtime::identity::CredentialId;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -25,9 +24,10 @@ use crate::authenticate::enter;
 use crate::dispatch::Arrived;
 use crate::failure::malformed;
 use crate::frames::{End, Frames, Timing};
-use crate::http::{Body, Line, MOST_WITH_FILE};
-use crate::revocation::cut;
+use crate::http::{Line, MOST_WITH_FILE};
 use crate::rpc::{self, Asked, Id};
+use crate::standing::Standing;
+use crate::stream::Body;
 
 /// Where it is.
 pub(crate) const PATH: &str = "/v1/ws";
@@ -48,7 +48,7 @@ pub(crate) async fn open(
     let (entrance, peer, daemon) = (line.entrance.clone(), line.peer, Arc::clone(&line.daemon));
     let shown = token.clone();
     let entered = blocking(move || enter(&daemon.identities, (&entrance, peer), shown.as_deref())).await?;
-    let id = entered.known.map(|known| known.id);
+    let standing = entered.known.map_or_else(Standing::of_owner, |known| line.daemon.standings.hold(&known));
     let upgraded = hyper::upgrade::on(http::Request::from_parts(head, ()));
     let line = Arc::clone(line);
     let _conversation = tokio::spawn(async move {
@@ -56,7 +56,7 @@ pub(crate) async fn open(
             Ok(stream) => {
                 let frames =
                     Frames::over(TokioIo::new(stream), MOST_WITH_FILE + AROUND, Timing::default()).await;
-                converse(Conversation::new(line, token), frames, id).await;
+                converse(Conversation::new(line, token), frames, standing).await;
             }
             Err(error) => tracing::debug!(why = %error, "no WebSocket came of it"),
         }
@@ -98,17 +98,15 @@ fn lists(headers: &HeaderMap, name: &str, word: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(word))
 }
 
-async fn converse<S>(mut conversation: Conversation, mut frames: Frames<S>, id: Option<CredentialId>)
+async fn converse<S>(mut conversation: Conversation, mut frames: Frames<S>, mut standing: Standing)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
-    let cut = cut(Arc::clone(&conversation.line.daemon), id);
-    tokio::pin!(cut);
     let (sender, mut outbox) = mpsc::channel(UNDER_WAY);
     let end = loop {
         let message = tokio::select! {
             message = frames.next(&mut outbox) => message,
-            () = &mut cut => Err(End::Revoked),
+            _why = standing.lost() => Err(End::Revoked),
         };
         let answered = match message {
             Ok(text) => conversation.heard(&text, &sender),
@@ -126,7 +124,7 @@ where
     if end == End::Slow {
         let _before = conversation.line.daemon.meters.dropped.fetch_add(1, Ordering::Relaxed);
     }
-    // What it wanted to know is not looked for any more; what it has begun to do is done.
+    // What was done for whoever waited here is ended.
     drop(conversation);
     frames.close(end).await;
 }
@@ -233,7 +231,7 @@ impl ToBe {
     async fn made(self, line: Arc<Line>, arrived: Arrived) {
         let answer = ask(&line.daemon, arrived).await.map_err(|error| counted(&line, error));
         let mut items = match answer {
-            Ok(Answer::Stream(items)) => items,
+            Ok(Answer::Stream(items, _)) => items,
             Ok(Answer::Value(value)) => return self.say(rpc::answer(&self.id, Ok(value))).await,
             Err(error) => return self.say(rpc::answer(&self.id, Err(error))).await,
         };

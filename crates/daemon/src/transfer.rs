@@ -12,8 +12,10 @@ use crate::ask::blocking;
 use crate::dispatch::{Admitted, Arrived, admit};
 use crate::failure::malformed;
 use crate::files;
-use crate::http::{Body, Line, collected, text, whole};
+use crate::http::{Line, collected, text, whole};
 use crate::server::Daemon;
+use crate::stream::Body;
+use crate::waiter::{Visit, Waiter};
 
 /// Of a file that was read: the body has no place for it.
 const TRANSACTION: HeaderName = HeaderName::from_static("x-transaction");
@@ -26,29 +28,45 @@ pub(crate) async fn upload(
 ) -> Result<Response<Body>, ApiError> {
     let (entrance, peer) = (line.entrance.clone(), line.peer);
     let arrived = Arrived { entrance, peer, token, method: Method::FileUpload, value };
-    let daemon = Arc::clone(&line.daemon);
-    let Admitted { request, live, .. } = blocking(move || admit(&daemon, arrived)).await?;
-    let (Request::FileUpload(request), Some(live)) = (request, live) else {
-        return Err(malformed("the request names no session"));
-    };
+    let admitted = admitted(&line.daemon, arrived).await?;
     let content = collected(body, MOST_SENT as usize).await?;
-    let written = blocking(move || files::write_bytes(&live, &request.path, &content)).await?;
-    Ok(whole("application/json", text(&written).into_bytes()))
+    let written = for_who_waits(admitted, move |visit, request| match request {
+        Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),
+        _ => Err(malformed("this is no upload")),
+    });
+    Ok(whole("application/json", text(&written.await?).into_bytes()))
 }
 
 /// A file, with the transaction of its reading in the head.
 pub(crate) async fn download(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Response<Body>, ApiError> {
-    let read = move || {
-        let Admitted { request, live, .. } = admit(&daemon, arrived)?;
-        let (Request::FileDownload(request), Some(live)) = (request, live) else {
-            return Err(malformed("the request names no session"));
-        };
-        files::read_bytes(&live, &request.path)
-    };
-    let (transaction, content) = blocking(read).await?;
+    let admitted = admitted(&daemon, arrived).await?;
+    let read = for_who_waits(admitted, |visit, request| match request {
+        Request::FileDownload(request) => files::read_bytes(visit, &request.path),
+        _ => Err(malformed("this is no download")),
+    });
+    let (transaction, content) = read.await?;
     let mut response = whole("application/octet-stream", content);
     if let Some(value) = transaction.and_then(|id| HeaderValue::from_str(&id).ok()) {
         let _new = response.headers_mut().insert(TRANSACTION, value);
     }
     Ok(response)
+}
+
+async fn admitted(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Admitted, ApiError> {
+    let daemon = Arc::clone(daemon);
+    blocking(move || admit(&daemon, arrived)).await
+}
+
+/// Does it for as long as they wait and may have it.
+async fn for_who_waits<T: Send + 'static>(
+    admitted: Admitted,
+    work: impl FnOnce(Visit<'_>, Request) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let Admitted { request, live, work: done, mut standing, .. } = admitted;
+    let live = live.ok_or_else(|| malformed("the request names no session"))?;
+    let _waiter = Waiter::of(&done);
+    tokio::select! {
+        done = blocking(move || work(Visit { live: &live, work: &done }, request)) => done,
+        why = standing.lost() => Err(why),
+    }
 }

@@ -57,6 +57,17 @@ pub struct Known {
     /// What is left of the calls of its session.
     pub attenuation: Attenuation,
     pub expires: Option<Timestamp>,
+    /// The digest of what they showed.
+    shown: String,
+}
+
+/// How far the store has come, for whoever holds connections open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Another number after each change, by whichever process.
+    pub generation: u64,
+    /// What ends at or before this is over.
+    pub now: Timestamp,
 }
 
 impl Known {
@@ -68,6 +79,11 @@ impl Known {
     /// Whether it is for the workspace whose root is `root`.
     pub fn require_workspace(&self, root: &Path) -> Result<(), Denied> {
         if self.rights.covers_workspace(root) { Ok(()) } else { Err(Denied::Workspace(root.into())) }
+    }
+
+    /// Whether both came with the same secret of the same credential.
+    pub fn is_same_visitor(&self, other: &Self) -> bool {
+        self.id == other.id && self.shown == other.shown
     }
 
     pub fn session(&self) -> Option<&SessionId> {
@@ -152,10 +168,13 @@ impl Identities {
         }
     }
 
-    /// Another number after each change, by whichever process: whoever holds connections open looks at it, and asks
-    /// [`Identities::is_good`] about each when it is another.
-    pub fn generation(&self) -> Result<u64, IdentityError> {
-        self.read(|rows| Ok(store::get(rows, Table::Own, GENERATION)?.unwrap_or_default()))
+    /// Whoever holds connections open looks at it, and asks [`Identities::standing`] about each when the generation is
+    /// another or its time is over.
+    pub fn moment(&self) -> Result<Moment, IdentityError> {
+        self.read(|rows| {
+            let generation = store::get(rows, Table::Own, GENERATION)?.unwrap_or_default();
+            Ok(Moment { generation, now: self.now(rows)? })
+        })
     }
 
     fn read<T>(

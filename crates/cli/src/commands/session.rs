@@ -163,6 +163,7 @@ fn run_in(run: &SessionRun) -> Result<ExitCode, ExitCode> {
             Chunk::Stderr { data, .. } => bytes_out(&mut std::io::stderr(), &bytes(data)?),
             Chunk::Lost { .. } => {}
             Chunk::Ended { call, .. } => return Ok(ended(&call)),
+            Chunk::Cut { error } => return Err(failed(&(*error).into())),
         }
     }
     Err(error::failed_text("the daemon went away before the command ended", None))

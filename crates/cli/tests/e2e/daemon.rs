@@ -351,7 +351,7 @@ fn output_comes_as_it_is_printed_and_whole() {
             Chunk::Stdout { data, .. } => bytes += data.bytes().unwrap().len(),
             Chunk::Stderr { data, .. } => aside.extend(data.bytes().unwrap()),
             Chunk::Ended { call, .. } => code = call.exit_code,
-            Chunk::Lost { .. } => panic!("nothing is lost of a stream"),
+            Chunk::Lost { .. } | Chunk::Cut { .. } => panic!("nothing is lost of a stream"),
         }
     }
     assert_eq!((bytes, aside.as_slice(), code), (3_000_000, &b"aside\n"[..], Some(5)));

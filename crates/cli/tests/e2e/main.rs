@@ -40,6 +40,7 @@ mod daemon_files;
 mod daemon_rights;
 #[cfg(test)]
 mod daemon_socket;
+mod daemon_standing;
 #[cfg(test)]
 mod docker;
 #[cfg(test)]

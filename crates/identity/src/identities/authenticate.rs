@@ -36,6 +36,12 @@ pub enum Source {
 }
 
 impl Source {
+    /// Whether programs that have nothing to do with each other come from there, all on this machine: whoever shows a good
+    /// token there is not kept out by what another got wrong. A secret of 256 bits is not guessed in between.
+    fn is_shared(&self) -> bool {
+        matches!(self, Self::User(_) | Self::Session(_))
+    }
+
     /// One network of IPv6 is one source: whoever has it has all its addresses.
     pub(super) fn network(&self) -> String {
         match self {
@@ -99,24 +105,45 @@ impl Identities {
     /// Who shows `text`. Failures, and the first success of a visit, are written down.
     pub fn authenticate(&self, text: &str, source: &Source) -> Result<Known, IdentityError> {
         let keys = [Key::Source(source.network())];
-        self.admit(&keys, source, "a token")?;
+        if !source.is_shared() {
+            self.admit(&keys, source, "a token")?;
+        }
         match self.check(text) {
-            Ok(known) => {
-                let now = self.clock.since_boot();
-                if locked(&self.seen)?.is_new(&known.id, source, now) {
-                    let purpose = format!("come in with {} token {} from {source}", known.kind, known.id);
-                    self.witness.authenticated(&known.principal, &purpose, None)?;
-                }
-                Ok(known)
-            }
+            Ok(known) => self.visited(known, source),
             Err(IdentityError::Denied(denied)) => {
-                self.failed(&keys, &denied)?;
-                let shown = TokenText::parse(text)
-                    .map_or("something".to_owned(), |text| format!("token {}", text.id()));
-                self.refused(&denied, source, &format!("come in with {shown}"))
+                if source.is_shared() {
+                    self.admit(&keys, source, "a token")?;
+                }
+                self.mistaken(text, (&keys, source), &denied)
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn visited(&self, known: Known, source: &Source) -> Result<Known, IdentityError> {
+        let now = self.clock.since_boot();
+        if locked(&self.seen)?.is_new(&known.id, source, now) {
+            let purpose = format!("come in with {} token {} from {source}", known.kind, known.id);
+            self.witness.authenticated(&known.principal, &purpose, None)?;
+        }
+        Ok(known)
+    }
+
+    fn mistaken(
+        &self,
+        text: &str,
+        (keys, source): (&[Key], &Source),
+        denied: &Denied,
+    ) -> Result<Known, IdentityError> {
+        self.failed(keys, denied)?;
+        let shown =
+            TokenText::parse(text).map_or("something".to_owned(), |text| format!("token {}", text.id()));
+        self.refused(denied, source, &format!("come in with {shown}"))
+    }
+
+    /// Who has what was just made: nobody came in with it yet.
+    pub fn holder_of(&self, minted: &Minted) -> Result<Known, IdentityError> {
+        self.check(&minted.text.reveal())
     }
 
     /// Who shows a name and a password, as a session of a browser.

@@ -1,7 +1,7 @@
 //! Whether a credential is good, with everything that it stands on.
 
 use jiff::Timestamp;
-use ringfence_types::Attenuation;
+use ringfence_types::{Attenuation, CredentialKind};
 
 use super::{Identities, Known};
 use crate::error::{Denied, IdentityError};
@@ -76,19 +76,24 @@ pub(super) fn known(line: &[Credential], node: &str) -> Option<Known> {
         rights: credential.rights.clone(),
         attenuation: Attenuation { calls: calls_left(line), ..credential.attenuation.clone() },
         expires: line.iter().filter_map(|one| one.expires).min(),
+        shown: credential.digest.clone(),
     })
 }
 
 impl Identities {
-    /// Whether what was let in as `id` would still be.
-    pub fn is_good(&self, id: &CredentialId) -> Result<bool, IdentityError> {
+    /// Why somebody who was let in would not be any more, if so. Another secret ends what came with the old one; that of a
+    /// device changes with each renewal, which only its key can ask for.
+    pub fn standing(&self, known: &Known) -> Result<Option<Denied>, IdentityError> {
         let judged = self.read(|rows| {
-            let found = credential(rows, id)?.ok_or(Denied::Revoked)?;
+            let found = credential(rows, &known.id)?.ok_or(Denied::Revoked)?;
+            if found.digest != known.shown && found.kind != CredentialKind::Device {
+                return Err(Denied::Revoked.into());
+            }
             judge(rows, &line(rows, found)?, self.now(rows)?)
         });
         match judged {
-            Ok(()) => Ok(true),
-            Err(IdentityError::Denied(_)) => Ok(false),
+            Ok(()) => Ok(None),
+            Err(IdentityError::Denied(denied)) => Ok(Some(denied)),
             Err(error) => Err(error),
         }
     }

@@ -71,6 +71,22 @@ fn who_guesses_waits_longer_and_longer_and_a_right_guess_does_not_help() {
     assert_eq!(denied(world.identities.authenticate(&text, &ELSEWHERE)), Denied::Wait { seconds: 2 });
 }
 
+/// On one machine one user is many programs, and one door many parts of an agent.
+#[test]
+fn wrong_tokens_on_a_socket_keep_no_good_one_out() {
+    let world = World::new();
+    let text = world.mint(&[Scope::Read], None).text.reveal();
+    for _ in 0..6 {
+        assert_eq!(denied(world.identities.authenticate("rf_x", &HERE)), Denied::NoToken);
+    }
+    let count = world.notes.count();
+    for _ in 0..10 {
+        assert!(matches!(denied(world.identities.authenticate("rf_x", &HERE)), Denied::Wait { .. }));
+    }
+    assert_eq!(world.notes.count(), count + 1, "one wait is one record");
+    world.identities.authenticate(&text, &HERE).unwrap();
+}
+
 #[test]
 fn whoever_shows_a_token_that_is_over_does_not_guess() {
     let world = World::new();

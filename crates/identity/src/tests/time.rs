@@ -10,10 +10,11 @@ fn a_token_ends_when_it_should() {
     let world = World::new();
     let minted = short(&world);
     world.clock.pass(99);
-    world.known(&minted);
+    let known = world.known(&minted);
     world.clock.pass(1);
     assert_eq!(denied(world.authenticate(&minted)), Denied::Expired);
-    assert!(!world.identities.is_good(&minted.meta.id).unwrap());
+    assert_eq!(world.identities.standing(&known).unwrap(), Some(Denied::Expired));
+    assert!(known.expires <= Some(world.identities.moment().unwrap().now));
 }
 
 #[test]

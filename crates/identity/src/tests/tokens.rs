@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{CredentialId, TokenText};
+use crate::TokenText;
 
 /// S003-15, S003-39.
 #[test]
@@ -116,16 +116,28 @@ fn what_was_revoked_is_revoked_for_every_process_at_once() {
     let known = world.known(&parent);
     let child = daemon.mint(&Authority::Token(&known), token(rights(&[Scope::Read], None))).unwrap();
     let other = world.mint(&[Scope::Read], None);
-    daemon.authenticate(&child.text.reveal(), &HERE).unwrap();
-    let before = daemon.generation().unwrap();
+    let [whole, part, beside] = [&parent, &child, &other].map(|minted| world.known(minted));
+    let before = daemon.moment().unwrap().generation;
     world.identities.revoke(&root(), &parent.meta.id).unwrap();
-    assert_ne!(daemon.generation().unwrap(), before);
-    assert!(!daemon.is_good(&parent.meta.id).unwrap() && !daemon.is_good(&child.meta.id).unwrap());
-    assert!(daemon.is_good(&other.meta.id).unwrap());
+    assert_ne!(daemon.moment().unwrap().generation, before);
+    for known in [whole, part] {
+        assert_eq!(daemon.standing(&known).unwrap(), Some(Denied::Revoked));
+    }
+    assert_eq!(daemon.standing(&beside).unwrap(), None);
     assert_eq!(denied(daemon.authenticate(&parent.text.reveal(), &HERE)), Denied::Revoked);
     assert_eq!(denied(daemon.authenticate(&child.text.reveal(), &HERE)), Denied::Revoked, "with its maker");
     assert_eq!(denied(world.identities.rotate(&root(), &parent.meta.id)), Denied::Revoked);
-    assert!(!daemon.is_good(&CredentialId::parse(&"0".repeat(16)).unwrap()).unwrap());
+}
+
+#[test]
+fn another_secret_ends_what_came_with_the_old_one() {
+    let world = World::new();
+    let minted = world.mint(&[Scope::Read], None);
+    let before = world.known(&minted);
+    assert_eq!(world.identities.standing(&before).unwrap(), None);
+    let rotated = world.identities.rotate(&root(), &minted.meta.id).unwrap();
+    assert_eq!(world.identities.standing(&before).unwrap(), Some(Denied::Revoked));
+    assert_eq!(world.identities.standing(&world.known(&rotated)).unwrap(), None);
 }
 
 #[test]
@@ -145,7 +157,7 @@ fn without_admin_one_revokes_ones_own_token_and_no_other() {
 fn without_a_record_nothing_changes_and_nobody_comes_in() {
     let world = World::new();
     let minted = world.mint(&[Scope::Admin], None);
-    let before = (world.identities.credentials().unwrap(), world.identities.generation().unwrap());
+    let before = (world.identities.credentials().unwrap(), world.identities.moment().unwrap().generation);
     world.notes.broken.store(true, Ordering::Relaxed);
     let failures = [
         world.identities.mint(&root(), token(Rights::all())).map(drop),
@@ -157,7 +169,10 @@ fn without_a_record_nothing_changes_and_nobody_comes_in() {
     for failure in failures {
         assert!(matches!(failure, Err(IdentityError::Unwitnessed(_))), "{failure:?}");
     }
-    assert_eq!((world.identities.credentials().unwrap(), world.identities.generation().unwrap()), before);
+    assert_eq!(
+        (world.identities.credentials().unwrap(), world.identities.moment().unwrap().generation),
+        before
+    );
     world.notes.broken.store(false, Ordering::Relaxed);
     world.known(&minted);
 }
@@ -216,7 +231,7 @@ fn threads_and_processes_do_not_lose_each_others_changes() {
         }
     });
     assert_eq!(world.identities.credentials().unwrap().len(), 20);
-    assert_eq!(world.identities.generation().unwrap(), 20);
+    assert_eq!(world.identities.moment().unwrap().generation, 20);
 }
 
 fn some_rights() -> impl Strategy<Value = Rights> {

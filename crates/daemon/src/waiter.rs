@@ -1,0 +1,86 @@
+//! Whoever waits for an answer. What is done for them ends when they go away, or may not have it any more.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::call::LiveCall;
+use crate::session::Live;
+
+/// How long what is cut off may take to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What is done for somebody while they wait.
+#[derive(Debug)]
+pub(crate) struct Work {
+    state: Mutex<State>,
+    handle: Handle,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    given_up: bool,
+    calls: Vec<Arc<LiveCall>>,
+}
+
+impl Work {
+    pub(crate) fn new(handle: &Handle) -> Self {
+        Self { state: Mutex::default(), handle: handle.clone() }
+    }
+
+    /// `call` is done for whoever waits, and for nobody else.
+    pub(crate) fn includes(&self, call: &Arc<LiveCall>) {
+        let mut state = self.state();
+        if state.given_up {
+            self.end(call);
+        } else {
+            state.calls.push(Arc::clone(call));
+        }
+    }
+
+    fn give_up(&self) {
+        let mut state = self.state();
+        state.given_up = true;
+        state.calls.drain(..).filter(|call| !call.is_over()).for_each(|call| self.end(&call));
+    }
+
+    /// Politely, then not.
+    fn end(&self, call: &Arc<LiveCall>) {
+        call.cancel();
+        let call = Arc::clone(call);
+        let _ending = self.handle.spawn(async move {
+            call.ended(GRACE).await;
+            if !call.is_over() {
+                call.kill();
+            }
+        });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session, and what is done in it for somebody who waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit<'a> {
+    pub(crate) live: &'a Live,
+    pub(crate) work: &'a Work,
+}
+
+/// Dropped when whoever waited does not any more, for whatever reason.
+#[derive(Debug)]
+pub(crate) struct Waiter(Arc<Work>);
+
+impl Waiter {
+    pub(crate) fn of(work: &Arc<Work>) -> Self {
+        Self(Arc::clone(work))
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
