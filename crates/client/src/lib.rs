@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -28,7 +29,12 @@ pub struct Client {
     socket: PathBuf,
     token: Option<String>,
     sender: Option<SendRequest<Full<Bytes>>>,
+    /// When the connection was last of use.
+    used: Instant,
 }
+
+/// The daemon closes a connection that says nothing for ten seconds: one that was silent for half of that is not used again.
+const SILENCE: Duration = Duration::from_secs(5);
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +69,8 @@ impl Client {
     pub fn connect(socket: &Path, token: Option<String>) -> Result<Self, ClientError> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClientError::Start)?;
-        let mut client = Self { runtime, socket: socket.to_owned(), token, sender: None };
+        let mut client =
+            Self { runtime, socket: socket.to_owned(), token, sender: None, used: Instant::now() };
         client.reconnect()?;
         Ok(client)
     }
@@ -83,6 +90,7 @@ impl Client {
             Ok::<_, ClientError>(sender)
         })?;
         self.sender = Some(sender);
+        self.used = Instant::now();
         Ok(())
     }
 
@@ -182,6 +190,7 @@ impl Client {
         }
         let request = request.body(Full::new(Bytes::from(body))).map_err(ClientError::Request)?;
         let ready = match &mut self.sender {
+            Some(_) if self.used.elapsed() > SILENCE => false,
             Some(sender) => self.runtime.block_on(sender.ready()).is_ok(),
             None => false,
         };
@@ -191,7 +200,9 @@ impl Client {
         let Some(sender) = &mut self.sender else {
             return Err(ClientError::Start(io::ErrorKind::NotConnected.into()));
         };
-        self.runtime.block_on(sender.send_request(request)).map_err(ClientError::Protocol)
+        let answer = self.runtime.block_on(sender.send_request(request)).map_err(ClientError::Protocol);
+        self.used = Instant::now();
+        answer
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use ringfence_api::{
-    ApiError, CallState, Chunk, CreateSession, CreateToken, ErrorCode, Exec, ListApprovals, ListTokens,
-    MintedToken, ReportActivity, RevokeToken, RotateToken, RunCommand, SessionInfo, SessionState, ShowCall,
-    ShowSession, Subscribe, WhoAmI,
+    ApiError, CallState, Chunk, CreateSession, CreateToken, ErrorCode, Exec, ListApprovals, ListCalls,
+    ListTokens, MintedToken, ReportActivity, RevokeToken, RotateToken, RunCommand, SessionInfo, SessionState,
+    ShowCall, ShowSession, Subscribe, WhoAmI,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_types::{Profile, Rights, Scope, Within};
@@ -244,8 +244,12 @@ fn a_question_of_somebody_who_has_gone_is_withdrawn() {
     drop(connection);
     eventually("nobody asks any more", || waiting() == 0);
     assert!(!served.world.workspace.join("made").exists());
-    let calls = served.client().call(&ringfence_api::ListCalls { session: session.session }).unwrap().calls;
-    assert!(calls.iter().all(|call| call.state == CallState::Refused), "{calls:?}");
+    let list = ListCalls { session: session.session };
+    eventually("it is refused", || {
+        let calls = served.client().call(&list).unwrap().calls;
+        calls.iter().all(|call| call.state == CallState::Refused)
+    });
+    assert!(!served.world.workspace.join("made").exists());
 }
 
 /// What one program of a user gets wrong keeps no other out.
