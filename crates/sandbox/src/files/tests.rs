@@ -321,13 +321,6 @@ fn names_of_any_bytes() {
     assert!(!error.contains('\x1b'), "{error}");
 }
 
-fn refusal<T: std::fmt::Debug>(answer: Result<T, FileError>) -> FileRefusal {
-    match answer {
-        Err(FileError::Refused { refusal, .. }) => refusal,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn entries_are_moved_and_removed_and_links_stand_for_themselves() {
     let bench = Bench::new();
