@@ -37,10 +37,17 @@ mod daemon_events;
 #[cfg(test)]
 mod daemon_files;
 #[cfg(test)]
+mod daemon_fuzz;
+#[cfg(test)]
+mod daemon_load;
+#[cfg(test)]
 mod daemon_rights;
 #[cfg(test)]
 mod daemon_socket;
+#[cfg(test)]
 mod daemon_standing;
+#[cfg(test)]
+mod daemon_watch;
 #[cfg(test)]
 mod docker;
 #[cfg(test)]

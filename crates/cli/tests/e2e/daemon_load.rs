@@ -1,0 +1,296 @@
+//! Much at once, and what must not happen then: nothing is lost, mixed up or left over. `cargo xtask bench --only daemon` does the
+//! same in larger numbers.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_api::{CallState, CheckReady, SessionInfo, SessionState, ShowSession, StopSession};
+use ringfence_client::ClientError;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
+
+use crate::served::{Served, exec, stdout};
+use crate::testkit::{eventually, marker, processes_with};
+
+/// What a daemon holds of the machine.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    descriptors: usize,
+    children: usize,
+    doors: usize,
+    state: usize,
+}
+
+fn held(served: &Served) -> Held {
+    let pid = served.child.id();
+    let count = |path: &Path| fs::read_dir(path).map_or(0, Iterator::count);
+    let state = served.world.state.join("ringfence");
+    Held {
+        descriptors: count(Path::new(&format!("/proc/{pid}/fd"))),
+        children: children(pid),
+        doors: count(&served.socket.with_file_name("doors")),
+        state: entries(&state),
+    }
+}
+
+fn entries(directory: &Path) -> usize {
+    let Ok(found) = fs::read_dir(directory) else { return 0 };
+    found.flatten().map(|entry| 1 + if entry.path().is_dir() { entries(&entry.path()) } else { 0 }).sum()
+}
+
+/// Of all threads of a process.
+fn children(pid: u32) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    tasks.map(|task| of(task).split_whitespace().count()).sum()
+}
+
+fn resident_kb(served: &Served) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", served.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches("kB").trim().parse().unwrap()
+}
+
+fn live_and_die(served: &Served, number: usize) {
+    let session = served.session();
+    let said = stdout(&served.sh(&session, &format!("echo {number}")));
+    assert_eq!(said, format!("{number}\n"));
+    let ended = served.client().call(&StopSession { session: session.session, grace_ms: None }).unwrap();
+    assert_eq!(ended.state, SessionState::Ended);
+}
+
+/// The bench has a thousand. Here the first ones fill caches, and the rest must leave nothing.
+#[test]
+fn sessions_that_are_over_leave_nothing() {
+    let served = Served::new();
+    let round = |from: usize, count: usize| {
+        let next = AtomicUsize::new(from);
+        thread::scope(|scope| {
+            let work = || {
+                while let Some(number) =
+                    Some(next.fetch_add(1, Ordering::SeqCst)).filter(|n| *n < from + count)
+                {
+                    live_and_die(&served, number);
+                }
+            };
+            (0..4).for_each(|_| drop(scope.spawn(work)));
+        });
+    };
+    round(0, 16);
+    let before = held(&served);
+    let resident = resident_kb(&served);
+    round(16, 64);
+    // Connections end a moment after their clients, and placeholders wait for the next session: some are there before and
+    // some after, but not one for each of 64 sessions.
+    eventually("nothing is left", || {
+        let after = held(&served);
+        let few = |now: usize, then: usize| now < then + 48;
+        (after.children, after.doors) == (0, 0)
+            && few(after.descriptors, before.descriptors)
+            && few(after.state, before.state)
+    });
+    let grown = resident_kb(&served).saturating_sub(resident);
+    assert!(grown < 32 * 1024, "{grown} kB for 64 sessions");
+    assert_eq!(served.records("session-ended").len(), 80);
+}
+
+/// Each gets its own answer and nobody else's.
+#[test]
+fn two_hundred_calls_at_once_are_not_mixed_up() {
+    let served = Served::new();
+    let sessions: Vec<SessionInfo> = (0..20).map(|_| served.session()).collect();
+    let gate = served.world.workspace.join("gate");
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(CWD, &gate, FileType::Fifo, mode, 0).unwrap();
+    let begun = || {
+        let names = fs::read_dir(&served.world.workspace).unwrap().flatten();
+        names.filter(|entry| entry.file_name().to_string_lossy().starts_with("begun-")).count()
+    };
+    // Opened in any case, and held until the last of them is through: nobody waits for a test that has failed.
+    let mut open = None;
+    thread::scope(|scope| {
+        let calls: Vec<_> = (0..200)
+            .map(|number| {
+                let (served, session) = (&served, &sessions[number % 20]);
+                // A pipe opens when somebody is at its other end: all of them wait for the last.
+                let script = format!("touch begun-{number}; : < gate; echo {number}");
+                scope.spawn(move || served.sh(session, &script))
+            })
+            .collect();
+        let at_once = as_many_as_come(200, begun);
+        open = Some(rustix::fs::open(&gate, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap());
+        for (number, call) in calls.into_iter().enumerate() {
+            let info = call.join().unwrap();
+            assert_eq!(stdout(&info), format!("{number}\n"), "{info:?}");
+        }
+        assert_eq!(at_once, 200);
+    });
+    drop(open);
+    assert_eq!(served.records("settled").len(), 200);
+}
+
+/// As long as more of them come, whoever counts them is patient.
+fn as_many_as_come(wanted: usize, count: impl Fn() -> usize) -> usize {
+    let (mut most, mut last) = (0, Instant::now());
+    while most < wanted && last.elapsed() < Duration::from_secs(60) {
+        let now = count();
+        if now > most {
+            (most, last) = (now, Instant::now());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    most
+}
+
+/// One client sends nonsense as fast as it can; the others go on, and nobody's answer is touched.
+#[test]
+fn nonsense_of_one_client_holds_nobody_up() {
+    let served = Served::new();
+    let session = served.session();
+    let (over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let nonsense: [&[u8]; 5] = [
+        b"\x00\xff\x13\x37\r\n\r\n",
+        b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 12\r\n\r\n{\"workspace\"",
+        b"GET /v1/sessions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer rf_api_0_0\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\xff\x42\x42\x42",
+        b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ];
+    thread::scope(|scope| {
+        let _spammer = scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                for bytes in nonsense {
+                    let Ok(mut stream) = UnixStream::connect(&served.socket) else { continue };
+                    // Whoever is told no does not listen to the rest.
+                    let _told = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
+                    let _closed = stream.read_to_end(&mut Vec::new());
+                    sent.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+        let others: Vec<_> = (0..4)
+            .map(|client| {
+                let (served, session) = (&served, &session);
+                scope.spawn(move || {
+                    for number in 0..25 {
+                        let said = stdout(&served.sh(session, &format!("echo {client} {number}")));
+                        assert_eq!(said, format!("{client} {number}\n"));
+                    }
+                })
+            })
+            .collect();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        eventually("a thousand pieces of nonsense were sent", || sent.load(Ordering::SeqCst) >= 1000);
+        over.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(served.records("settled").len(), 100);
+    assert!(served.client().call(&CheckReady {}).unwrap().ready);
+}
+
+/// A process of the sandbox in which `marker` runs: the one that is number 1 there.
+fn first_process(marker: &str) -> Pid {
+    let found = processes_with(marker);
+    let mut pid: u32 = found[0].split(':').next().unwrap().parse().unwrap();
+    loop {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let field =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        let inside = field("NSpid:");
+        if inside.split_whitespace().count() > 1 && inside.ends_with("\t1") {
+            return Pid::from_raw(pid.cast_signed()).unwrap();
+        }
+        pid = field("PPid:").parse().unwrap();
+    }
+}
+
+/// S000-39: whichever process of a session is killed, the call is over, the daemon and the others are not.
+#[test]
+fn a_killed_process_of_a_session_ends_what_it_held_and_no_more() {
+    let served = Served::new();
+    let other = served.session();
+    let marker = marker(&served.world);
+    let script = format!("sleep 1000 # {marker}");
+    let session = served.session();
+    thread::scope(|scope| {
+        let call = scope.spawn(|| served.sh(&session, &script));
+        eventually("it runs", || !processes_with(&marker).is_empty());
+        kill_process(first_process(&marker), Signal::KILL).unwrap();
+        let info = call.join().unwrap();
+        assert!(info.state != CallState::Done || info.exit_code != Some(0), "{info:?}");
+    });
+    eventually("nothing of it is left", || processes_with(&marker).is_empty());
+    assert_eq!(stdout(&served.sh(&session, "echo again")), "again\n", "the session has a new fence");
+    let provided = served.provider(&script);
+    eventually("the provider runs", || !processes_with(&marker).is_empty());
+    for line in processes_with(&marker) {
+        let pid: i32 = line.split(':').next().unwrap().parse().unwrap();
+        // It may be gone with the one before.
+        let _gone = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+    }
+    let show = ShowSession { session: provided.session };
+    eventually("its session is over", || served.client().call(&show).unwrap().state == SessionState::Ended);
+    let ended = served.client().call(&show).unwrap();
+    assert_eq!(ended.ended.as_deref(), Some("its provider ended"));
+    assert_eq!(ended.provider.unwrap().exit_code, Some(137));
+    assert_eq!(stdout(&served.sh(&other, "echo on")), "on\n");
+}
+
+/// C-29: while nothing can be written down nothing is done, whoever asks is told why, and it goes on when that is over.
+#[test]
+fn a_store_without_space_closes_the_daemon_until_there_is_some() {
+    let served = Served::new();
+    let session = served.session();
+    assert_eq!(served.sh(&session, "touch before").exit_code, Some(0));
+    let limit = |bytes: Option<u64>| {
+        let pid = Pid::from_child(&served.child);
+        let limit = Rlimit { current: bytes, maximum: None };
+        rustix::process::prlimit(Some(pid), Resource::Fsize, limit).unwrap();
+    };
+    limit(Some(0));
+    let why = refused_for_the_ledger(&served, &session);
+    assert_eq!(served.world.read("never"), None, "{why}");
+    limit(None);
+    assert_eq!(served.sh(&session, "touch after").exit_code, Some(0), "it goes on");
+    assert!(served.world.read("after").is_some());
+    served.world.ledger_tool(&["verify"]).expect(0);
+}
+
+/// The same while somebody else holds the store.
+#[test]
+fn a_store_that_is_locked_closes_the_daemon_until_it_is_free() {
+    let served = Served::new();
+    let session = served.session();
+    assert_eq!(served.sh(&session, "touch before").exit_code, Some(0));
+    let hold = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)\n\
+        d.execute('begin immediate')\nprint('held', flush=True)\nsys.stdin.read()\nd.execute('rollback')\n";
+    let mut python = served.world.host("python3");
+    python.args(["-c", hold]).arg(served.world.ledger_path());
+    python.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut holder = python.spawn().unwrap();
+    let mut said = [0; 5];
+    holder.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    let why = refused_for_the_ledger(&served, &session);
+    assert_eq!(served.world.read("never"), None, "{why}");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    assert_eq!(served.sh(&session, "touch after").exit_code, Some(0), "it goes on");
+}
+
+/// What somebody is told whose call cannot be written down.
+fn refused_for_the_ledger(served: &Served, session: &SessionInfo) -> String {
+    let why = match served.client().call(&exec(session, "touch never")) {
+        Ok(info) => {
+            assert_eq!(info.state, CallState::Refused, "{info:?}");
+            info.refusal.unwrap().message
+        }
+        Err(ClientError::Api(error)) => error.message,
+        Err(other) => panic!("{other:?}"),
+    };
+    assert!(why.contains("ledger"), "{why}");
+    why
+}
