@@ -5,6 +5,7 @@
 mod arena;
 mod consent;
 mod containers;
+mod daemon;
 mod egress;
 mod hook;
 mod inside;
@@ -38,6 +39,7 @@ const GROUPS: &[Group] = &[
     Group { name: "egress", run: egress::run },
     Group { name: "containers", run: containers::run },
     Group { name: "hook", run: hook::run },
+    Group { name: "daemon", run: daemon::run },
 ];
 
 struct Group {

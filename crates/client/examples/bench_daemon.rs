@@ -1,0 +1,156 @@
+//! Prints how long calls of a daemon take, one duration in nanoseconds per line, for `cargo xtask bench`:
+//!
+//! - `bench_daemon bare N`: N times fork and exec of `/bin/true` by this process;
+//! - `bench_daemon calls SOCKET WORKSPACE N`: N calls of `/bin/true` in one session that is warm, over one connection;
+//! - `bench_daemon many SOCKET WORKSPACE CLIENTS N`: each of CLIENTS makes N calls, all at once in one session: the time of
+//!   all of them, divided by their number;
+//! - `bench_daemon sessions SOCKET WORKSPACE N`: N sessions made, used once and stopped, one after the other;
+//! - `bench_daemon subscribers SOCKET WORKSPACE N`: N streams of events of which every other is not read, until each of the rest
+//!   has heard 64 reports: the time of all of it.
+#![expect(clippy::print_stdout, reason = "the numbers are the program's output")]
+
+use std::error::Error;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use ringfence_api::{CreateSession, Exec, ReportActivity, SessionInfo, StopSession, Subscribe};
+use ringfence_client::Client;
+use serde_json::json;
+
+type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const TRUE: &str = "/bin/true";
+const REPORTS: usize = 64;
+
+fn main() -> Done<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["bare", rounds] => (0..rounds.parse()?).try_for_each(|_: usize| report(bare)),
+        ["calls", socket, workspace, rounds] => {
+            let mut place = Place::new(socket, workspace)?;
+            place.call()?;
+            (0..rounds.parse()?).try_for_each(|_: usize| report(|| place.call()))
+        }
+        ["many", socket, workspace, clients, rounds] => {
+            many(Place::new(socket, workspace)?, clients.parse()?, rounds.parse()?)
+        }
+        ["sessions", socket, workspace, rounds] => {
+            (0..rounds.parse()?).try_for_each(|_: usize| report(|| Place::new(socket, workspace)?.call()))
+        }
+        ["subscribers", socket, workspace, count] => {
+            let place = Place::new(socket, workspace)?;
+            let count = count.parse()?;
+            report(|| subscribers(&place, count))
+        }
+        _ => Err("usage: see the head of bench_daemon.rs".into()),
+    }
+}
+
+fn report(work: impl FnOnce() -> Done<()>) -> Done<()> {
+    let started = Instant::now();
+    work()?;
+    println!("{}", started.elapsed().as_nanos());
+    Ok(())
+}
+
+fn bare() -> Done<()> {
+    let status = Command::new(TRUE).status()?;
+    if status.success() { Ok(()) } else { Err(format!("{TRUE}: {status}").into()) }
+}
+
+/// A session, and somebody who calls in it. It ends with this.
+struct Place {
+    client: Client,
+    session: SessionInfo,
+}
+
+impl Place {
+    fn new(socket: &str, workspace: &str) -> Done<Self> {
+        let mut client = Client::connect(Path::new(socket), None)?;
+        let wanted: CreateSession = serde_json::from_value(json!({ "workspace": workspace }))?;
+        let session = client.call(&wanted)?;
+        Ok(Self { client, session })
+    }
+
+    fn call(&mut self) -> Done<()> {
+        call(&mut self.client, &self.session)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let stop = StopSession { session: self.session.session.clone(), grace_ms: None };
+        // The daemon of a benchmark ends with it.
+        let _stopped = self.client.call(&stop);
+    }
+}
+
+fn call(client: &mut Client, session: &SessionInfo) -> Done<()> {
+    let exec: Exec = serde_json::from_value(json!({ "session": session.session, "argv": [TRUE] }))?;
+    let info = client.call(&exec)?;
+    if info.exit_code == Some(0) { Ok(()) } else { Err(format!("{info:?}").into()) }
+}
+
+fn many(mut place: Place, clients: usize, rounds: usize) -> Done<()> {
+    let mut ready = Vec::new();
+    for _ in 0..clients {
+        ready.push(Client::connect(place.client.socket(), None)?);
+    }
+    place.call()?;
+    let session = &place.session;
+    let started = Instant::now();
+    std::thread::scope(|scope| -> Done<()> {
+        let repeat = |client: &mut Client| (0..rounds).try_for_each(|_| call(client, session));
+        let calls: Vec<_> = ready.iter_mut().map(|client| scope.spawn(move || repeat(client))).collect();
+        for call in calls {
+            call.join().map_err(|_panic| "a client panicked")??;
+        }
+        Ok(())
+    })?;
+    let per_call = started.elapsed() / u32::try_from(clients * rounds)?;
+    println!("{}", per_call.as_nanos());
+    Ok(())
+}
+
+fn subscribers(place: &Place, count: usize) -> Done<()> {
+    let socket = place.client.socket();
+    let mut silent = Vec::new();
+    let mut listening = Vec::new();
+    for number in 0..count {
+        if number % 2 == 0 {
+            let mut stream = UnixStream::connect(socket)?;
+            stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n")?;
+            silent.push(stream);
+        } else {
+            listening.push(Client::connect(socket, None)?);
+        }
+    }
+    let id = &place.session.session;
+    std::thread::scope(|scope| -> Done<()> {
+        let hear = |client: Client| scope.spawn(move || heard(client, &place.session));
+        let hearing: Vec<_> = listening.into_iter().map(hear).collect();
+        let mut client = Client::connect(socket, None)?;
+        for number in 0..REPORTS {
+            let text = format!("{number} {}", "word ".repeat(2000));
+            let _seq = client.call(&ReportActivity { session: id.clone(), kind: "step".to_owned(), text })?;
+        }
+        for hears in hearing {
+            hears.join().map_err(|_panic| "a subscriber panicked")??;
+        }
+        Ok(())
+    })?;
+    drop(silent);
+    Ok(())
+}
+
+fn heard(mut client: Client, session: &SessionInfo) -> Done<()> {
+    let mine = Subscribe { after: Some(0), session: Some(session.session.clone()) };
+    let events = client.events(&mine)?;
+    let reports = events.filter(|event| event.as_ref().is_ok_and(|event| event.kind == "activity"));
+    let heard = reports.take(REPORTS).count();
+    if heard == REPORTS { Ok(()) } else { Err(format!("{heard} of {REPORTS} events").into()) }
+}

@@ -1,0 +1,168 @@
+//! A daemon of its own, called by the example program `bench_daemon` of `ringfence-client`; it says what its modes are.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::arena::Arena;
+use super::measure::{Contender, Probe, interleave, named};
+use super::report::{Bound, Report};
+use crate::Result;
+
+const BARE: &str = "bare fork + exec";
+const CALL: &str = "a call in a warm session";
+const MANY: &str = "per call, 8 clients at once";
+/// Issue 7.
+const MOST_ADDED_MS: f64 = 3.0;
+const LEAST_CALLS_PER_S: f64 = 300.0;
+const MOST_IDLE_MB: f64 = 30.0;
+
+pub(super) fn run(arena: &Arena, report: &mut Report) -> Result<()> {
+    let program = arena.example("ringfence-client", "bench_daemon")?;
+    let served = Served::new(arena, &program)?;
+    report.target("idle daemon, RSS", served.resident()?, Bound::AtMost(MOST_IDLE_MB), "MB");
+    calls(&served, report)?;
+    sessions(&served, report)?;
+    subscribers(&served, report)?;
+    served.end()
+}
+
+/// Authenticated, judged, written down twice, run, answered.
+fn calls(served: &Served<'_>, report: &mut Report) -> Result<()> {
+    let bare = served.arena.invocation(served.program, &["bare", "20"], &served.workspace);
+    let contenders = [
+        Contender { name: BARE.into(), probe: Probe::Reports(bare) },
+        Contender { name: "two fsyncs".into(), probe: Probe::TwoFsyncs(served.arena.path("state")) },
+        served.contender(CALL, "calls", &["20"]),
+        served.contender(MANY, "many", &["8", "25"]),
+    ];
+    let times = interleave(&contenders, served.arena.effort.rounds(40))?;
+    report.table("calls of a daemon", &times, &[BARE, "two fsyncs"]);
+    let (bare, call) = (named(&times, BARE)?, named(&times, CALL)?);
+    report.target(
+        "call - bare fork + exec, p50",
+        call.median() - bare.median(),
+        Bound::AtMost(MOST_ADDED_MS),
+        "ms",
+    );
+    report.target(
+        "call - bare fork + exec, p99",
+        call.p99() - bare.p99(),
+        Bound::AtMost(4.0 * MOST_ADDED_MS),
+        "ms",
+    );
+    let rate = 1000.0 / named(&times, MANY)?.median();
+    report.target("calls per second, 8 clients at once", rate, Bound::AtLeast(LEAST_CALLS_PER_S), "/s");
+    Ok(())
+}
+
+/// A thousand sessions made, used once and stopped: what is left of them.
+fn sessions(served: &Served<'_>, report: &mut Report) -> Result<()> {
+    let most = served.arena.effort.rounds(1000);
+    served.times("sessions", &[&(most / 10).to_string()])?;
+    let (resident, descriptors) = (served.resident()?, served.descriptors()?);
+    let times = served.times("sessions", &[&most.to_string()])?;
+    report.target(
+        "sessions made, used and stopped per second",
+        most as f64 / times.as_secs_f64(),
+        Bound::AtLeast(20.0),
+        "/s",
+    );
+    let grown = served.resident()? - resident;
+    report.target(&format!("memory left of {most} sessions"), grown, Bound::AtMost(8.0), "MB");
+    let left = served.descriptors()?.saturating_sub(descriptors);
+    report.target(&format!("descriptors left of {most} sessions"), left as f64, Bound::AtMost(8.0), "");
+    let doors = fs::read_dir(served.socket.with_file_name("doors"))?.count();
+    report.target(&format!("directories left of {most} sessions"), doors as f64, Bound::AtMost(0.0), "");
+    Ok(())
+}
+
+/// Half of them do not read; what is kept for those is bounded.
+fn subscribers(served: &Served<'_>, report: &mut Report) -> Result<()> {
+    let resident = served.resident()?;
+    let took = served.times("subscribers", &["1000"])?;
+    let took = took.as_secs_f64() * 1000.0;
+    report.target("64 events for 500 of 1000 subscribers", took, Bound::AtMost(10_000.0), "ms");
+    let grown = served.resident()? - resident;
+    report.target("memory that 1000 subscribers left", grown, Bound::AtMost(64.0), "MB");
+    Ok(())
+}
+
+struct Served<'a> {
+    arena: &'a Arena,
+    program: &'a Path,
+    child: Child,
+    socket: PathBuf,
+    workspace: PathBuf,
+}
+
+impl<'a> Served<'a> {
+    fn new(arena: &'a Arena, program: &'a Path) -> Result<Self> {
+        let workspace = arena.workspace("served")?;
+        let socket = arena.path("run").join("daemon.sock");
+        let place = socket.display().to_string();
+        let invocation = arena.invocation(&arena.ringfence()?, &["serve", "--socket", &place], &workspace);
+        let child = invocation.command().stderr(Stdio::null()).spawn()?;
+        let mut served = Self { arena, program, child, socket, workspace };
+        let begun = Instant::now();
+        while UnixStream::connect(&served.socket).is_err() {
+            if served.child.try_wait()?.is_some() || begun.elapsed() > Duration::from_secs(60) {
+                return Err("the daemon does not serve".into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(served)
+    }
+
+    fn contender(&self, name: &str, mode: &str, rest: &[&str]) -> Contender {
+        Contender { name: name.to_owned(), probe: Probe::Reports(self.invocation(mode, rest)) }
+    }
+
+    fn invocation(&self, mode: &str, rest: &[&str]) -> super::measure::Invocation {
+        let (socket, workspace) = (self.socket.display().to_string(), self.workspace.display().to_string());
+        let arguments: Vec<&str> =
+            [mode, &socket, &workspace].into_iter().chain(rest.iter().copied()).collect();
+        self.arena.invocation(self.program, &arguments, &self.workspace)
+    }
+
+    /// How long a mode takes as a whole.
+    fn times(&self, mode: &str, rest: &[&str]) -> Result<Duration> {
+        let begun = Instant::now();
+        let status = self.invocation(mode, rest).command().status()?;
+        if status.success() {
+            Ok(begun.elapsed())
+        } else {
+            Err(format!("bench_daemon {mode}: {status}").into())
+        }
+    }
+
+    /// Megabytes.
+    fn resident(&self) -> Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kilobytes / 1000.0)
+    }
+
+    fn descriptors(&self) -> Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
+    }
+
+    fn end(mut self) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(format!("the daemon ended with {status}").into()) }
+    }
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        // Of a run that failed; one that was ended is gone already.
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
