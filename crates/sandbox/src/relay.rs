@@ -4,7 +4,8 @@
 //! way out. Bytes are copied, unchanged but for what a filter takes out, through pipes or a terminal of the sandbox's own.
 //!
 //! INVARIANT: the loop never blocks on the caller's descriptors, so a consumer that stops reading cannot hold up the
-//! timeout. A pipe that is ready takes a small write whole; for a terminal the caller passes a non-blocking description.
+//! timeout. The kernel is told with each write not to wait; where it cannot be told, a pipe that is ready takes a small write whole.
+//! For a terminal the caller passes a non-blocking description.
 
 mod filter;
 mod hold;

@@ -1,11 +1,13 @@
 //! One direction of bytes: read when there is room, write when there is a taker, never wait.
 
+use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use ringfence_types::StreamSummary;
 use rustix::event::PollFlags;
-use rustix::io::Errno;
+use rustix::fs::FileType;
+use rustix::io::{Errno, ReadWriteFlags};
 use sha2::{Digest as _, Sha256};
 
 use super::filter::{Filter, Filtered, Flow};
@@ -14,6 +16,8 @@ use super::{Source, Target};
 /// A pipe that is ready takes at least this much without blocking (`PIPE_BUF`).
 const ATOMIC: usize = 4096;
 const CHUNK: usize = 64 * 1024;
+/// `/dev/null`: major 1, minor 3.
+const NULL_DEVICE: u64 = 0x103;
 
 #[derive(Default)]
 struct Pending {
@@ -155,10 +159,51 @@ pub(super) struct Outward<'a> {
     no_more: bool,
     /// Why bytes could not be delivered, other than that nobody reads.
     lost: Option<Errno>,
+    writing: Writing,
+}
+
+/// How the caller's descriptor is written to without waiting for whoever reads it. It may be shared with others, so that it is
+/// not made non-blocking.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    /// All that there is: nobody reads while it is written.
+    Whole,
+    /// All that there is: the kernel is told with each write not to wait. Not for files: some never write without waiting.
+    Told,
+    /// What is ready takes a small part.
+    Parts,
+}
+
+impl Writing {
+    fn to(target: &Target<'_>) -> Self {
+        let Target::Fd(fd) = target else { return Self::Parts };
+        let Ok(stat) = rustix::fs::fstat(fd) else { return Self::Parts };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Self::Whole,
+            FileType::CharacterDevice if stat.st_rdev == NULL_DEVICE => Self::Whole,
+            FileType::Fifo | FileType::Socket => Self::Told,
+            _ => Self::Parts,
+        }
+    }
+
+    fn write(&mut self, fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+        if *self == Self::Told {
+            // Where the descriptor stands.
+            let here = u64::MAX;
+            match rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], here, ReadWriteFlags::NOWAIT) {
+                // Before Linux 6.4, and where system calls are filtered.
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM) => *self = Self::Parts,
+                answer => return answer,
+            }
+        }
+        let part = if *self == Self::Whole { None } else { bytes.get(..ATOMIC) };
+        rustix::io::write(fd, part.unwrap_or(bytes))
+    }
 }
 
 impl<'a> Outward<'a> {
     pub(super) fn new(name: &'static str, source: Option<OwnedFd>, target: Target<'a>, cap: u64) -> Self {
+        let writing = Writing::to(&target);
         Self {
             name,
             source,
@@ -172,6 +217,7 @@ impl<'a> Outward<'a> {
             digest: Sha256::new(),
             no_more: false,
             lost: None,
+            writing,
         }
     }
 
@@ -312,8 +358,7 @@ impl<'a> Outward<'a> {
 
     fn write_while_ready(&mut self, fd: BorrowedFd<'_>) {
         while !self.pending.is_empty() && writable(fd) {
-            let rest = self.pending.rest();
-            match rustix::io::write(fd, rest.get(..ATOMIC).unwrap_or(rest)) {
+            match self.writing.write(fd, self.pending.rest()) {
                 Ok(length) => self.pending.advance(length),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
@@ -332,4 +377,49 @@ fn writable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [rustix::event::PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+    use super::*;
+
+    fn outward(target: Target<'_>) -> Outward<'_> {
+        let mut outward = Outward::new("stdout", None, target, u64::MAX);
+        outward.accept(&vec![b'x'; 1 << 20]);
+        outward
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_takes_what_fits_and_holds_up_nobody() {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let room = fcntl_setpipe_size(&write, 64 << 10).unwrap();
+        let mut outward = outward(Target::Fd(write.as_fd()));
+        outward.deliver();
+        assert_eq!(outward.pending.rest().len(), (1 << 20) - room);
+        // One page is free, and nothing more.
+        assert_eq!(rustix::io::read(&read, &mut [0; ATOMIC]), Ok(ATOMIC));
+        outward.deliver();
+        assert_eq!(outward.pending.rest().len(), (1 << 20) - room - ATOMIC);
+    }
+
+    #[test]
+    fn what_cannot_be_told_not_to_wait_gets_small_parts() {
+        let (_read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let room = fcntl_setpipe_size(&write, 64 << 10).unwrap();
+        let mut outward = outward(Target::Fd(write.as_fd()));
+        outward.writing = Writing::Parts;
+        outward.deliver();
+        assert_eq!(outward.pending.rest().len(), (1 << 20) - room);
+    }
+
+    #[test]
+    fn a_file_takes_all_at_once() {
+        let file = tempfile::tempfile().unwrap();
+        let mut outward = outward(Target::Fd(file.as_fd()));
+        outward.deliver();
+        assert!(outward.writing == Writing::Whole && outward.pending.is_empty());
+        assert_eq!(file.metadata().unwrap().len(), 1 << 20);
+    }
 }
