@@ -17,6 +17,7 @@ pub fn openapi(version: &str) -> Value {
         let _new =
             paths.entry(route.path).or_default().insert(route.verb.to_string().to_lowercase(), operation);
     }
+    let _new = paths.entry(SOCKET).or_default().insert("get".to_owned(), socket());
     let schemas = generator.take_definitions(true);
     json!({
         "openapi": "3.1.0",
@@ -29,6 +30,22 @@ pub fn openapi(version: &str) -> Value {
                 "content": { "application/json": { "schema": error } },
             } },
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+/// Where every method is called by its name, with JSON-RPC.
+const SOCKET: &str = "/v1/ws";
+
+fn socket() -> Value {
+    json!({
+        "operationId": "websocket",
+        "summary": "A WebSocket: every method by its `operationId`, with JSON-RPC 2.0",
+        "x-right": "whoever the daemon knows; each method has its own right",
+        "security": [{ "token": [] }],
+        "responses": {
+            "101": { "description": "messages are JSON-RPC from here on" },
+            "default": { "$ref": "#/components/responses/error" },
         },
     })
 }
@@ -95,7 +112,9 @@ mod tests {
             let route = method.route();
             let operation = &described["paths"][route.path][route.verb.to_string().to_lowercase()];
             assert_eq!(operation["operationId"], method.name());
+            assert_ne!(route.path, SOCKET);
         }
+        assert!(described["paths"][SOCKET]["get"]["responses"]["101"].is_object());
     }
 
     #[test]

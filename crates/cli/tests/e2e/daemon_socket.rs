@@ -21,6 +21,9 @@ use crate::testkit::{World, eventually};
 /// Longer than anything takes here, also on a machine that does something else.
 const LONG: Duration = Duration::from_secs(120);
 
+/// Without JSON around them, and so over HTTP alone; whoever asks for them here is told so.
+const BYTES: &[Method] = &[Method::FileUpload, Method::FileDownload];
+
 /// Somebody at a socket.
 struct Talk {
     socket: WebSocket<UnixStream>,
@@ -213,6 +216,12 @@ fn every_method_is_the_same_on_both_transports() {
                     Access::Anyone | Access::Known => true,
                 };
                 assert_eq!(let_in, expected, "{} of {who}", method.name());
+                continue;
+            }
+            if BYTES.contains(method) {
+                let may = *who != "a reader";
+                let expected = if may { ErrorCode::Malformed } else { ErrorCode::Forbidden };
+                assert_eq!(here.map_err(|error| code(&error)), Err(expected), "{} of {who}", method.name());
                 continue;
             }
             let mut client =
