@@ -14,6 +14,17 @@ pub struct DangerFlags {
     pub allow_denylisted_commands: bool,
 }
 
+impl DangerFlags {
+    /// What both open.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            danger: self.danger && other.danger,
+            allow_sensitive_roots: self.allow_sensitive_roots && other.allow_sensitive_roots,
+            allow_denylisted_commands: self.allow_denylisted_commands && other.allow_denylisted_commands,
+        }
+    }
+}
+
 /// Everything that startup flags alone decide.
 pub fn check_flags(flags: DangerFlags) -> Result<(), Refusal> {
     if flags.allow_sensitive_roots && !flags.danger {

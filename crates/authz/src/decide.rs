@@ -278,7 +278,19 @@ pub fn judge_proposal(policy: &Policy, action: &Action, facts: &dyn Facts) -> Re
     judge(&applied, &Action::new(action.call.clone(), roots), facts)
 }
 
+/// Of a policy that was read again, both are asked: what was given at the beginning and what is given now.
 fn judged(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<(Permissions, Judgement), Refusal> {
+    let (permissions, judgement) = judged_now(policy, action, facts)?;
+    let Some(began) = policy.began() else { return Ok((permissions, judgement)) };
+    let (_, before) = judged_now(began, action, facts)?;
+    Ok((permissions, judgement.and(before)))
+}
+
+fn judged_now(
+    policy: &Policy,
+    action: &Action,
+    facts: &dyn Facts,
+) -> Result<(Permissions, Judgement), Refusal> {
     check_policy(policy)?;
     check_roots(policy, &action.roots)?;
     let permissions = ceiling(policy, action)?;

@@ -235,6 +235,14 @@ impl Judgement {
         self.parts.iter().map(|part| part.decision).max().unwrap_or(Decision::Deny)
     }
 
+    /// What two policies say of the same: the strictest part decides. What both say is said once.
+    #[must_use]
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        let more: Vec<Part> = other.parts.into_iter().filter(|part| !self.parts.contains(part)).collect();
+        self.parts.extend(more);
+        self
+    }
+
     /// `approval = never`: what would be asked is refused (S001-26).
     #[must_use]
     pub(crate) fn without_questions(mut self) -> Self {

@@ -66,6 +66,8 @@ pub struct PathRuleError {
 #[derive(Clone, Debug, Default)]
 pub struct PathRules {
     files: Option<Arc<Files>>,
+    /// What a session began with, where these were read while it ran: the stricter of both decides.
+    began: Option<Arc<PathRules>>,
 }
 
 #[derive(Debug)]
@@ -119,7 +121,14 @@ impl PathRules {
                 layers.push(index);
             }
         }
-        Ok(Self { files: Some(Arc::new(Files { rules, layers })) })
+        Ok(Self { files: Some(Arc::new(Files { rules, layers })), began: None })
+    }
+
+    /// These rules for a session that began with `began`.
+    #[must_use]
+    pub(crate) fn held_to(mut self, began: &Self) -> Self {
+        self.began = Some(Arc::new(began.clone())).filter(|began| **began != self);
+        self
     }
 
     /// The rules of files, in the order given.
@@ -139,20 +148,26 @@ impl PathRules {
 
     /// Whether nothing in this directory is visible, whatever it will be called.
     pub fn hides_all(&self, directory: &Path) -> bool {
-        self.files.as_ref().is_some_and(|files| files.covers(directory, Operation::All))
+        let own = self.files.as_ref().is_some_and(|files| files.covers(directory, Operation::All));
+        own || self.before(|began| began.hides_all(directory))
     }
 
     /// Whether a rule of a file holds what is at this path against changes.
     pub fn holds(&self, relative: &Path) -> bool {
         let held = |files: &Files| files.strictest(relative, Operation::Write).is_some();
-        self.files.as_deref().is_some_and(held)
+        self.files.as_deref().is_some_and(held) || self.before(|began| began.holds(relative))
     }
 
     /// How much of what may come to be in this directory is held.
     pub fn holds_in(&self, directory: &Path) -> Extent {
-        match self.files.as_deref() {
+        let own = match self.files.as_deref() {
             Some(files) if files.covers(directory, Operation::Write) => Extent::Everything,
             Some(files) if files.covers_mostly(directory) => Extent::EverythingBut,
+            _ => Extent::Nothing,
+        };
+        match (own, self.began.as_ref().map(|began| began.holds_in(directory))) {
+            (Extent::Everything, _) | (_, Some(Extent::Everything)) => Extent::Everything,
+            (Extent::EverythingBut, _) | (_, Some(Extent::EverythingBut)) => Extent::EverythingBut,
             _ => Extent::Nothing,
         }
     }
@@ -172,6 +187,7 @@ impl PathRules {
             .filter(|path| !path.as_os_str().is_empty())
             .filter(|path| self.holds(path) || self.holds_in(path) != Extent::Nothing)
             .collect();
+        held.extend(self.began.iter().flat_map(|began| began.held_while_absent()));
         held.sort();
         held.dedup();
         held
@@ -203,15 +219,27 @@ impl PathRules {
         if !self.hides_all(directory) {
             return Ruling::Open;
         }
+        let before = self.began.as_ref().map_or(Ruling::Open, |began| began.listing(directory));
         let found = self.files.as_ref().and_then(|files| files.strictest(&new_in(directory), Operation::All));
-        found.map_or(Ruling::Open, Ruling::File)
+        found.map_or(Ruling::Open, Ruling::File).stricter(before)
     }
 
     fn ruling(
         &self,
         relative: &Path,
         operation: Operation,
-        built_in: impl FnOnce() -> Option<&'static BuiltInRule>,
+        built_in: impl Fn() -> Option<&'static BuiltInRule> + Copy,
+    ) -> Ruling<'_> {
+        let own = self.own_ruling(relative, operation, built_in);
+        let before = self.began.as_ref().map(|began| began.own_ruling(relative, operation, built_in));
+        before.map_or(own, |before| own.stricter(before))
+    }
+
+    fn own_ruling(
+        &self,
+        relative: &Path,
+        operation: Operation,
+        built_in: impl Fn() -> Option<&'static BuiltInRule>,
     ) -> Ruling<'_> {
         let built_in = || built_in().map_or(Ruling::Open, Ruling::BuiltIn);
         let Some(files) = &self.files else { return built_in() };
@@ -219,11 +247,15 @@ impl PathRules {
         let operator = spoken.next().flatten().map_or_else(built_in, Ruling::File);
         spoken.flatten().map(Ruling::File).fold(operator, Ruling::stricter)
     }
+
+    fn before(&self, says: impl FnOnce(&Self) -> bool) -> bool {
+        self.began.as_deref().is_some_and(says)
+    }
 }
 
 impl PartialEq for PathRules {
     fn eq(&self, other: &Self) -> bool {
-        self.rules() == other.rules()
+        self.rules() == other.rules() && self.began == other.began
     }
 }
 

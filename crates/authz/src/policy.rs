@@ -4,6 +4,7 @@ mod check;
 mod container;
 mod file;
 mod format;
+mod held;
 mod layers;
 mod leaks;
 mod limits;
@@ -28,6 +29,7 @@ use crate::tools::ToolRules;
 
 pub use container::ContainerPolicy;
 pub use file::{Loader, PolicyFile, Role};
+pub use held::roots_held_to;
 pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
 pub use leaks::{Leaks, Sinks};
 pub use limits::LimitFlags;
@@ -61,6 +63,8 @@ pub struct Policy {
     /// Who asks, where rules are about one agent.
     pub agent: Option<String>,
     pub rules: Rules,
+    /// What the session began with, where this was read while it ran: nothing is beyond that.
+    pub began: Option<Box<Self>>,
 }
 
 /// The rules of all policy files together. Each rule knows its layer; what a lower layer adds can only narrow.
@@ -92,6 +96,7 @@ impl Policy {
             home: None,
             agent: None,
             rules: Rules::default(),
+            began: None,
         }
     }
 }

@@ -26,6 +26,8 @@ use crate::output::note;
 pub(crate) struct Governed {
     pub(crate) effective: Effective,
     pub(crate) files: Vec<PolicyFile>,
+    /// Without the stored answers.
+    pub(crate) read_files: Vec<PolicyFile>,
     pub(crate) flags: Flags,
     pub(crate) cwd: PathBuf,
     pub(crate) settings: Settings,
@@ -119,6 +121,18 @@ pub(crate) fn governed(
     setup: &Setup,
     flags: Flags,
 ) -> Result<Governed, Ungoverned> {
+    governed_by(place, (environment, setup), flags, |flags| {
+        files(place, setup, flags).map_err(Ungoverned::Failed)
+    })
+}
+
+/// The same, with the files that `read` gives.
+pub(crate) fn governed_by(
+    place: &Place,
+    (environment, setup): (&Environment, &Setup),
+    flags: Flags,
+    read: impl FnOnce(&Flags) -> Result<Vec<PolicyFile>, Ungoverned>,
+) -> Result<Governed, Ungoverned> {
     let cwd = current_dir().map_err(Ungoverned::Failed)?;
     let workspace = named_workspace(place, environment, &cwd);
     let flags = Flags {
@@ -128,7 +142,8 @@ pub(crate) fn governed(
         home: environment.home.as_deref().map(Bytes::from),
         ..flags
     };
-    let mut files = files(place, setup, &flags).map_err(Ungoverned::Failed)?;
+    let mut files = read(&flags)?;
+    let read_files = files.clone();
     let settings = settings_of(&files, environment.home.as_deref());
     files.extend(grants(setup, &flags.workspace).map_err(Ungoverned::Failed)?);
     match effective(&flags, &files, &|path| real(path)) {
@@ -136,6 +151,7 @@ pub(crate) fn governed(
             image: image(&effective, environment),
             effective,
             files,
+            read_files,
             flags,
             cwd,
             settings,

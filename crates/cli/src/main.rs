@@ -11,6 +11,7 @@ mod environment;
 mod error;
 mod exec_server;
 mod explain;
+mod governor;
 mod hook;
 mod host;
 mod init;

@@ -114,7 +114,9 @@ impl Wired {
         if let Some(milliseconds) = self.exec.timeout_ms {
             lane.set_wall_limit(milliseconds);
         }
-        let command = command(live, &self.exec);
+        // A policy that cannot be had is answered by the call itself.
+        let _unchanged = lane.renew();
+        let command = command((live, &lane), &self.exec);
         let (settled, stdout, stderr) = self.perform(&mut lane, command, &sink);
         call.end(|info| told(info, settled, stdout, stderr));
         live.touch();
@@ -182,7 +184,7 @@ fn io<'a>(stdin: &'a Stdin, targets: (Target<'a>, Target<'a>), interrupts: &'a [
 }
 
 /// As the pipeline wants it. Variables of the session are asked for like those of the call: policy judges both.
-fn command(live: &Live, exec: &Exec) -> Call {
+fn command((live, lane): (&Live, &AgentSession<'_>), exec: &Exec) -> Call {
     let mut env = live.environment.clone();
     env.extend(exec.environment.clone());
     Call::Exec(Command {
@@ -192,7 +194,7 @@ fn command(live: &Live, exec: &Exec) -> Call {
             .iter()
             .map(|(name, value)| (Bytes::from(name.as_str()), Bytes::from(value.as_str())))
             .collect(),
-        net: live.bound.policy().net,
+        net: lane.policy().net,
     })
 }
 

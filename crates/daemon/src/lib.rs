@@ -26,6 +26,7 @@ mod network;
 mod output;
 mod peer;
 mod rate;
+mod reload;
 mod route;
 mod rpc;
 mod server;
@@ -41,6 +42,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ringfence_runtime::authz::policy::PolicyFile;
 use ringfence_runtime::{Asked, Runtime};
 use ringfence_types::{NetMode, Profile, Refusal};
 
@@ -50,7 +52,38 @@ pub use server::{ServeError, serve};
 
 /// Puts together what a session is asked to be, from the operator's policy and that of the workspace.
 pub trait Governor: fmt::Debug + Send + Sync {
-    fn govern(&self, wanted: &Wanted) -> Result<Asked, Refusal>;
+    /// For a session that begins.
+    fn govern(&self, wanted: &Wanted) -> Result<Governed, Refusal>;
+
+    /// For one that runs: at most what it began with. `None`: what there is now cannot be read, and what held before holds.
+    fn govern_again(&self, wanted: &Wanted, began: &[PolicyFile]) -> Option<Result<Asked, Refusal>>;
+
+    /// Other than before when what is said to a session may be: of the operator's files as they were last taken, and of the
+    /// workspace's as they are.
+    fn edition(&self, wanted: &Wanted) -> Edition;
+
+    /// Looks at the operator's files, and takes them if they are others and right. `None`: they are what they were.
+    fn reload(&self) -> Option<Reload>;
+}
+
+/// What a session is asked to be, and the files that say so.
+#[derive(Clone, Debug)]
+pub struct Governed {
+    pub asked: Asked,
+    pub files: Vec<PolicyFile>,
+}
+
+/// Two that are the same say the same.
+pub type Edition = Vec<i64>;
+
+/// What became of files that were others.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    pub file: PathBuf,
+    /// Of what holds now.
+    pub sha256: String,
+    pub change: String,
+    pub taken: bool,
 }
 
 /// What somebody wants a session to be, as far as policy has a word in it.

@@ -29,7 +29,7 @@ use crate::rate::Bucket;
 use crate::session::Live;
 use crate::sessions::{self, Sessions};
 use crate::standing::{self, Standings};
-use crate::{Governor, Serve, Settings, door};
+use crate::{Governor, Serve, Settings, door, reload};
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
@@ -136,6 +136,8 @@ async fn run(
         }
     })?;
     let _reaper = tokio::spawn(reap(Arc::clone(daemon)));
+    let told = signal(SignalKind::hangup())?;
+    let _reloading = tokio::spawn(reload::look_after(Arc::clone(daemon), told));
     let _looking = tokio::spawn(standing::look_after(Arc::clone(daemon)));
     tracing::info!("serving");
     let serving = tokio::spawn(accept(Arc::clone(daemon), listener, (Entrance::Management, CONNECTIONS)));

@@ -9,18 +9,19 @@ use ringfence_api::{
     ApiError, Caller, CreateSession, ErrorCode, Exec, ProviderInfo, SessionInfo, SessionState,
 };
 use ringfence_runtime::identity::{Grantee, Known};
-use ringfence_runtime::{AgentSession, Asked, PolicySource};
+use ringfence_runtime::{AgentSession, Asked};
 use ringfence_types::{Bytes, NetMode, Profile, Refusal, SessionId};
 
+use crate::Wanted;
 use crate::authenticate::forbidden;
 use crate::call::Cancelled;
 use crate::desk::Desk;
 use crate::door::Door;
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{exhausted, internal, malformed, not_found, refused, unavailable};
+use crate::reload::Again;
 use crate::server::Daemon;
 use crate::session::{Live, Terms};
-use crate::{Governor, Wanted};
 
 /// Sessions that are over and still remembered.
 const REMEMBERED: usize = 256;
@@ -113,20 +114,7 @@ pub(crate) enum AlsoOver {
     No,
 }
 
-/// Reads the policy of a session again, for what the session was asked to be.
-#[derive(Clone, Debug)]
-struct Again {
-    governor: Arc<dyn Governor>,
-    wanted: Wanted,
-}
-
-impl PolicySource for Again {
-    fn read(&self) -> Result<Asked, Refusal> {
-        self.governor.govern(&self.wanted).map(bounded)
-    }
-}
-
-fn bounded(mut asked: Asked) -> Asked {
+pub(crate) fn bounded(mut asked: Asked) -> Asked {
     let output = &mut asked.policy.limits.output_bytes;
     *output = (*output).min(MOST_OUTPUT);
     asked
@@ -148,8 +136,8 @@ pub(crate) fn create(
         net: request.net,
         limits: request.limits.clone(),
     };
-    let again = Again { governor: Arc::clone(&daemon.governor), wanted };
-    let mut asked = again.read().map_err(|refusal| not_governed(daemon, &refusal))?;
+    let again = Again::new(&daemon.governor, wanted).map_err(|refusal| not_governed(daemon, &refusal))?;
+    let mut asked = again.began();
     if asked.policy.profile == Profile::Danger {
         // What opens the machine is a flag of a command line, and the daemon has none for it.
         let told = ApiError::new(ErrorCode::Refused, "the daemon has no sessions with profile `danger`");

@@ -38,6 +38,10 @@ pub(crate) fn of_command(
     ground: Ground,
 ) -> Vec<(Bytes, Bytes)> {
     let mut variables = env::base(&setup.host_env, setup.attendance, &policy.rules.env);
+    if let Some(began) = policy.began() {
+        let before = env::base(&setup.host_env, setup.attendance, &began.rules.env);
+        variables.retain(|variable| before.contains(variable));
+    }
     let (home, temporary) = match ground {
         Ground::Constructed | Ground::Image => (Path::new(HOME_INSIDE), Path::new("/tmp")),
         Ground::Host => (workspace.home.as_path(), workspace.home.as_path()),

@@ -14,8 +14,9 @@ use ringfence_egress::{
     Fetcher, Gate, HttpSettings, Limits, Proxy, Secrets, Settings, StartError,
 };
 
+use ringfence_authz::Policy;
 use ringfence_sandbox::Hold;
-use ringfence_types::Fetch;
+use ringfence_types::{Fetch, HostRule};
 
 use crate::approval::Nobody;
 use crate::salt::Salt;
@@ -114,6 +115,16 @@ pub(crate) fn fetch(
     Ok((fetched, gate.seen()))
 }
 
+/// Also of a policy that was read again, only what was so from the beginning.
+fn upgrades(policy: &Policy) -> Vec<HostRule> {
+    let mut hosts = policy.rules.hosts.upgrades();
+    if let Some(began) = policy.began() {
+        let before = began.rules.hosts.upgrades();
+        hosts.retain(|host| before.contains(host));
+    }
+    hosts
+}
+
 fn settings(session: &AgentSession<'_>, ca: Option<Arc<Ca>>) -> Result<Settings, NetworkError> {
     let salt = Salt::load(&session.runtime.setup.state_dir).map_err(NetworkError::Salt)?;
     let (credentials, signings) = (session.secrets.credentials(), session.secrets.signings());
@@ -121,7 +132,7 @@ fn settings(session: &AgentSession<'_>, ca: Option<Arc<Ca>>) -> Result<Settings,
     let http = HttpSettings {
         ca,
         secrets: Arc::new(secrets),
-        upgrades: session.policy.rules.hosts.upgrades(),
+        upgrades: upgrades(&session.policy),
         providers: session.secrets.providers(),
         ..HttpSettings::default()
     };

@@ -54,6 +54,7 @@ pub use settled::{Ended, Settled};
 pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) -> Settled {
     let decided = call
         .authenticate()
+        .and_then(|authenticated| authenticated.renew_policy(session))
         .and_then(|authenticated| authenticated.hold_secrets(session, &io))
         .and_then(|authenticated| authenticated.decide(session, io.interrupts));
     let decided = match decided {
@@ -80,6 +81,7 @@ pub(crate) fn leave(
 ) -> Result<TransactionId, Settled> {
     let decided = call
         .authenticate()
+        .and_then(|authenticated| authenticated.renew_policy(session))
         .and_then(|authenticated| authenticated.hold_secrets(session, io))
         .and_then(|authenticated| authenticated.decide(session, io.interrupts));
     left(decided, session, to)
@@ -94,6 +96,7 @@ pub(crate) fn refer(
 ) -> Result<TransactionId, Settled> {
     let referred = call
         .authenticate()
+        .and_then(|authenticated| authenticated.renew_policy(session))
         .and_then(|authenticated| authenticated.hold_secrets(session, io))
         .and_then(|authenticated| authenticated.refer(session));
     left(referred, session, to)

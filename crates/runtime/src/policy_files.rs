@@ -112,23 +112,47 @@ pub enum OperatorFile<'a> {
 pub fn load(places: PolicyPlaces<'_>) -> Result<Vec<PolicyFile>, LoadPolicyError> {
     let mut closed: Vec<PathBuf> = places.writable.to_vec();
     closed.push(places.workspace.to_owned());
-    let mut files = Vec::new();
-    if let Some(path) = operator_path(places.operator) {
-        let read = read_operator(path, &closed)?;
-        let loader = |path: &Path| {
-            read_operator(path, &closed).map(|read| read.text.into_bytes()).map_err(io::Error::other)
-        };
-        files.push(PolicyFile::load(Role::Operator, &read.path, read.text.as_bytes(), &loader)?);
-    }
-    if let Some(file) = read_workspace(places.workspace)? {
-        let directory = places.workspace.join(".ringfence");
-        let loader = |path: &Path| read_beside(&directory, path);
-        files.push(PolicyFile::load(Role::Workspace, &file.path, file.text.as_bytes(), &loader)?);
-    }
-    for file in &files {
-        tracing::info!(role = ?file.role(), path = %shown(file.path()), seal = %file.seal(), "policy file read");
-    }
+    let mut files: Vec<PolicyFile> = load_operator(places.operator, &closed)?.into_iter().collect();
+    files.extend(load_workspace(places.workspace)?);
     Ok(files)
+}
+
+/// The operator's file alone, if there is one. `closed_to` are the roots that commands may write.
+pub fn load_operator(
+    file: OperatorFile<'_>,
+    closed_to: &[PathBuf],
+) -> Result<Option<PolicyFile>, LoadPolicyError> {
+    let Some(path) = operator_path(file) else { return Ok(None) };
+    let read = read_operator(path, closed_to)?;
+    let loader = |path: &Path| {
+        read_operator(path, closed_to).map(|read| read.text.into_bytes()).map_err(io::Error::other)
+    };
+    let file = PolicyFile::load(Role::Operator, &read.path, read.text.as_bytes(), &loader)?;
+    Ok(Some(told(file)))
+}
+
+/// The file of a workspace alone, if there is one.
+pub fn load_workspace(workspace: &Path) -> Result<Option<PolicyFile>, LoadPolicyError> {
+    let Some(file) = read_workspace(workspace)? else { return Ok(None) };
+    let directory = workspace.join(".ringfence");
+    let loader = |path: &Path| read_beside(&directory, path);
+    let file = PolicyFile::load(Role::Workspace, &file.path, file.text.as_bytes(), &loader)?;
+    Ok(Some(told(file)))
+}
+
+/// Whether a file that was read for all workspaces lies where commands of this one may write.
+pub fn check_outside(file: &PolicyFile, closed_to: &[PathBuf]) -> Result<(), PolicyFileError> {
+    for path in file.paths() {
+        if let Some(root) = closed_to.iter().find(|root| path.starts_with(root)) {
+            return Err(PolicyFileError::Inside { path: path.to_owned(), root: root.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn told(file: PolicyFile) -> PolicyFile {
+    tracing::info!(role = ?file.role(), path = %shown(file.path()), seal = %file.seal(), "policy file read");
+    file
 }
 
 fn operator_path(file: OperatorFile<'_>) -> Option<&Path> {

@@ -146,6 +146,11 @@ impl Asked {
 /// Reads the policy again when something it depends on has changed.
 pub trait PolicySource: fmt::Debug {
     fn read(&self) -> Result<Asked, Refusal>;
+
+    /// Whether the next call has to be judged by what [`PolicySource::read`] says now.
+    fn has_changed(&self) -> bool {
+        false
+    }
 }
 
 impl Runtime {
@@ -574,6 +579,16 @@ impl<'r> AgentSession<'r> {
             // One with a name lives in several; each of them says for itself what it works on.
             process: if self.is_named() { None } else { ProcessId::own() },
         }
+    }
+
+    /// Reads the policy again where whoever knows it says that it has changed.
+    pub fn renew(&mut self) -> Result<(), Refusal> {
+        let changed = match (&self.source, &self.attention.source) {
+            (Some(source), _) => source.has_changed(),
+            (None, Some(source)) => source.has_changed(),
+            (None, None) => false,
+        };
+        if changed { self.refresh() } else { Ok(()) }
     }
 
     /// Reads the policy again, where somebody knows how.

@@ -83,6 +83,10 @@ pub fn is_unknown(rule: &str) -> bool {
 /// Whether a name has an address inside. What nobody may reach at any port has none; what a person would be asked about
 /// has one, or nobody could ask.
 pub fn may_resolve(policy: &Policy, host: &Host) -> bool {
+    may_resolve_now(policy, host) && policy.began().is_none_or(|began| may_resolve_now(began, host))
+}
+
+fn may_resolve_now(policy: &Policy, host: &Host) -> bool {
     if host.special() == Some(Special::Metadata) || policy.net == NetMode::None {
         return false;
     }
@@ -98,6 +102,16 @@ pub fn may_resolve(policy: &Policy, host: &Host) -> bool {
 
 /// How the proxy treats connections to a host.
 pub fn handling(policy: &Policy, host: &Host, port: u16) -> Handling {
+    let now = handling_now(policy, host, port);
+    let Some(began) = policy.began() else { return now };
+    let before = handling_now(began, host, port);
+    Handling {
+        inspected: now.inspected || before.inspected,
+        may_be_local: now.may_be_local && before.may_be_local,
+    }
+}
+
+fn handling_now(policy: &Policy, host: &Host, port: u16) -> Handling {
     let about = || {
         let entries = policy.rules.hosts.about(host);
         entries.filter(move |entry| entry.host.port().is_none_or(|own| own == port))

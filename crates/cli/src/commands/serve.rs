@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_daemon::{Governor, Listening, Network, Settings, Wanted, check_directory};
+use ringfence_daemon::{Governor as _, Listening, Network, Settings, Wanted, check_directory};
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::{Flags, LimitFlags};
+use ringfence_runtime::authz::policy::DaemonSettings;
 use ringfence_runtime::web::{Guard, Site};
-use ringfence_runtime::{Asked, Setup, tls};
-use ringfence_types::units::{Duration, Size};
-use ringfence_types::{Reach, Refusal};
+use ringfence_runtime::{Setup, tls};
+use ringfence_types::Reach;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 
 use crate::approval::{self, Need};
-use crate::args::{Place, Serve};
-use crate::asked::{self, Ungoverned};
-use crate::commands::run::{self, unreadable_policy};
+use crate::args::Serve;
+use crate::asked;
+use crate::commands::run;
 use crate::environment::{self, Environment};
 use crate::error;
+use crate::governor::HostGovernor;
 use crate::host;
 use crate::output::note;
 
@@ -41,14 +41,13 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
     }
     let listening = listening(&socket)?;
     let runtime = run::runtime(&environment, Attendance::Unattended)?;
-    let governor =
-        HostGovernor { policy: arguments.policy.clone(), environment, setup: runtime.setup().clone() };
+    let governor = HostGovernor::new(arguments.policy.clone(), environment, runtime.setup().clone())?;
     let settings = Settings {
         sessions: arguments.max_sessions,
         drain: std::time::Duration::from_millis(arguments.drain.0),
         ..Settings::default()
     };
-    let network = network(arguments, &governor.environment, &governor.setup)?;
+    let network = network(governor.settings(), governor.setup())?;
     note!("ringfence: serving at {}", ringfence_types::Bytes::from(socket.as_path()).display());
     let serve = ringfence_daemon::Serve {
         runtime,
@@ -63,8 +62,7 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
 }
 
 /// The listener on TCP that `[daemon]` of the operator's file asks for.
-fn network(arguments: &Serve, environment: &Environment, setup: &Setup) -> Result<Option<Network>, ExitCode> {
-    let settings = asked::settings(environment, setup, arguments.policy.as_deref())?.daemon;
+fn network(settings: DaemonSettings, setup: &Setup) -> Result<Option<Network>, ExitCode> {
     let Some(bind) = settings.listen else { return Ok(None) };
     let certificate = tls::certificate(&settings, &setup.state_dir)
         .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
@@ -124,11 +122,7 @@ fn checked(
     check_directory(directory).map_err(|error| error::failed(&error, error.hint()))?;
     let runtime = run::runtime(environment, Attendance::Unattended)?;
     runtime.identities().map_err(|error| error::failed(&error, error.hint().as_deref()))?;
-    let governor = HostGovernor {
-        policy: arguments.policy.clone(),
-        environment: environment.clone(),
-        setup: runtime.setup().clone(),
-    };
+    let governor = HostGovernor::new(arguments.policy.clone(), environment.clone(), runtime.setup().clone())?;
     let wanted = Wanted {
         workspace: environment.home.clone().unwrap_or_else(|| PathBuf::from("/")),
         agent: None,
@@ -139,42 +133,4 @@ fn checked(
     governor.govern(&wanted).map_err(|refusal| error::refused(&refusal))?;
     note!("ringfence: it could serve at {}", ringfence_types::Bytes::from(socket).display());
     Ok(ExitCode::SUCCESS)
-}
-
-/// Policy as `ringfence run` would read it.
-#[derive(Debug)]
-struct HostGovernor {
-    policy: Option<PathBuf>,
-    environment: Environment,
-    setup: Setup,
-}
-
-impl Governor for HostGovernor {
-    fn govern(&self, wanted: &Wanted) -> Result<Asked, Refusal> {
-        let place = Place {
-            profile: wanted.profile,
-            workspace: Some(wanted.workspace.clone()),
-            policy: self.policy.clone(),
-            agent: wanted.agent.clone(),
-        };
-        let limits = LimitFlags {
-            memory: wanted.limits.memory_bytes.map(Size),
-            processes: wanted.limits.processes,
-            cpu_time: wanted.limits.cpu_seconds.map(|seconds| Duration(seconds.saturating_mul(1000))),
-            open_files: wanted.limits.open_files,
-            file_size: wanted.limits.file_size_bytes.map(Size),
-            ..LimitFlags::default()
-        };
-        let flags = Flags { net: wanted.net, limits, ..Flags::default() };
-        match asked::governed(&place, &self.environment, &self.setup, flags) {
-            Ok(governed) => {
-                let mut asked = governed.asked();
-                asked.worked_in = vec![asked::real(&wanted.workspace)];
-                Ok(asked)
-            }
-            Err(Ungoverned::Refused(refusal)) => Err(refusal),
-            // What is wrong was said where the daemon writes its words.
-            Err(Ungoverned::Failed(_)) => Err(unreadable_policy()),
-        }
-    }
 }

@@ -40,6 +40,7 @@ mod daemon_files;
 mod daemon_fuzz;
 #[cfg(test)]
 mod daemon_load;
+mod daemon_reload;
 #[cfg(test)]
 mod daemon_rights;
 #[cfg(test)]

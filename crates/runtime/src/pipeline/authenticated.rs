@@ -24,6 +24,14 @@ pub(super) struct Authenticated {
 }
 
 impl Authenticated {
+    /// What has changed since the last call counts for this one.
+    pub(super) fn renew_policy(self, session: &mut AgentSession<'_>) -> Result<Self, Refused> {
+        match session.renew() {
+            Ok(()) => Ok(self),
+            Err(refusal) => Err(Refused::early(self.call, refusal)),
+        }
+    }
+
     /// A secret must not leave with what is asked for. Before anybody is asked: a question is shown to people.
     pub(super) fn hold_secrets(self, session: &mut AgentSession<'_>, io: &Io<'_>) -> Result<Self, Refused> {
         let content = match (&self.call, &io.stdin) {

@@ -265,6 +265,7 @@ impl<'a> State<'a> {
             home: self.flags.home.clone(),
             agent: self.flags.agent.clone(),
             rules: merged.rules,
+            began: None,
         };
         self.report.problems.finish()?;
         Ok(Effective { policy, roots, settings, requests: self.report.requests })

@@ -1,0 +1,85 @@
+//! A policy that is read again while a session runs: it takes away from what the session began with, and adds nothing.
+//!
+//! INVARIANT: what is decided under `new.held_to(began)` is at most what is decided under either. Values are the smaller of the
+//! two; for rules both are asked, and the strictest part decides (`crate::decide`).
+
+use ringfence_types::{Control, Limits, Profile, Root};
+
+use super::{Leaks, Policy, Sinks};
+
+impl Policy {
+    /// This policy for a session that began with `began`. What the session is for life stays as it was.
+    #[must_use]
+    pub fn held_to(self, began: &Self) -> Self {
+        let rules = super::Rules { paths: self.rules.paths.held_to(&began.rules.paths), ..self.rules };
+        Self {
+            profile: stricter(self.profile, began.profile),
+            access: self.access.min(began.access),
+            danger: self.danger.and(began.danger),
+            net: self.net.min(began.net),
+            backend: began.backend,
+            container: began.container.clone(),
+            limits: least(&self.limits, &began.limits),
+            floor: either(&self.floor, &began.floor),
+            leaks: severest(self.leaks, began.leaks),
+            home: began.home.clone(),
+            agent: began.agent.clone(),
+            rules,
+            began: Some(Box::new(began.clone())),
+            ..self
+        }
+    }
+
+    /// What the session began with, where that is not this.
+    pub fn began(&self) -> Option<&Self> {
+        self.began.as_deref()
+    }
+}
+
+/// Of the roots besides the workspace, those that were there from the beginning.
+pub fn roots_held_to(new: &[Root], began: &[Root]) -> Vec<Root> {
+    let still = |root: &Root| {
+        let same = new.iter().find(|new| new.path == root.path)?;
+        Some(Root { path: root.path.clone(), access: same.access.min(root.access) })
+    };
+    began.iter().filter_map(still).collect()
+}
+
+fn either(one: &[Control], other: &[Control]) -> Vec<Control> {
+    Control::ALL.iter().filter(|control| one.contains(control) || other.contains(control)).copied().collect()
+}
+
+fn stricter(one: Profile, other: Profile) -> Profile {
+    if one.strictness() < other.strictness() { other } else { one }
+}
+
+fn least(new: &Limits, began: &Limits) -> Limits {
+    let either = |one: Option<u64>, other: Option<u64>| match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+    Limits {
+        memory_bytes: new.memory_bytes.min(began.memory_bytes),
+        processes: new.processes.min(began.processes),
+        millicpus: either(new.millicpus, began.millicpus),
+        cpu_seconds: new.cpu_seconds.min(began.cpu_seconds),
+        open_files: new.open_files.min(began.open_files),
+        file_size_bytes: new.file_size_bytes.min(began.file_size_bytes),
+        tmp_bytes: new.tmp_bytes.min(began.tmp_bytes),
+        wall_ms: either(new.wall_ms, began.wall_ms),
+        output_bytes: new.output_bytes.min(began.output_bytes),
+        flows: new.flows.min(began.flows),
+        flows_per_second: new.flows_per_second.min(began.flows_per_second),
+        up_bytes: new.up_bytes.min(began.up_bytes),
+        down_bytes: new.down_bytes.min(began.down_bytes),
+    }
+}
+
+fn severest(new: Leaks, began: Leaks) -> Leaks {
+    let sinks = |new: Sinks, began: Sinks| Sinks {
+        arguments: new.arguments.max(began.arguments),
+        output: new.output.max(began.output),
+        files: new.files.max(began.files),
+    };
+    Leaks { stored: sinks(new.stored, began.stored), shapes: sinks(new.shapes, began.shapes) }
+}

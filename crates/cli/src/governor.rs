@@ -1,0 +1,217 @@
+//! What sessions of a daemon are asked to be: policy as `ringfence run` would read it, read again when its files change.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ringfence_daemon::{Edition, Governed, Governor, Reload, Wanted};
+use ringfence_runtime::authz::policy::{
+    DaemonSettings, Flags, LimitFlags, PolicyFile, roots_held_to, settings as settings_of,
+};
+use ringfence_runtime::policy_files::{
+    IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspace,
+};
+use ringfence_runtime::{Asked, Setup};
+use ringfence_types::Refusal;
+use ringfence_types::units::{Duration, Size};
+
+use crate::args::Place;
+use crate::asked::{self, Ungoverned};
+use crate::commands::run::unreadable_policy;
+use crate::environment::Environment;
+use crate::error;
+
+#[derive(Debug)]
+pub(crate) struct HostGovernor {
+    named: Option<PathBuf>,
+    default: PathBuf,
+    environment: Environment,
+    setup: Setup,
+    taken: Mutex<Taken>,
+}
+
+/// The operator's files as they were last taken: whole, and right.
+#[derive(Debug)]
+struct Taken {
+    file: Option<PolicyFile>,
+    /// How often they were.
+    times: i64,
+    /// What was looked at last, right or not.
+    seen: Vec<Edition>,
+}
+
+impl HostGovernor {
+    pub(crate) fn new(
+        named: Option<PathBuf>,
+        environment: Environment,
+        setup: Setup,
+    ) -> Result<Self, ExitCode> {
+        let default = setup.config_dir.join("config.toml");
+        let taken = Mutex::new(Taken { file: None, times: 0, seen: Vec::new() });
+        let governor = Self { named, default, environment, setup, taken };
+        let file = governor.read().map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+        let seen = governor.stamps(file.as_ref());
+        *governor.taken() = Taken { file, times: 1, seen };
+        Ok(governor)
+    }
+
+    pub(crate) fn settings(&self) -> DaemonSettings {
+        self.settings_of(self.taken().file.as_ref())
+    }
+
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    fn settings_of(&self, file: Option<&PolicyFile>) -> DaemonSettings {
+        let files: Vec<PolicyFile> = file.cloned().into_iter().collect();
+        settings_of(&files, self.environment.home.as_deref()).daemon
+    }
+
+    fn read(&self) -> Result<Option<PolicyFile>, LoadPolicyError> {
+        let file = self.named.as_deref().map_or(OperatorFile::Default(&self.default), OperatorFile::Named);
+        load_operator(file, &[])
+    }
+
+    fn path(&self) -> &Path {
+        self.named.as_deref().unwrap_or(&self.default)
+    }
+
+    /// Of everything that the operator's file is made of.
+    fn stamps(&self, file: Option<&PolicyFile>) -> Vec<Edition> {
+        let mut paths = vec![self.path().to_owned()];
+        paths.extend(file.into_iter().flat_map(PolicyFile::paths).map(Path::to_owned));
+        paths.iter().map(|path| stamp(path)).collect()
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `read` gives, as a session of this kind would have it.
+    fn with(
+        &self,
+        wanted: &Wanted,
+        read: impl FnOnce(&Flags) -> Result<Vec<PolicyFile>, Ungoverned>,
+    ) -> Result<Governed, Ungoverned> {
+        let place = Place {
+            profile: wanted.profile,
+            workspace: Some(wanted.workspace.clone()),
+            policy: self.named.clone(),
+            agent: wanted.agent.clone(),
+        };
+        let flags = Flags { net: wanted.net, limits: limits(wanted), ..Flags::default() };
+        let governed = asked::governed_by(&place, (&self.environment, &self.setup), flags, read)?;
+        let mut asked = governed.asked();
+        asked.worked_in = vec![asked::real(&wanted.workspace)];
+        Ok(Governed { asked, files: governed.read_files })
+    }
+
+    /// The operator's file as it was taken, and the workspace's as it is.
+    fn files(&self, flags: &Flags) -> Result<Vec<PolicyFile>, Ungoverned> {
+        let failed =
+            |error: LoadPolicyError| Ungoverned::Failed(error::failed(&error, error.hint().as_deref()));
+        let operator = self.taken().file.clone();
+        if let Some(file) = &operator {
+            check_outside(file, std::slice::from_ref(&flags.workspace))
+                .map_err(|error| failed(error.into()))?;
+        }
+        let workspace = load_workspace(&flags.workspace).map_err(failed)?;
+        Ok(operator.into_iter().chain(workspace).collect())
+    }
+}
+
+fn limits(wanted: &Wanted) -> LimitFlags {
+    LimitFlags {
+        memory: wanted.limits.memory_bytes.map(Size),
+        processes: wanted.limits.processes,
+        cpu_time: wanted.limits.cpu_seconds.map(|seconds| Duration(seconds.saturating_mul(1000))),
+        open_files: wanted.limits.open_files,
+        file_size: wanted.limits.file_size_bytes.map(Size),
+        ..LimitFlags::default()
+    }
+}
+
+/// What tells two states of a file apart.
+fn stamp(path: &Path) -> Edition {
+    let Ok(metadata) = fs::metadata(path) else { return Vec::new() };
+    let inode = metadata.ino().cast_signed();
+    let size = metadata.size().cast_signed();
+    vec![inode, size, metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()]
+}
+
+impl Governor for HostGovernor {
+    fn govern(&self, wanted: &Wanted) -> Result<Governed, Refusal> {
+        match self.with(wanted, |flags| self.files(flags)) {
+            Ok(governed) => Ok(governed),
+            Err(Ungoverned::Refused(refusal)) => Err(refusal),
+            // What is wrong was said where the daemon writes its words.
+            Err(Ungoverned::Failed(_)) => Err(unreadable_policy()),
+        }
+    }
+
+    fn govern_again(&self, wanted: &Wanted, began: &[PolicyFile]) -> Option<Result<Asked, Refusal>> {
+        // Stored answers are read with either: what a person gave since counts, what they took back does not.
+        let before = match self.with(wanted, |_| Ok(began.to_vec())) {
+            Ok(before) => before.asked,
+            Err(Ungoverned::Refused(refusal)) => return Some(Err(refusal)),
+            Err(Ungoverned::Failed(_)) => return None,
+        };
+        let seals = |files: &[PolicyFile]| files.iter().map(PolicyFile::seal).collect::<Vec<_>>();
+        match self.with(wanted, |flags| self.files(flags)) {
+            Ok(now) if seals(&now.files) == seals(began) => Some(Ok(before)),
+            Ok(now) => {
+                let policy = now.asked.policy.held_to(&before.policy);
+                let roots = roots_held_to(&now.asked.roots, &before.roots);
+                Some(Ok(Asked { policy, roots, image: before.image, ..now.asked }))
+            }
+            Err(Ungoverned::Refused(refusal)) => Some(Err(refusal)),
+            Err(Ungoverned::Failed(_)) => None,
+        }
+    }
+
+    fn edition(&self, wanted: &Wanted) -> Edition {
+        let mut edition = vec![self.taken().times];
+        edition.extend(stamp(&asked::real(&wanted.workspace).join(IN_WORKSPACE)));
+        edition
+    }
+
+    fn reload(&self) -> Option<Reload> {
+        let mut taken = self.taken();
+        let seen = self.stamps(taken.file.as_ref());
+        if seen == taken.seen {
+            return None;
+        }
+        let read = self.read();
+        let held = |file: Option<&PolicyFile>| file.map_or_else(|| "none".to_owned(), PolicyFile::seal);
+        let (change, is_taken) = match read {
+            Ok(file) if held(file.as_ref()) == held(taken.file.as_ref()) => {
+                taken.seen = seen;
+                return None;
+            }
+            Ok(file) => {
+                let restart = self.settings_of(file.as_ref()) != self.settings_of(taken.file.as_ref());
+                // Of what it is made of now: the next look compares with that.
+                taken.seen = self.stamps(file.as_ref());
+                taken.file = file;
+                taken.times = taken.times.saturating_add(1);
+                let later = if restart { "; `[daemon]` counts with the next start" } else { "" };
+                (
+                    format!(
+                        "read again: counts for sessions that begin, and takes away from those that run{later}"
+                    ),
+                    true,
+                )
+            }
+            Err(error) => {
+                taken.seen = seen;
+                let what = error::chain(&error);
+                (format!("not taken, and what was read before holds: {what}"), false)
+            }
+        };
+        let sha256 = held(taken.file.as_ref());
+        Some(Reload { file: self.path().to_owned(), sha256, change, taken: is_taken })
+    }
+}

@@ -1,0 +1,164 @@
+//! Configuration that changes while the daemon runs.
+
+use std::fs;
+
+use ringfence_api::{CallInfo, CallState, SessionInfo};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::approvals::configure;
+use crate::served::{Served, exec};
+use crate::testkit::{World, eventually, send};
+
+/// Replaces the file in one step, as an editor does, and waits until the daemon has looked at it.
+fn change(served: &Served, text: &str) -> Value {
+    let before = served.records("policy-changed").len();
+    let file = served.world.home.join(".config/ringfence/config.toml");
+    let new = file.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(&new, &file).unwrap();
+    let mut last = Value::Null;
+    eventually("it is looked at and written down", || {
+        let records = served.records("policy-changed");
+        last = records.last().cloned().unwrap_or_default();
+        records.len() == before + 1
+    });
+    last["event"].clone()
+}
+
+fn says(event: &Value) -> String {
+    event["change"].as_str().unwrap().to_owned()
+}
+
+fn run(served: &Served, session: &SessionInfo, argv: &[&str]) -> CallInfo {
+    let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+    served.client().call(&ringfence_api::Exec { argv, ..exec(session, "") }).unwrap()
+}
+
+fn rule(info: &CallInfo) -> String {
+    assert_eq!(info.state, CallState::Refused, "{info:?}");
+    info.refusal.clone().unwrap().message
+}
+
+const NEVER: &str = "profile = \"guarded\"\napproval = \"never\"\n";
+
+fn allowing(names: &[&str]) -> String {
+    let commands: Vec<[&str; 1]> = names.iter().map(|name| [*name]).collect();
+    format!("{NEVER}[[command]]\nallow = {commands:?}\n")
+}
+
+/// S002-17, C-10: what takes away counts with the next call of what runs; what gives more counts for what begins.
+#[test]
+fn a_change_takes_away_from_what_runs_and_gives_only_to_what_begins() {
+    let world = World::new();
+    configure(&world, &allowing(&["touch", "mkdir"]));
+    let served = Served::with(world, &[]);
+    let session = served.session();
+    assert_eq!(run(&served, &session, &["touch", "a"]).exit_code, Some(0), "control");
+    let event = change(&served, &allowing(&["mkdir", "nproc"]));
+    assert!(says(&event).starts_with("read again"), "{event}");
+    rule(&run(&served, &session, &["touch", "b"]));
+    assert_eq!(run(&served, &session, &["mkdir", "c"]).exit_code, Some(0), "what both allow");
+    rule(&run(&served, &session, &["nproc"]));
+    let later = served.session();
+    assert_eq!(run(&served, &later, &["nproc"]).exit_code, Some(0), "what begins has what holds now");
+    rule(&run(&served, &later, &["touch", "b"]));
+    change(&served, &allowing(&["touch", "mkdir"]));
+    assert_eq!(run(&served, &session, &["touch", "d"]).exit_code, Some(0), "back to what it began with");
+    for (name, is_there) in [("a", true), ("b", false), ("c", true), ("d", true)] {
+        assert_eq!(served.world.workspace.join(name).exists(), is_there, "{name}");
+    }
+}
+
+/// What a rule hides is hidden from the next command, also where its fence stood already; what it shows stays hidden.
+#[test]
+fn files_that_a_change_hides_are_hidden_from_the_next_command() {
+    let world = World::new();
+    configure(&world, "");
+    for name in ["plain", "other"] {
+        world.write(name, "content");
+    }
+    let served = Served::with(world, &[]);
+    let session = served.session();
+    let reads = |name: &str| run(&served, &session, &["cat", name]).exit_code == Some(0);
+    assert!(reads("plain") && reads("other"), "control");
+    change(&served, "[[path]]\ndeny = \"plain\"\n");
+    assert!(!reads("plain") && reads("other"));
+    let narrow = served.session();
+    change(&served, "");
+    assert!(reads("plain"), "back to what it began with");
+    let narrow_reads = run(&served, &narrow, &["cat", "plain"]);
+    assert_ne!(narrow_reads.exit_code, Some(0), "what began with less has no more: {narrow_reads:?}");
+}
+
+/// A limit that is lowered holds for the next command, one that is raised does not.
+#[test]
+fn limits_only_fall_for_what_runs() {
+    let world = World::new();
+    configure(&world, "[limits]\nopen_files = 256\n");
+    let served = Served::with(world, &[]);
+    let session = served.session();
+    let limit = || {
+        let info = run(&served, &session, &["sh", "-c", "ulimit -n > limit"]);
+        assert_eq!(info.exit_code, Some(0), "{info:?}");
+        served.world.read("limit").unwrap().trim().to_owned()
+    };
+    assert_eq!(limit(), "256");
+    change(&served, "[limits]\nopen_files = 128\n");
+    assert_eq!(limit(), "128");
+    change(&served, "[limits]\nopen_files = 512\n");
+    assert_eq!(limit(), "256");
+}
+
+/// A file that is wrong changes nothing, for nobody, and that is written down with its place.
+#[test]
+fn a_file_that_is_wrong_leaves_everything_as_it_was() {
+    let world = World::new();
+    configure(&world, &allowing(&["touch"]));
+    let served = Served::with(world, &[]);
+    let session = served.session();
+    for wrong in ["profile = \"no-such\"\n", "danger = true\n", "[[command]]\nallow = [\"rm\"\n"] {
+        let event = change(&served, wrong);
+        let says = says(&event);
+        assert!(says.starts_with("not taken") && says.contains("config.toml"), "{says}");
+        for session in [&session, &served.session()] {
+            assert_eq!(run(&served, session, &["touch", "made"]).exit_code, Some(0), "{wrong}");
+            rule(&run(&served, session, &["mkdir", "never"]));
+        }
+    }
+    assert!(!served.world.workspace.join("never").exists());
+    let event = change(&served, NEVER);
+    assert!(says(&event).starts_with("read again"), "{event}");
+    rule(&run(&served, &session, &["touch", "later"]));
+}
+
+/// SIGHUP is heard, and ends nothing.
+#[test]
+fn sighup_reads_it_again_and_ends_nothing() {
+    let world = World::new();
+    configure(&world, &allowing(&["touch"]));
+    let served = Served::with(world, &[]);
+    let session = served.session();
+    for _ in 0..3 {
+        send(&served.child, Signal::HUP);
+    }
+    assert_eq!(run(&served, &session, &["touch", "a"]).exit_code, Some(0));
+    configure(&served.world, NEVER);
+    send(&served.child, Signal::HUP);
+    eventually("it counts", || run(&served, &session, &["touch", "b"]).state == CallState::Refused);
+}
+
+/// The workspace's own file counts with the next call as well; it could never give more.
+#[test]
+fn the_file_of_a_workspace_counts_with_the_next_call() {
+    let world = World::new();
+    configure(&world, "");
+    let served = Served::with(world, &[]);
+    let session = served.session();
+    assert_eq!(run(&served, &session, &["touch", "a"]).exit_code, Some(0), "control");
+    served.world.write(".ringfence/policy.toml", "approval = \"never\"\n[[command]]\ndeny = [\"touch\"]\n");
+    rule(&run(&served, &session, &["touch", "b"]));
+    served.world.write(".ringfence/policy.toml", "no such thing");
+    rule(&run(&served, &session, &["touch", "b"]));
+    assert!(!served.world.workspace.join("b").exists(), "what cannot be read leaves what held before");
+}
