@@ -42,6 +42,14 @@ impl Bench<'_> {
     fn engine(&self, name: &str, words: &[&str]) -> Contender {
         Contender { name: name.into(), probe: Probe::Process(self.podman.invocation(words)) }
     }
+
+    /// What Podman's own `exec` runs in the end, without Podman.
+    fn runtime(&self, name: &str, container: &str) -> Contender {
+        let podman = self.podman.invocation(&[]);
+        let arguments = ["exec", container, "/usr/bin/true"].map(str::to_owned).to_vec();
+        let invocation = Invocation { program: "/usr/sbin/runc".into(), arguments, ..podman };
+        Contender { name: name.into(), probe: Probe::Process(invocation) }
+    }
 }
 
 /// The limits that an engine may set here.
@@ -55,10 +63,11 @@ fn calls(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let contenders = [
         bench.own("call in a running session", "call", CALLS_PER_TURN),
         bench.engine("podman exec", &["exec", "bench", "/usr/bin/true"]),
+        bench.runtime("runc exec", &bench.podman.id_of("bench")?),
     ];
     let times = interleave(&contenders, bench.arena.effort.rounds(40))?;
     bench.podman.must(&["rm", "--force", "--time", "0", "bench"])?;
-    report.table("a call in a container", &times, &["podman exec"]);
+    report.table("a call in a container", &times, &["podman exec", "runc exec"]);
     let call = named(&times, "call in a running session")?.median();
     report.target("container: call in a running session", call, Bound::AtMost(5.0), "ms");
     let ratio = call / named(&times, "podman exec")?.median();
@@ -149,6 +158,12 @@ impl Podman {
 
     fn invocation(&self, words: &[&str]) -> Invocation {
         invocation(self.place.path(), words)
+    }
+
+    fn id_of(&self, container: &str) -> Result<String> {
+        let words = ["inspect", "--format", "{{.Id}}", container];
+        let told = self.invocation(&words).command().stdout(Stdio::piped()).output()?;
+        Ok(String::from_utf8(told.stdout)?.trim().to_owned())
     }
 
     fn must(&self, words: &[&str]) -> Result<()> {
