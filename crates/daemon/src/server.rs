@@ -183,7 +183,7 @@ async fn drain(daemon: &Arc<Daemon>) {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-/// Ends sessions whose time is over.
+/// Ends sessions whose time is over, and containers that rest while their session goes on.
 async fn reap(daemon: Arc<Daemon>) {
     let mut round = tokio::time::interval(ROUND);
     loop {
@@ -193,6 +193,8 @@ async fn reap(daemon: Arc<Daemon>) {
                 let daemon = Arc::clone(&daemon);
                 let _stopping =
                     tokio::task::spawn_blocking(move || sessions::stop(&daemon, &live, (why, None)));
+            } else if live.bound.is_in_container() {
+                let _resting = tokio::task::spawn_blocking(move || live.bound.rest());
             }
         }
     }

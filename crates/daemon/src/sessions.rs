@@ -172,6 +172,7 @@ pub(crate) fn create(
     drop(place);
     daemon.serve_door(&live, listener);
     daemon.end_with_token(&live, token);
+    live.bound.keep_containers();
     start_provider(daemon, &live);
     Ok(live.info())
 }

@@ -119,7 +119,7 @@ pub struct Asked {
     pub started_by: Principal,
     /// For the backend `container`.
     pub image: Option<InImage>,
-    /// Directories that are shown besides, read-only: the door of a session that has one. Not for the backend `container`.
+    /// Directories that are shown besides, read-only: the door of a session that has one.
     pub shown: Vec<PathBuf>,
 }
 
@@ -363,6 +363,17 @@ impl<'r> Bound<'r> {
         &self.policy
     }
 
+    pub fn is_in_container(&self) -> bool {
+        self.container.is_some()
+    }
+
+    pub(crate) fn all_roots(&self) -> Vec<Root> {
+        let path = Bytes::from(self.workspace.path.as_path());
+        let mut roots = vec![Root { path, access: self.policy.access }];
+        roots.extend(self.roots.iter().cloned());
+        roots
+    }
+
     /// As it would be asked for again, to judge what is not done.
     pub fn asked(&self) -> Asked {
         Asked {
@@ -448,6 +459,7 @@ impl<'r> AgentSession<'r> {
     pub fn end(self) -> Result<(), AppendError> {
         self.common.set_closed();
         self.common.end_fence();
+        self.forget_containers();
         if self.is_named() || self.common.is_over() || !self.common.close() {
             return Ok(());
         }
@@ -495,13 +507,6 @@ impl<'r> AgentSession<'r> {
     /// The machine as commands of this session find it.
     pub(crate) fn facts(&self) -> Machine {
         Machine::of(&self.runtime.setup, &self.policy)
-    }
-
-    pub(crate) fn all_roots(&self) -> Vec<Root> {
-        let path = Bytes::from(self.workspace.path.as_path());
-        let mut roots = vec![Root { path, access: self.policy.access }];
-        roots.extend(self.roots.iter().cloned());
-        roots
     }
 
     /// What it did is so bad that it ends with this call, also where it has a name.

@@ -175,7 +175,13 @@ pub(crate) fn container(
         let path = c_string(relative(&secret.path()))?;
         plan.push(&Op::File { path: &path, mode: 0o400, content: &secret.content });
     }
-    for target in [c"dev", c"proc"] {
+    // The door of a session may be below /run: then the rest of it is only closed, not hidden.
+    let (hidden, closed) = if spec.toolchains.iter().any(|shown| shown.starts_with("/run")) {
+        (&[c"/sys"][..], &[c"dev", c"proc", c"run"][..])
+    } else {
+        (&[c"/run", c"/sys"][..], &[c"dev", c"proc"][..])
+    };
+    for target in closed {
         plan.push(&Op::ReadOnly { target });
     }
     plan.root_of(&spec.home, Path::new(HOME_INSIDE), PlanAccess::Write)?;
@@ -187,7 +193,7 @@ pub(crate) fn container(
     for root in surveyed {
         inside_root(&mut plan, root, &mut replacements)?;
     }
-    for path in [c"/run", c"/sys"] {
+    for path in hidden {
         plan.push(&Op::Hide { path });
     }
     limits(&mut plan, &spec.limits, ground);

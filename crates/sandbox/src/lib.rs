@@ -34,7 +34,7 @@ mod system;
 pub use compile::CompileError;
 pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
 pub use network::{Doors, PROXY_PORT};
-pub use pool::Pool;
+pub use pool::{Kind, Pool};
 pub use relay::{Filter, Filters, Finished, Flow, Hold, Interrupt, Io, Quiet, Source, Stillness, Target};
 pub use session::{Job, JobId, RunError, Session, StartError};
 pub use spec::{Command, HOME_INSIDE, SECRETS_INSIDE, SecretFile, SkeletonFile, Spec, View};

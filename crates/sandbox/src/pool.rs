@@ -12,6 +12,10 @@ use crate::session::StartError;
 use crate::spec::Spec;
 use crate::survey::Rules;
 
+/// What containers have in common that can stand for each other: all that they were made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind(String);
+
 #[derive(Clone, Debug, Default)]
 pub struct Pool(Arc<Mutex<Shelf>>);
 
@@ -30,7 +34,7 @@ struct Making {
 
 impl Pool {
     /// Sees to it that `count` containers wait that are what `spec` asks for. Returns before they do.
-    pub fn keep(&self, spec: &Spec, rules: &dyn Rules, count: usize) -> Result<(), StartError> {
+    pub fn keep(&self, spec: &Spec, rules: &dyn Rules, count: usize) -> Result<Kind, StartError> {
         let draft = container::draft(spec, rules)?;
         let mut shelf = self.shelf();
         shelf.making.retain(|making| !making.thread.is_finished());
@@ -43,7 +47,22 @@ impl Pool {
             let thread = thread.spawn(move || add(&draft, &shelf_again)).map_err(StartError::Spawn)?;
             shelf.making.push(Making { config, thread });
         }
-        Ok(())
+        Ok(Kind(draft.config))
+    }
+
+    /// Removes what waits of this kind, and what is being made as soon as it is there. When this returns nothing of it is left.
+    pub fn forget(&self, Kind(config): &Kind) {
+        let (making, waiting): (Vec<Making>, Vec<Vessel>) = {
+            let mut shelf = self.shelf();
+            let making = shelf.making.extract_if(.., |making| making.config == *config).collect();
+            let waiting = shelf.waiting.extract_if(.., |vessel| vessel.config == *config).collect();
+            (making, waiting)
+        };
+        drop(waiting);
+        for making in making {
+            // It finds nobody to give it to. A thread that panicked has made nothing.
+            let _ended = making.thread.join();
+        }
     }
 
     /// Removes what has waited longer than this, and what has died meanwhile.
@@ -75,8 +94,10 @@ impl Pool {
 fn add(draft: &Draft, shelf: &Weak<Mutex<Shelf>>) {
     match Vessel::make(draft) {
         Ok(vessel) => {
-            if let Some(shelf) = shelf.upgrade() {
-                shelf.lock().unwrap_or_else(PoisonError::into_inner).waiting.push(vessel);
+            let Some(shelf) = shelf.upgrade() else { return };
+            let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+            if shelf.making.iter().any(|making| making.config == vessel.config) {
+                shelf.waiting.push(vessel);
             }
         }
         Err(error) => tracing::warn!(why = %error, "no container for the pool"),

@@ -27,7 +27,11 @@ mod container_engines;
 #[cfg(test)]
 mod container_faults;
 #[cfg(test)]
+mod container_made;
+#[cfg(test)]
 mod container_policy;
+#[cfg(test)]
+mod container_served;
 #[cfg(test)]
 mod container_sessions;
 #[cfg(test)]

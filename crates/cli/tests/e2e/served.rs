@@ -25,10 +25,21 @@ impl Served {
 
     pub(crate) fn with(world: World, flags: &[&str]) -> Self {
         let socket = world.beside("r").join("ringfence/daemon.sock");
+        Self::at(world, socket, flags)
+    }
+
+    pub(crate) fn at(world: World, socket: PathBuf, flags: &[&str]) -> Self {
         let mut command = world.ringfence();
         command.env("XDG_RUNTIME_DIR", world.beside("r"));
-        let child =
-            command.arg("serve").args(flags).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = command
+            .arg("serve")
+            .arg("--socket")
+            .arg(&socket)
+            .args(flags)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let served = Self { world, child, socket };
         eventually("the daemon answers", || UnixStream::connect(&served.socket).is_ok());
         served

@@ -17,7 +17,7 @@ use crate::approval::Held;
 use crate::network::{Network, NetworkError, bundle};
 use crate::rules::WorkspaceRules;
 use crate::secrets::SecretStore;
-use crate::session::AgentSession;
+use crate::session::{AgentSession, Bound};
 
 /// Allowed and written down: the only state that can launch.
 #[derive(Debug)]
@@ -47,11 +47,12 @@ impl Admitted {
         if executes && let Err(refusal) = session.record_releases(&settling.transaction) {
             return Err(settling.refused(session, refusal));
         }
+        let mut fence = None;
         if executes {
             // When it is due again does not matter: a command runs now.
             let _due = session.rest();
             match standing(session, self.grant.permissions()) {
-                Ok(()) => {}
+                Ok(standing) => fence = Some(standing),
                 Err(NotStarted::Network(error)) => {
                     let hint = Some(
                         "use `--net none`, or look for what is missing in `ringfence doctor`".to_owned(),
@@ -65,7 +66,7 @@ impl Admitted {
                 }
             }
         }
-        Ok(Running { grant: self.grant, settling })
+        Ok(Running { grant: self.grant, settling, fence })
     }
 }
 
@@ -93,19 +94,28 @@ enum NotStarted {
     Network(NetworkError),
 }
 
+/// The fence of a session, for one call. While a call has it, it is not taken down because nothing ran in it for long.
+#[derive(Debug)]
+pub(super) struct Standing {
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) filtered: bool,
+}
+
 /// The sandbox of the session, started if it does not run yet. Of two calls that come first, one waits for the other.
-fn standing(session: &AgentSession<'_>, permissions: &Permissions) -> Result<(), NotStarted> {
+fn standing(session: &AgentSession<'_>, permissions: &Permissions) -> Result<Standing, NotStarted> {
     let mut fence = session.common.fence();
     if session.common.is_closed() {
         return Err(NotStarted::Refused(closed()));
     }
-    if fence.sandbox.is_none() {
-        let (sandbox, network) = start(session, permissions)?;
-        (fence.sandbox, fence.network) = (Some(Arc::new(sandbox)), network);
-        drop(fence);
-        session.container_started();
+    if let Some(sandbox) = &fence.sandbox {
+        return Ok(Standing { sandbox: Arc::clone(sandbox), filtered: fence.network.is_some() });
     }
-    Ok(())
+    let (sandbox, network) = start(session, permissions)?;
+    let standing = Standing { sandbox: Arc::new(sandbox), filtered: network.is_some() };
+    (fence.sandbox, fence.network) = (Some(Arc::clone(&standing.sandbox)), network);
+    drop(fence);
+    session.container_started();
+    Ok(standing)
 }
 
 /// Strongest first. `container` is chosen by policy and `none` by flag, never as a fallback.
@@ -218,7 +228,7 @@ fn make_private(directory: &Path) {
     let _made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
 }
 
-pub(crate) fn spec(session: &AgentSession<'_>, permissions: &Permissions, backend: Backend) -> Spec {
+pub(crate) fn spec(session: &Bound<'_>, permissions: &Permissions, backend: Backend) -> Spec {
     let setup = &session.runtime.setup;
     let mut hidden: Vec<PathBuf> =
         permissions.hidden.iter().map(|path| PathBuf::from(path.as_path())).collect();
@@ -234,11 +244,10 @@ pub(crate) fn spec(session: &AgentSession<'_>, permissions: &Permissions, backen
             GrantedView::Constructed => View::Constructed,
             GrantedView::WholeMachine => View::WholeMachine { hidden, frozen },
         },
-        // An image has its own.
-        toolchains: if backend == Backend::Container {
-            Vec::new()
-        } else {
-            let toolchains = setup.toolchains.iter().flat_map(|toolchain| toolchain.roots.clone());
+        toolchains: {
+            // An image has its own.
+            let own = setup.toolchains.iter().filter(|_| backend != Backend::Container);
+            let toolchains = own.flat_map(|toolchain| toolchain.roots.clone());
             toolchains.chain(session.shown.iter().cloned()).collect()
         },
         home: session.workspace.home.clone(),

@@ -5,6 +5,7 @@ use ringfence_egress::{FetchError, FetchResponse};
 use ringfence_sandbox::{Command, Filter as _, Filters, Finished, Flow, Io, RunError};
 use ringfence_types::{Call, Exec, Fetch, FileCall, Layer, Outcome, Refusal, RefusalCode};
 
+use super::admitted::Standing;
 use super::apply;
 use super::decided::chain;
 use super::file::{self, Touched};
@@ -19,13 +20,18 @@ use crate::session::AgentSession;
 pub(super) struct Running {
     pub(super) grant: Grant,
     pub(super) settling: Settling,
+    /// For a command.
+    pub(super) fence: Option<Standing>,
 }
 
 impl Running {
     pub(super) fn finish(self, session: &mut AgentSession<'_>, io: Io<'_>) -> Settled {
         match self.grant.action().call() {
             Call::Exec(exec) => {
-                let answer = execute(exec, &self.grant, session, io);
+                let answer = match self.fence {
+                    Some(fence) => execute(exec, (&self.grant, fence), session, io),
+                    None => Err(RunError::SandboxEnded),
+                };
                 let seen = session.leave_network();
                 let answer = answer.as_ref().map(outcome).map_err(|error| chain(error));
                 Settled { network: seen, ..self.settling.executed(session, answer) }
@@ -146,18 +152,13 @@ fn not_ours() -> Refusal {
 
 fn execute(
     exec: &Exec,
-    grant: &Grant,
+    (grant, Standing { sandbox, filtered }): (&Grant, Standing),
     session: &mut AgentSession<'_>,
     mut io: Io<'_>,
 ) -> Result<Finished, RunError> {
     let limits = &grant.permissions().limits;
     io.timeout = limits.wall_ms.map(Duration::from_millis);
     io.output_bytes = limits.output_bytes;
-    let (sandbox, filtered) = {
-        let fence = session.common.fence();
-        (fence.sandbox.clone(), fence.network.is_some())
-    };
-    let Some(sandbox) = sandbox else { return Err(RunError::SandboxEnded) };
     let ground = Ground::of(sandbox.posture().backend, grant.permissions().view);
     let setup = &session.runtime.setup;
     let mut env = environment::of_command(setup, &session.policy, &session.workspace, &session.id, ground);

@@ -5,19 +5,22 @@ use std::time::{Duration, Instant};
 
 use ringfence_authz::{Action, ceiling};
 use ringfence_egress::Ca;
+use ringfence_sandbox::Kind;
 use ringfence_types::{Backend, Bytes, Call, Exec, NetMode};
 
-use super::AgentSession;
+use super::Bound;
 use crate::network::bundle;
 use crate::pipeline;
 use crate::rules::WorkspaceRules;
 
 /// Of the sandbox that runs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Times {
     started: Option<Instant>,
     used: Option<Instant>,
     keeping: Keeping,
+    /// What waits for this session.
+    kept: Option<Kind>,
 }
 
 /// Whether this process lives long enough for containers to wait in it.
@@ -31,10 +34,10 @@ enum Keeping {
 /// How often what waits is looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
 
-impl AgentSession<'_> {
+impl Bound<'_> {
     /// From now on as many containers wait as `[container] pool` says, each as the next call of this session would need it.
     /// What cannot be made is told by the call that needs it.
-    pub fn keep_containers(&mut self) {
+    pub fn keep_containers(&self) {
         self.common.times().keeping = Keeping::Yes;
         self.fill_pool();
     }
@@ -52,8 +55,11 @@ impl AgentSession<'_> {
         let left = |since: Option<Instant>, most: Duration| {
             since.map_or(most, |since| most.saturating_sub(since.elapsed()))
         };
-        let times = *self.common.times();
-        let due = left(times.used, idle).min(left(times.started, age));
+        let (used, started) = {
+            let times = self.common.times();
+            (times.used, times.started)
+        };
+        let due = left(used, idle).min(left(started, age));
         // Not while another call is in it.
         if !due.is_zero() || Arc::strong_count(sandbox) > 1 {
             return Some(if due.is_zero() { LOOK } else { due });
@@ -73,6 +79,18 @@ impl AgentSession<'_> {
 
     pub(crate) fn container_used(&self) {
         self.common.times().used = Some(Instant::now());
+    }
+
+    /// What waits for this session waits for nobody else.
+    pub(super) fn forget_containers(&self) {
+        let kept = {
+            let mut times = self.common.times();
+            times.keeping = Keeping::No;
+            times.kept.take()
+        };
+        if let Some(kind) = kept {
+            self.runtime.pool.forget(&kind);
+        }
     }
 
     fn fill_pool(&self) {
@@ -95,8 +113,22 @@ impl AgentSession<'_> {
             spec.files.push(bundle(&Arc::new(ca)));
         }
         let rules = WorkspaceRules::new(&self.policy.rules.paths).worked_in(&self.worked_in);
-        if let Err(error) = self.runtime.pool.keep(&spec, &rules, count) {
-            tracing::warn!(why = %error, "no container for the pool");
+        match self.runtime.pool.keep(&spec, &rules, count) {
+            Ok(kind) => self.kept(kind),
+            Err(error) => tracing::warn!(why = %error, "no container for the pool"),
+        }
+    }
+
+    /// The session may have ended, or need another kind by now.
+    fn kept(&self, kind: Kind) {
+        let mut times = self.common.times();
+        let before = match times.keeping {
+            Keeping::Yes => times.kept.replace(kind.clone()).filter(|before| *before != kind),
+            Keeping::No => Some(kind),
+        };
+        drop(times);
+        if let Some(kind) = before {
+            self.runtime.pool.forget(&kind);
         }
     }
 }

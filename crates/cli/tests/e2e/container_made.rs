@@ -1,0 +1,89 @@
+//! What a container is made with: the workspace and its parts, and its share of the processor.
+
+use std::fs;
+use std::io::Read as _;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::podman::Podman;
+use crate::testkit::{World, collect, is_root, send};
+
+/// S003-5, S003-34: a workspace and its parts are read-only or writable; where a part cannot be what it is to be, nothing runs.
+#[test]
+fn a_workspace_and_its_parts_are_read_only_or_writable() {
+    let podman = Podman::start();
+    let (world, flags) = podman.world();
+    world.write("part/file", "seen\n");
+    let script = ["sh", "-c", "cat part/file; echo x >part/new; true"];
+    let under = |world: &World, access: &str| {
+        let policy = world.home.join("policy.toml");
+        fs::write(&policy, access).unwrap();
+        let flags = flags.with(&["--policy", policy.to_str().unwrap()]);
+        let text = world.run(&flags, &script).expect(0).text();
+        let made = fs::remove_file(world.workspace.join("part/new")).is_ok();
+        (text, made)
+    };
+    let part = |access: &str| format!("[[root]]\npath = \"part\"\naccess = \"{access}\"\n");
+    assert_eq!(under(&world, ""), ("seen\n".to_owned(), true));
+    assert_eq!(under(&world, "access = \"read\"\n"), ("seen\n".to_owned(), false));
+    assert_eq!(under(&world, &part("read")), ("seen\n".to_owned(), false));
+    // What could not be held is not begun.
+    let writable = format!("access = \"read\"\n{}", part("write"));
+    for (text, why) in
+        [(part("none"), "is to be closed"), (writable, "would be writable inside one that is not")]
+    {
+        let policy = world.home.join("refused.toml");
+        fs::write(&policy, text).unwrap();
+        world.run(&flags.with(&["--policy", policy.to_str().unwrap()]), &script).expect(125).says(why);
+        assert!(!world.workspace.join("part/new").exists());
+    }
+}
+
+/// S003-35, S004-4: a share of the processor is the control group's, as the kernel has it; where there is none, nothing runs.
+#[test]
+fn a_container_has_its_share_of_the_processor() {
+    let podman = Podman::start();
+    let (world, flags) = podman.world();
+    if !is_root() {
+        let object = world.json(&flags.with(&["--cpus", "0.2"]), &["sh", "-c", "echo ran >ran"]);
+        assert_ne!(object["exit_code"], 0, "{object}");
+        assert_eq!(world.read("ran"), None);
+        return;
+    }
+    let share = |more: &[&str]| {
+        let mut command = world.ringfence();
+        let script = ["--", "sh", "-c", "echo started; sleep 1000"];
+        command.arg("run").args(flags.with(&[])).args(more).args(script);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
+        let told = podman.podman(&["inspect", "--format", "{{.State.Pid}}", &podman.containers()[0]]);
+        let share = share_of(told.expect(0).text().trim());
+        send(&child, Signal::TERM);
+        assert_eq!(collect(child).code, Some(143));
+        podman.nothing_stays();
+        share
+    };
+    assert_eq!(share(&["--cpus", "0.2"]), "20000 of 100000");
+    assert!(!share(&[]).starts_with("20000 "), "the control");
+}
+
+/// Microseconds that the process may use in a period, as the kernel has it.
+fn share_of(pid: &str) -> String {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let fields = groups.lines().map(|line| line.splitn(3, ':').collect::<Vec<_>>());
+    let old = fields.clone().find(|fields| fields[1].split(',').any(|name| name == "cpu"));
+    match old {
+        Some(fields) => {
+            let read =
+                |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{}{}/{name}", fields[1], fields[2]));
+            let [quota, period] = ["cpu.cfs_quota_us", "cpu.cfs_period_us"].map(|name| read(name).unwrap());
+            format!("{} of {}", quota.trim(), period.trim())
+        }
+        None => {
+            let group = fields.map(|fields| fields[2].to_owned()).next().unwrap();
+            fs::read_to_string(format!("/sys/fs/cgroup{group}/cpu.max")).unwrap().trim().replace(' ', " of ")
+        }
+    }
+}
