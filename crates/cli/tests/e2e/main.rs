@@ -44,6 +44,7 @@ mod daemon_files;
 mod daemon_fuzz;
 #[cfg(test)]
 mod daemon_load;
+#[cfg(test)]
 mod daemon_reload;
 #[cfg(test)]
 mod daemon_rights;
