@@ -14,6 +14,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use ringfence_api::{CreateSession, Exec, ReportActivity, SessionInfo, StopSession, Subscribe};
@@ -90,7 +91,10 @@ impl Drop for Place {
 }
 
 fn call(client: &mut Client, session: &SessionInfo) -> Done<()> {
-    let exec: Exec = serde_json::from_value(json!({ "session": session.session, "argv": [TRUE] }))?;
+    // The same call again and again is refused as a loop.
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed).to_string();
+    let exec: Exec = serde_json::from_value(json!({ "session": session.session, "argv": [TRUE, number] }))?;
     let info = client.call(&exec)?;
     if info.exit_code == Some(0) { Ok(()) } else { Err(format!("{info:?}").into()) }
 }
