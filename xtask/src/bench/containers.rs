@@ -1,6 +1,7 @@
 //! Sessions in containers, by the example program `bench_container` of `ringfence-sandbox`, against the engine's own commands on
 //! the same image. Podman is started here, with storage of its own.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -110,13 +111,13 @@ impl Podman {
         for name in ["home", "xdg", "tmp", "bench"] {
             fs::create_dir(place.path().join(name))?;
         }
+        let image = import(place.path())?;
         let socket = place.path().join("api.sock");
         let words = ["system", "service", "--time", "0", &format!("unix://{}", socket.display())];
         let service =
             invocation(place.path(), &words).command().process_group(0).stderr(Stdio::null()).spawn()?;
-        let mut podman = Self { place, service, image: String::new() };
+        let podman = Self { place, service, image };
         podman.wait(&socket)?;
-        podman.image = podman.import()?;
         Ok(podman)
     }
 
@@ -133,25 +134,6 @@ impl Podman {
         Ok(())
     }
 
-    /// `sleep` and `true` of this machine, with what they need.
-    fn import(&self) -> Result<String> {
-        let mut files: Vec<String> = Vec::new();
-        for program in ["/usr/bin/sleep", "/usr/bin/true"] {
-            let needed = Command::new("ldd").arg(program).output()?;
-            let needed = String::from_utf8(needed.stdout)?;
-            files.extend(needed.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned));
-            files.push(program.to_owned());
-        }
-        let archive = self.path("rootfs.tar");
-        let relative = files.iter().filter_map(|file| file.strip_prefix('/'));
-        command::must_succeed(
-            Command::new("tar").arg("-chf").arg(&archive).args(["-C", "/"]).args(relative),
-        )?;
-        let mut import = self.invocation(&["import", "--quiet", &archive.display().to_string()]).command();
-        let imported = String::from_utf8(import.stdout(Stdio::piped()).output()?.stdout)?;
-        Ok(imported.trim().trim_start_matches("sha256:").to_owned())
-    }
-
     fn path(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
     }
@@ -161,14 +143,38 @@ impl Podman {
     }
 
     fn id_of(&self, container: &str) -> Result<String> {
-        let words = ["inspect", "--format", "{{.Id}}", container];
-        let told = self.invocation(&words).command().stdout(Stdio::piped()).output()?;
-        Ok(String::from_utf8(told.stdout)?.trim().to_owned())
+        said(&self.invocation(&["inspect", "--format", "{{.Id}}", container]))
     }
 
     fn must(&self, words: &[&str]) -> Result<()> {
         command::must_succeed(&mut self.invocation(words).command())
     }
+}
+
+/// An image with `sleep` and `true` of this machine, and what they need.
+fn import(place: &Path) -> Result<String> {
+    // Once each: tar makes a link to itself of what it is told twice.
+    let mut files: BTreeSet<String> = BTreeSet::new();
+    for program in ["/usr/bin/sleep", "/usr/bin/true"] {
+        let needed = Command::new("ldd").arg(program).output()?;
+        let needed = String::from_utf8(needed.stdout)?;
+        files.extend(needed.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned));
+        files.insert(program.to_owned());
+    }
+    let archive = place.join("rootfs.tar");
+    let relative = files.iter().filter_map(|file| file.strip_prefix('/'));
+    command::must_succeed(Command::new("tar").arg("-chf").arg(&archive).args(["-C", "/"]).args(relative))?;
+    let imported = said(&invocation(place, &["import", "--quiet", &archive.display().to_string()]))?;
+    Ok(imported.trim_start_matches("sha256:").to_owned())
+}
+
+/// The one line that a command prints.
+fn said(invocation: &Invocation) -> Result<String> {
+    let told = invocation.command().stdout(Stdio::piped()).output()?;
+    if !told.status.success() {
+        return Err(format!("podman failed: {}", String::from_utf8_lossy(&told.stderr)).into());
+    }
+    Ok(String::from_utf8(told.stdout)?.trim().to_owned())
 }
 
 fn invocation(place: &Path, words: &[&str]) -> Invocation {
