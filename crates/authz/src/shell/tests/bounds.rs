@@ -98,10 +98,10 @@ fn a_long_text_is_read_at_once() {
         let text = piece.repeat(SIZE / piece.len());
         let start = Instant::now();
         parse(text.as_bytes());
-        assert!(start.elapsed() < Duration::from_secs(5), "{piece:?} took {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(60), "{piece:?} took {:?}", start.elapsed());
         let start = Instant::now();
         parse(format!("a <<E\n{text}\nE\nb=aaaa{text}").as_bytes());
-        assert!(start.elapsed() < Duration::from_secs(5), "{piece:?} took {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(60), "{piece:?} took {:?}", start.elapsed());
     }
 }
 
