@@ -34,6 +34,10 @@ const PROGRAMS: &[&str] = &[
     "sort", "stat", "stty", "tail", "tar", "timeout", "touch", "tr", "true", "wc",
 ];
 
+/// Where they are, by which name.
+const PLACES: &str = "/var/tmp";
+const PREFIX: &str = "rfp.";
+
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Podman {
@@ -43,7 +47,7 @@ impl Podman {
 
     pub(crate) fn with(runtime: Runtime) -> Self {
         // A short name, whatever TMPDIR is: without root Podman refuses a place for its state of over 50 bytes.
-        let place = tempfile::Builder::new().prefix("rfp.").tempdir_in("/var/tmp").unwrap();
+        let place = tempfile::Builder::new().prefix(PREFIX).tempdir_in(PLACES).unwrap();
         for directory in ["home", "xdg", "tmp"] {
             fs::create_dir(place.path().join(directory)).unwrap();
         }
@@ -174,14 +178,25 @@ impl Drop for Podman {
                 let _gone = kill_process(pid, Signal::KILL);
             }
         }
-        // Only where they are empty.
-        for controller in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-            let _busy = fs::remove_dir(controller.path().join("libpod_parent"));
+        // Shared by all of them: one that begins must not lose what it has just made.
+        if others(self.place.path()) == 0 {
+            for controller in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
+                let _busy = fs::remove_dir(controller.path().join("libpod_parent"));
+            }
         }
         // Without root the directories of an image cannot be emptied by whom they belong to until they are writable.
         let opened = Command::new("chmod").args(["-R", "u+rwX"]).arg(self.place.path()).output();
         assert!((left.is_ok() && opened.is_ok()) || std::thread::panicking());
     }
+}
+
+/// How many more there are on this machine.
+fn others(place: &Path) -> usize {
+    let all = fs::read_dir(PLACES).into_iter().flatten().flatten();
+    let is_other = |entry: &fs::DirEntry| {
+        entry.path() != place && entry.file_name().to_string_lossy().starts_with(PREFIX)
+    };
+    all.filter(is_other).count()
 }
 
 /// crun refuses a machine with both kinds of control groups, so that as root it does not see one of them.
