@@ -165,12 +165,14 @@ fn narrowed(
                 return Err(not_left("host"));
             }
         }
-        // A shell that others have started would do for it what it may not do itself.
+        // A shell that others have started would do for it what it may not do itself, and what they have read would be read by it.
         Request::CallInput(_)
         | Request::CallSignal(_)
         | Request::CallResize(_)
         | Request::CallCancel(_)
         | Request::CallOutput(_)
+        | Request::CallList(_)
+        | Request::CallShow(_)
             if !attenuation.is_none() =>
         {
             return Err(not_left("call"));

@@ -434,6 +434,12 @@ fn a_session_hands_on_a_token_that_only_narrows() {
         served.local(&to, Some(token), &json!({ "data": "typed" })).status
     };
     assert_eq!((input(&own), input(token)), (200, 403), "what others run does nothing for it: {shell:?}");
+    let printed = served.local(&at("exec"), Some(&own), &json!({ "argv": ["cat", "b"] }));
+    for path in ["calls".to_owned(), format!("calls/{}", printed.body["call"])] {
+        let path = format!("GET /v1/sessions/{session}/{path}");
+        let seen = |token: &str| served.local(&path, Some(token), &Value::Null).status;
+        assert_eq!((seen(&own), seen(token)), (200, 403), "what others have read is not for it: {path}");
+    }
     let nowhere = json!({ "paths": "any", "hosts": { "only": [] }, "commands": "any", "calls": null });
     let nowhere = hand(&own, &nowhere).body["secret"].as_str().unwrap().to_owned();
     let run = |token: &str| served.local(&at("exec"), Some(token), &json!({ "argv": ["true"] })).status;
