@@ -49,7 +49,10 @@ impl<'s, 'r> Files<'s, 'r> {
     }
 
     pub(super) fn write(&self, of: &OfPath) -> Answer {
-        let content = decoded(of.data_base64.as_deref().unwrap_or_default())?;
+        let data = of.data_base64.as_deref();
+        let data =
+            data.ok_or_else(|| Fault::new(FaultKind::Params, "a file is written with `dataBase64`"))?;
+        let content = decoded(data)?;
         let sha256 = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
         let path = Bytes::from(of.path.path());
         let call = FileCall::Write { path, sha256, bytes: content.len() as u64 };

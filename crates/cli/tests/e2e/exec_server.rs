@@ -325,6 +325,10 @@ fn files_are_those_of_the_fence() {
     let write = json!({ "path": place(&outside.join("made")), "dataBase64": "eA==", "sandbox": null });
     assert_eq!(client.request("fs/writeFile", write)["error"]["code"], -32600);
     assert!(!outside.join("made").exists());
+    // A file is not emptied by whoever forgot to say what is in it.
+    world.write("whole", "x");
+    assert_eq!(client.file("fs/writeFile", &world.workspace.join("whole"))["error"]["code"], -32602);
+    assert_eq!(world.read("whole").as_deref(), Some("x"));
     assert!(client.file("fs/remove", &outside.join("secret")).get("error").is_some());
     assert!(outside.join("secret").exists());
     world.write("skills/one/SKILL.md", "x");
