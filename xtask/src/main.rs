@@ -3,6 +3,7 @@
 mod agents;
 mod bench;
 mod command;
+mod hung;
 mod layers;
 mod lexer;
 mod packages;

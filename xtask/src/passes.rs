@@ -1,7 +1,6 @@
 //! Running every test program as root and as an ordinary user.
 
 use std::fs::{self, File};
-use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -12,10 +11,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::stage::Stage;
 use crate::testing::TestExecutable;
-use crate::{Result, command, unsteady};
+use crate::unsteady::Outcome;
+use crate::{Result, command, hung, unsteady};
 
 const USER: &str = "ringfence-test";
+/// For one program.
 const TIME_LIMIT: Duration = Duration::from_secs(1500);
+/// How long a program may print nothing: no test takes half of it.
+const SILENCE_LIMIT: Duration = Duration::from_secs(300);
 /// Set it to draw other cases; `PROPTEST_CASES` with `cargo test` draws more.
 const SEED: &str = "PROPTEST_RNG_SEED";
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -76,14 +79,13 @@ pub(crate) fn run(stage: &Stage, executables: &[TestExecutable], who: As) -> Res
     for (test, program) in executables.iter().zip(&stage.programs) {
         let start = Instant::now();
         let run = Run { places: &places, stage, program, test };
-        let (mut tally, output) = run.of(&[])?;
-        println!("{:<5} {:<44} {tally} in {:.1}s", who.word(), test.name, start.elapsed().as_secs_f64());
-        if tally.failed > 0 {
-            println!("{output}");
-            tally =
-                unsteady::look_again(tally, &test.name, &output, |name| Ok(run.of(&["--exact", name])?.0))?;
+        let first = run.of(&[])?;
+        let took = start.elapsed().as_secs_f64();
+        println!("{:<5} {:<44} {} in {took:.1}s", who.word(), test.name, first.tally);
+        if first.tally.failed > 0 {
+            println!("{}", first.output);
         }
-        total.add(tally);
+        total.add(unsteady::look_again(first, &test.name, |name| Ok(run.of(&["--exact", name])?.tally))?);
     }
     Ok(total)
 }
@@ -150,9 +152,31 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs all of its tests, or those that the arguments choose.
-    fn of(&self, chosen: &[&str]) -> Result<(Tally, String)> {
+    fn of(&self, chosen: &[&str]) -> Result<Outcome> {
+        let log = File::create(&self.places.log)?;
+        let mut command = self.command(chosen);
+        command.stdout(log.try_clone()?).stderr(log);
+        let (ended, tree) = wait(command.spawn()?, || Ok(fs::metadata(&self.places.log)?.len()))?;
+        let mut output = String::from_utf8_lossy(&fs::read(&self.places.log)?).into_owned();
+        match ended {
+            Ended::Well | Ended::Badly => {
+                let mut outcome = Outcome::of(output);
+                if ended == Ended::Badly && outcome.tally.failed == 0 {
+                    outcome.tally.failed = 1;
+                    outcome.output.push_str(&format!("\n{}: ended badly\n", self.test.name));
+                }
+                Ok(outcome)
+            }
+            Ended::Hung => {
+                output.push_str(&format!("\n{}: it hung and was ended\n{tree}", self.test.name));
+                let listed = command::output_of(self.command(chosen).arg("--list"))?;
+                Ok(Outcome::of_hung(output, &listed))
+            }
+        }
+    }
+
+    fn command(&self, chosen: &[&str]) -> Command {
         let Self { places, stage, program, test } = *self;
-        let log = File::create(&places.log)?;
         let mut command = test_command(places, program);
         command
             .arg("--test-threads=2")
@@ -161,8 +185,6 @@ impl Run<'_> {
             .env("CARGO_MANIFEST_DIR", stage.source(&test.directory))
             .env("RINGFENCE_TEST_TOOLCHAIN", &stage.toolchain)
             .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
             .process_group(0);
         if let Some(binary) = &stage.binary {
             command.env("RINGFENCE_TEST_BIN", binary).env("CARGO_BIN_EXE_ringfence", binary);
@@ -170,16 +192,7 @@ impl Run<'_> {
         if let Some(agents) = &stage.agents {
             command.env("RINGFENCE_TEST_AGENTS", agents);
         }
-        let ended = wait(command.spawn()?, TIME_LIMIT)?;
-        let mut bytes = Vec::new();
-        File::open(&places.log)?.read_to_end(&mut bytes)?;
-        let mut output = String::from_utf8_lossy(&bytes).into_owned();
-        let mut tally = tally_of(&output);
-        if ended != Ended::Well && tally.failed == 0 {
-            tally.failed = 1;
-            output.push_str(&format!("\n{}: {ended:?}\n", test.name));
-        }
-        Ok((tally, output))
+        command
     }
 }
 
@@ -215,23 +228,36 @@ fn test_command(places: &Places, program: &Path) -> Command {
 enum Ended {
     Well,
     Badly,
-    OutOfTime,
+    Hung,
 }
 
-/// Waits for a child that leads its own process group; kills the group when the time is over.
-fn wait(mut child: Child, limit: Duration) -> Result<Ended> {
-    let deadline = Instant::now() + limit;
+/// Waits for a child that leads its own process group. When it takes too long, or `printed` does not grow any more, what there
+/// is to see of its processes is returned and the group is killed.
+fn wait(mut child: Child, printed: impl Fn() -> Result<u64>) -> Result<(Ended, String)> {
+    let start = Instant::now();
+    let (mut length, mut heard) = (0, start);
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(if status.success() { Ended::Well } else { Ended::Badly });
+            let ended = if status.success() { Ended::Well } else { Ended::Badly };
+            return Ok((ended, String::new()));
         }
-        if Instant::now() >= deadline {
-            kill_process_group(Pid::from_child(&child), Signal::KILL)?;
-            child.wait()?;
-            return Ok(Ended::OutOfTime);
+        let now = printed()?;
+        if now != length {
+            (length, heard) = (now, Instant::now());
+        }
+        if start.elapsed() >= TIME_LIMIT || heard.elapsed() >= SILENCE_LIMIT {
+            let tree = hung::describe(child.id());
+            end(&mut child)?;
+            return Ok((Ended::Hung, tree));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+fn end(child: &mut Child) -> Result<()> {
+    kill_process_group(Pid::from_child(child), Signal::KILL)?;
+    child.wait()?;
+    Ok(())
 }
 
 /// Sums the `test result:` lines of a test program's output.
@@ -278,9 +304,9 @@ mod tests {
     fn a_child_that_hangs_is_killed_with_its_group() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 100 & sleep 100"]).process_group(0);
-        let child = command.spawn().unwrap();
+        let mut child = command.spawn().unwrap();
         let group = Pid::from_child(&child);
-        assert_eq!(wait(child, Duration::from_millis(50)).unwrap(), Ended::OutOfTime);
+        end(&mut child).unwrap();
         let gone = (0..200).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             rustix::process::test_kill_process_group(group).is_err()
@@ -290,8 +316,7 @@ mod tests {
 
     #[test]
     fn a_child_that_ends_is_judged_by_its_status() {
-        let run =
-            |program: &str| wait(Command::new(program).spawn().unwrap(), Duration::from_secs(60)).unwrap();
+        let run = |program: &str| wait(Command::new(program).spawn().unwrap(), || Ok(0)).unwrap().0;
         assert_eq!(run("true"), Ended::Well);
         assert_eq!(run("false"), Ended::Badly);
     }
