@@ -28,22 +28,18 @@ pub(crate) struct Live {
     /// What does not change.
     card: SessionInfo,
     most_calls: usize,
-    calls: Mutex<Calls>,
     last_call: AtomicU64,
-    state: Mutex<State>,
+    inside: Mutex<Inside>,
     door: Mutex<Option<Door>>,
     /// Told when the session is over: whoever serves its door goes.
     pub(crate) over: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Calls {
+/// What changes. Behind one lock: whoever looks at calls looks at the state as well, and two locks would have an order to get wrong.
+#[derive(Debug)]
+struct Inside {
     live: BTreeMap<u64, Arc<LiveCall>>,
     done: VecDeque<Arc<LiveCall>>,
-}
-
-#[derive(Debug)]
-struct State {
     state: SessionState,
     why: Option<String>,
     provider: Option<ProviderInfo>,
@@ -72,9 +68,10 @@ impl Live {
             terms,
             card,
             most_calls,
-            calls: Mutex::default(),
             last_call: AtomicU64::new(0),
-            state: Mutex::new(State {
+            inside: Mutex::new(Inside {
+                live: BTreeMap::new(),
+                done: VecDeque::new(),
                 state: SessionState::Running,
                 why: None,
                 provider,
@@ -90,79 +87,76 @@ impl Live {
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
-        let state = self.state();
+        let inside = self.inside();
         SessionInfo {
-            state: state.state,
-            ended: state.why.clone(),
-            provider: state.provider.clone(),
-            running: self.calls().live.len() as u64,
+            state: inside.state,
+            ended: inside.why.clone(),
+            provider: inside.provider.clone(),
+            running: inside.live.len() as u64,
             calls: self.last_call.load(Ordering::Relaxed),
             ..self.card.clone()
         }
     }
 
-    pub(crate) fn is_running(&self) -> bool {
-        self.state().state == SessionState::Running
-    }
-
     pub(crate) fn has_ended(&self) -> bool {
-        self.state().state == SessionState::Ended
+        self.inside().state == SessionState::Ended
     }
 
     /// A place for a call, if there is one.
     pub(crate) fn call(&self, what: String, inlets: Inlets) -> Result<Arc<LiveCall>, ApiError> {
-        let mut calls = self.calls();
-        if !self.is_running() {
+        let mut inside = self.inside();
+        if inside.state != SessionState::Running {
             return Err(ApiError::new(ErrorCode::Conflict, "the session is over"));
         }
-        if calls.live.len() >= self.most_calls {
-            return Err(exhausted(format!("the session has {} calls under way", calls.live.len())));
+        if inside.live.len() >= self.most_calls {
+            return Err(exhausted(format!("the session has {} calls under way", inside.live.len())));
         }
         let number = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
         let call = Arc::new(LiveCall::new(number, what, inlets).map_err(|error| internal(&error))?);
-        let _new = calls.live.insert(number, Arc::clone(&call));
-        drop(calls);
+        let _new = inside.live.insert(number, Arc::clone(&call));
+        drop(inside);
         self.touch();
         Ok(call)
     }
 
     /// Calls that are over make place.
     pub(crate) fn sweep(&self) {
-        let mut calls = self.calls();
+        let mut inside = self.inside();
         let over: Vec<u64> =
-            calls.live.values().filter(|call| call.is_over()).map(|call| call.number).collect();
+            inside.live.values().filter(|call| call.is_over()).map(|call| call.number).collect();
         for number in over {
-            let call = calls.live.remove(&number);
-            calls.done.extend(call);
+            let call = inside.live.remove(&number);
+            inside.done.extend(call);
         }
-        while calls.done.len() > REMEMBERED {
-            let _oldest = calls.done.pop_front();
+        while inside.done.len() > REMEMBERED {
+            let _oldest = inside.done.pop_front();
         }
     }
 
     pub(crate) fn find_call(&self, number: u64) -> Result<Arc<LiveCall>, ApiError> {
-        let calls = self.calls();
-        let known = calls.live.get(&number).or_else(|| calls.done.iter().find(|call| call.number == number));
+        let inside = self.inside();
+        let known =
+            inside.live.get(&number).or_else(|| inside.done.iter().find(|call| call.number == number));
         known.cloned().ok_or_else(|| not_found("call", &number.to_string()))
     }
 
     pub(crate) fn call_infos(&self) -> Vec<CallInfo> {
-        let calls = self.calls();
-        calls.done.iter().chain(calls.live.values()).map(|call| call.info()).collect()
+        let inside = self.inside();
+        inside.done.iter().chain(inside.live.values()).map(|call| call.info()).collect()
     }
 
     pub(crate) fn live_calls(&self) -> Vec<Arc<LiveCall>> {
-        self.calls().live.values().filter(|call| !call.is_over()).cloned().collect()
+        self.inside().live.values().filter(|call| !call.is_over()).cloned().collect()
     }
 
     /// Something happened in it.
     pub(crate) fn touch(&self) {
-        self.state().touched = Instant::now();
+        self.inside().touched = Instant::now();
         self.sweep();
     }
 
     pub(crate) fn provider_ended(&self, exit_code: Option<u8>, failure: Option<String>) {
-        if let Some(provider) = &mut self.state().provider {
+        if let Some(provider) = &mut self.inside().provider {
             (provider.exit_code, provider.failure) = (exit_code, failure);
         }
     }
@@ -170,8 +164,8 @@ impl Live {
     /// Why its time is over, if it is.
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         let (running, touched) = {
-            let state = self.state();
-            (state.state == SessionState::Running, state.touched)
+            let inside = self.inside();
+            (inside.state == SessionState::Running, inside.touched)
         };
         if !running {
             return None;
@@ -185,28 +179,23 @@ impl Live {
 
     /// Nothing new begins in it from now on. Only the first who says so goes on to end it.
     pub(crate) fn begin_stop(&self, why: &str) -> bool {
-        let _no_call_begins = self.calls();
-        let mut state = self.state();
-        if state.state != SessionState::Running {
+        let mut inside = self.inside();
+        if inside.state != SessionState::Running {
             return false;
         }
-        (state.state, state.why) = (SessionState::Stopping, Some(why.to_owned()));
+        (inside.state, inside.why) = (SessionState::Stopping, Some(why.to_owned()));
         true
     }
 
     /// Everything in it is gone.
     pub(crate) fn finish(&self) {
-        self.state().state = SessionState::Ended;
+        self.inside().state = SessionState::Ended;
         *self.door.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.sweep();
         self.over.notify_waiters();
     }
 
-    fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
