@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence_api::{ApiError, Caller, Happened, Subscribe};
-use ringfence_runtime::ledger::{Filter, LedgerReader, Listed, ReadError};
+use ringfence_runtime::ledger::{Filter, Ledger, LedgerReader, Listed, ReadError};
 use ringfence_types::SessionId;
 use tokio::sync::{mpsc, watch};
 
@@ -24,6 +24,8 @@ const NEWEST: usize = 1024;
 const PAGE: usize = 256;
 /// How often the ledger is looked at while somebody listens.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long after it could not be read it is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
 /// How long a subscriber may leave an event unread.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -34,8 +36,9 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn new() -> Self {
-        Self { newest: Mutex::default(), head: watch::Sender::new(0) }
+    /// Of a ledger that has `head` events by now. Whoever does not say from where begins behind them.
+    pub(crate) fn after_those(head: u64) -> Self {
+        Self { newest: Mutex::default(), head: watch::Sender::new(head) }
     }
 
     /// The last one that is known of.
@@ -70,26 +73,38 @@ impl Events {
     }
 }
 
-/// Follows the ledger, also what other processes write to it, for as long as the daemon lives.
-pub(crate) fn follow(daemon: &Daemon) -> Result<(), ApiError> {
+/// Follows the ledger, also what other processes write to it, for as long as the daemon lives. What cannot be read now is read later:
+/// nobody who listens learns of less because a disk was full for a while.
+pub(crate) fn follow(daemon: &Daemon) {
+    let mut said = None;
+    while !daemon.has_ended() {
+        if let Err(error) = follow_while_it_can_be_read(daemon) {
+            if said.as_ref() != Some(&error.message) {
+                tracing::error!(why = %error, "the ledger cannot be followed; it is tried again");
+            }
+            said = Some(error.message);
+            std::thread::sleep(AGAIN);
+        }
+    }
+}
+
+fn follow_while_it_can_be_read(daemon: &Daemon) -> Result<(), ApiError> {
     let reader = daemon.runtime.ledger().reader().map_err(|error| unavailable(&error))?;
-    let mut last = head(&reader)?;
-    daemon.events.head.send_replace(last);
     let mut seen = None;
     while !daemon.has_ended() {
-        std::thread::sleep(LOOK);
         let version = reader.version().map_err(|error| unavailable(&error))?;
-        if seen.replace(version) == Some(version) {
-            continue;
+        if seen.replace(version) != Some(version) {
+            let last = daemon.events.head();
+            daemon.events.add(page(&reader, last, usize::MAX).map_err(|error| unavailable(&error))?);
         }
-        let events = page(&reader, last, usize::MAX).map_err(|error| unavailable(&error))?;
-        last = events.last().map_or(last, |event| event.seq);
-        daemon.events.add(events);
+        std::thread::sleep(LOOK);
     }
     Ok(())
 }
 
-fn head(reader: &LedgerReader) -> Result<u64, ApiError> {
+/// Where the ledger ends.
+pub(crate) fn end_of(ledger: &Ledger) -> Result<u64, ApiError> {
+    let reader = ledger.reader().map_err(|error| unavailable(&error))?;
     Ok(reader.head().map_err(|error| unavailable(&error))?.map_or(0, |head| head.seq))
 }
 

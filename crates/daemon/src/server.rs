@@ -76,6 +76,8 @@ pub enum ServeError {
     Left(#[from] ringfence_runtime::OpenSessionError),
     #[error("cannot make a place for the doors of sessions")]
     Doors(#[source] std::io::Error),
+    #[error("cannot read the ledger")]
+    Ledger(#[source] ApiError),
 }
 
 /// Serves until a signal or an operator ends it. When this returns nothing of any session runs.
@@ -93,6 +95,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         tracing::warn!(%session, "a session ended with the daemon before this one");
     }
     let identities = runtime.identities()?;
+    let head = events::end_of(runtime.ledger()).map_err(ServeError::Ledger)?;
     let daemon = Arc::new(Daemon {
         runtime,
         identities,
@@ -100,7 +103,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         doors: serve.doors,
         settings: serve.settings,
         sessions: Sessions::default(),
-        events: Events::new(),
+        events: Events::after_those(head),
         standings: Standings::default(),
         meters: Meters::default(),
         calls: Arc::default(),
@@ -130,11 +133,8 @@ async fn run(
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let follower = Arc::clone(daemon);
-    let _follower = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
-        if let Err(error) = events::follow(&follower) {
-            tracing::error!(why = %error, "the ledger is not followed any more");
-        }
-    })?;
+    let _follower =
+        std::thread::Builder::new().name("events".to_owned()).spawn(move || events::follow(&follower))?;
     let _reaper = tokio::spawn(reap(Arc::clone(daemon)));
     let told = signal(SignalKind::hangup())?;
     let _reloading = tokio::spawn(reload::look_after(Arc::clone(daemon), told));
