@@ -29,8 +29,8 @@ pub(crate) struct Entered {
     pub(crate) known: Option<Known>,
 }
 
-/// Lets in whoever shows a token, and the owner of the socket without one.
-pub(crate) fn enter(
+/// Who shows this token; without one, whether it is the owner of the socket.
+pub(crate) fn identify(
     identities: &Identities,
     (entrance, peer): (&Entrance, Option<Peer>),
     token: Option<&str>,
@@ -47,6 +47,11 @@ pub(crate) fn enter(
         rights: known.rights.clone(),
         attenuation: known.attenuation.clone(),
     };
+    Ok(Entered { caller, known: Some(known) })
+}
+
+/// Whether somebody who is known has come in where they may.
+pub(crate) fn right_door(entrance: &Entrance, caller: &Caller) -> Result<(), ApiError> {
     match (entrance, caller.session()) {
         // Nothing that runs in a session is out there, so whoever shows its token there has found it.
         (Entrance::Network(_), Some(_)) => {
@@ -55,7 +60,7 @@ pub(crate) fn enter(
         (Entrance::Door(session), own) if own != Some(session) => {
             Err(forbidden("door.other", "this door is for the tokens of its own session"))
         }
-        _ => Ok(Entered { caller, known: Some(known) }),
+        _ => Ok(()),
     }
 }
 
@@ -128,7 +133,7 @@ pub(crate) fn forbidden(rule: &str, message: &str) -> ApiError {
 /// Writes down who was let in to do what, or was not.
 pub(crate) fn audit(
     ledger: &Ledger,
-    (caller, method): (&Caller, Method),
+    (caller, purpose): (&Caller, &str),
     refused: Option<&ApiError>,
 ) -> Result<(), AppendError> {
     let refusal = refused.map(|error| Refusal {
@@ -139,7 +144,7 @@ pub(crate) fn audit(
         hint: error.hint.clone(),
     });
     let principal = caller.principal.clone();
-    ledger.append(&Event::Authenticated { principal, purpose: method.name().to_owned(), refusal }).map(drop)
+    ledger.append(&Event::Authenticated { principal, purpose: purpose.to_owned(), refusal }).map(drop)
 }
 
 /// Somebody who is nobody, for methods that anyone may call.

@@ -16,7 +16,9 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::authenticate::{Entered, Entrance, anyone, audit, authorise, enter, forbidden, source};
+use crate::authenticate::{
+    Entered, Entrance, anyone, audit, authorise, forbidden, identify, right_door, source,
+};
 use crate::call::Closing;
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{internal, malformed, unavailable};
@@ -90,10 +92,8 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
         let (standing, work) = (Standing::of_owner(), Arc::new(Work::new(&daemon.handle)));
         return Ok(Admitted { caller: anyone(), known: None, source, request, live: None, standing, work });
     }
-    let entered = enter(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
-    let about = arrived.value.get("session").cloned();
-    let about: Option<SessionId> = about.and_then(|id| serde_json::from_value(id).ok());
-    let judged = authorise(&entered.caller, method, about.as_ref()).and_then(|()| {
+    let entered = identify(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
+    let judged = may(&arrived, &entered.caller).and_then(|about| {
         let request = Request::parse(method, arrived.value)?;
         let live = live(daemon, &entered.caller, (method, about.as_ref()))?;
         narrowed(daemon, &entered, (&request, live.as_deref()))?;
@@ -102,7 +102,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     let refused = judged.as_ref().err().filter(|error| error.code == ErrorCode::Forbidden);
     if refused.is_some() || method.audit() == Audit::Always {
         // Written before done: what cannot be written down is not done.
-        audit(daemon.runtime.ledger(), (&entered.caller, method), refused)
+        audit(daemon.runtime.ledger(), (&entered.caller, method.name()), refused)
             .map_err(|error| unavailable(&error))?;
     }
     let (request, live) = judged?;
@@ -113,6 +113,15 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     };
     let work = Arc::new(Work::new(&daemon.handle));
     Ok(Admitted { caller: entered.caller, known: entered.known, source, request, live, standing, work })
+}
+
+/// Whether a method is for whoever asks, here, about the session that they name.
+fn may(arrived: &Arrived, caller: &Caller) -> Result<Option<SessionId>, ApiError> {
+    right_door(&arrived.entrance, caller)?;
+    let about = arrived.value.get("session").cloned();
+    let about: Option<SessionId> = about.and_then(|id| serde_json::from_value(id).ok());
+    authorise(caller, arrived.method, about.as_ref())?;
+    Ok(about)
 }
 
 /// Whether the answer may take as long as a command or a person does.

@@ -20,9 +20,9 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::ask::{Answer, UNDER_WAY, ask, blocking};
-use crate::authenticate::enter;
+use crate::authenticate::{Entered, audit, identify, right_door};
 use crate::dispatch::Arrived;
-use crate::failure::malformed;
+use crate::failure::{malformed, unavailable};
 use crate::frames::{End, Frames, Timing};
 use crate::http::{Line, MOST_WITH_FILE};
 use crate::rpc::{self, Asked, Id};
@@ -31,6 +31,8 @@ use crate::stream::Body;
 
 /// Where it is.
 pub(crate) const PATH: &str = "/v1/ws";
+/// What whoever opens one is after, in the ledger.
+const PURPOSE: &str = "open a websocket";
 /// Requests and streams of one socket at once.
 const AT_ONCE: usize = 64;
 /// Messages that are no requests, in all the time of a socket.
@@ -45,9 +47,8 @@ pub(crate) async fn open(
     token: Option<String>,
 ) -> Result<Response<Body>, ApiError> {
     let accept = agreed(&head)?;
-    let (entrance, peer, daemon) = (line.entrance.clone(), line.peer, Arc::clone(&line.daemon));
-    let shown = token.clone();
-    let entered = blocking(move || enter(&daemon.identities, (&entrance, peer), shown.as_deref())).await?;
+    let (visited, shown) = (Arc::clone(line), token.clone());
+    let entered = blocking(move || enter(&visited, shown.as_deref())).await?;
     let standing = entered.known.map_or_else(Standing::of_owner, |known| line.daemon.standings.hold(&known));
     let upgraded = hyper::upgrade::on(http::Request::from_parts(head, ()));
     let line = Arc::clone(line);
@@ -68,6 +69,17 @@ pub(crate) async fn open(
     let _new = headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     let _new = headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
     Ok(response)
+}
+
+/// Somebody who is known and may be here. One who may not is written down.
+fn enter(line: &Line, token: Option<&str>) -> Result<Entered, ApiError> {
+    let entered = identify(&line.daemon.identities, (&line.entrance, line.peer), token)?;
+    if let Err(why) = right_door(&line.entrance, &entered.caller) {
+        audit(line.daemon.runtime.ledger(), (&entered.caller, PURPOSE), Some(&why))
+            .map_err(|error| unavailable(&error))?;
+        return Err(why);
+    }
+    Ok(entered)
 }
 
 /// What proves that the request was understood, if it is one for a WebSocket.

@@ -1,9 +1,6 @@
-//! Who may ask the daemon what, and what it makes of nonsense.
+//! What the daemon makes of requests, sensible and not.
 
-use std::collections::BTreeMap;
-
-use ringfence_api::{Access, ErrorCode, Method, Reply, Verb};
-use ringfence_client::ClientError;
+use ringfence_api::{Method, Verb};
 use ringfence_types::Scope;
 use serde_json::{Value, json};
 
@@ -44,104 +41,10 @@ pub(crate) fn sensible(method: Method, session: &str, workspace: &str) -> Value 
     request
 }
 
-/// What the daemon said to a request of somebody: whether it let them in.
-fn let_in(served: &Served, token: Option<&str>, (method, request): (Method, Value)) -> Option<ErrorCode> {
-    let mut client = token.map_or_else(|| served.client(), |token| served.client_with(token));
-    let answer = if method.reply() == Reply::Stream && method == Method::Events {
-        return client.events(&Default::default()).err().map(|error| code(&error));
-    } else if method == Method::ApprovalWatch {
-        return client.questions().err().map(|error| code(&error));
-    } else if method == Method::CallRun {
-        let request = serde_json::from_value(request).unwrap();
-        return client.run(&request).err().map(|error| code(&error));
-    } else {
-        client.raw(method, request)
-    };
-    answer
-        .err()
-        .map(|error| code(&error))
-        .filter(|code| matches!(code, ErrorCode::Forbidden | ErrorCode::Unauthenticated))
-}
-
-/// Whatever the daemon said no with.
-fn refusal_of(served: &Served, token: &str, (method, request): (Method, Value)) -> Option<ErrorCode> {
-    served.client_with(token).raw(method, request).err().map(|error| code(&error))
-}
-
-fn code(error: &ClientError) -> ErrorCode {
-    match error {
-        ClientError::Api(error) => error.code,
-        other => panic!("{other:?}"),
-    }
-}
-
 pub(crate) fn minted(served: &Served, scope: Scope) -> String {
     let name = format!("only-{scope}");
     let done = served.ringfence(&["token", "create", &name, "--scope", scope.word(), "--json"]).expect(0);
     done.json()["secret"].as_str().unwrap().to_owned()
-}
-
-/// S003-17, S003-40, S003-44; D3: every method for the owner, for a token of each scope, for a session and for nobody. What is
-/// expected comes from the table of methods; a method that is not in it cannot be called.
-#[test]
-fn every_method_is_open_to_whom_the_table_says_and_to_nobody_else() {
-    let served = Served::new();
-    let tokens: BTreeMap<Scope, String> =
-        Scope::ALL.iter().map(|scope| (*scope, minted(&served, *scope))).collect();
-    let own = served.session();
-    let session_token = token_of(&served, &own);
-    let workspace = served.world.workspace.to_str().unwrap().to_owned();
-    // Last: they end what the others need.
-    let ends = [Method::SessionStop, Method::Shutdown];
-    // Whoever comes with a token ends it so.
-    let rest = |method: &&Method| !ends.contains(method) && **method != Method::Logout;
-    for method in Method::ALL.iter().filter(rest).chain(&ends) {
-        let request = || (*method, sensible(*method, own.session.as_str(), &workspace));
-        let expected = match method.access() {
-            Access::Operator(_) => Some(ErrorCode::Forbidden),
-            _ => None,
-        };
-        // The session is over by then, and its token with it.
-        let expected = if *method == Method::Shutdown { Some(ErrorCode::Unauthenticated) } else { expected };
-        assert_eq!(
-            let_in(&served, Some(&session_token), request()),
-            expected,
-            "{} of a session",
-            method.name()
-        );
-        for (scope, token) in &tokens {
-            let expected = match method.access() {
-                Access::Anyone | Access::Known => None,
-                // It would be the end of the daemon.
-                Access::Operator(needed) if needed == *scope && *method == Method::Shutdown => continue,
-                Access::Operator(needed) | Access::Session(needed) if needed == *scope => None,
-                Access::Operator(_) | Access::Session(_) => Some(ErrorCode::Forbidden),
-            };
-            assert_eq!(let_in(&served, Some(token), request()), expected, "{} with {scope}", method.name());
-        }
-    }
-    // Last: who guesses tokens is looked at more and more slowly.
-    for method in Method::ALL {
-        let expected = (method.access() != Access::Anyone).then_some(ErrorCode::Unauthenticated);
-        let request = (*method, sensible(*method, own.session.as_str(), &workspace));
-        let nobody = refusal_of(&served, "rf_api_0000000000000000_0000", request);
-        let locked = expected.is_some() && nobody == Some(ErrorCode::Exhausted);
-        // Let in, and then told that the request lacks what it is about.
-        let asked = expected.is_none() && nobody == Some(ErrorCode::Malformed);
-        assert!(nobody == expected || locked || asked, "{}: {nobody:?}", method.name());
-    }
-    let refused = served.records("authenticated");
-    let refused: Vec<&str> = refused
-        .iter()
-        .filter(|record| {
-            record["event"]["principal"]["principal"] == "agent" && !record["event"]["refusal"].is_null()
-        })
-        .map(|record| record["event"]["purpose"].as_str().unwrap())
-        .collect();
-    for method in Method::ALL.iter().filter(|method| matches!(method.access(), Access::Operator(_))) {
-        let written = refused.contains(&method.name());
-        assert!(written || *method == Method::Shutdown, "{} of a session is written down", method.name());
-    }
 }
 
 pub(crate) fn token_of(served: &Served, session: &ringfence_api::SessionInfo) -> String {

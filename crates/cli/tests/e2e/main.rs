@@ -45,6 +45,8 @@ mod daemon_fuzz;
 #[cfg(test)]
 mod daemon_load;
 #[cfg(test)]
+mod daemon_matrix;
+#[cfg(test)]
 mod daemon_reload;
 #[cfg(test)]
 mod daemon_rights;
