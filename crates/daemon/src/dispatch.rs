@@ -154,6 +154,7 @@ fn narrowed(
     let (Some(known), Some(live)) = (&entered.known, live) else { return Ok(()) };
     let attenuation = &entered.caller.attenuation;
     let root = &live.bound.workspace().path;
+    // By name. Where a link leads is known to whoever opens it, who looks again.
     let path = |path: &std::path::Path| {
         let subtree = Subtree::new(&root.join(path));
         if subtree.is_ok_and(|path| attenuation.paths.has(&path)) { Ok(()) } else { Err(not_left("path")) }
@@ -261,16 +262,16 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         }
         // The only answer with a cookie: the transport that has one makes it.
         Request::Login(_) => Err(malformed("a password is for browsers, over HTTP on TCP")),
-        request => in_session(daemon, (&found(live)?, &work), request),
+        request => in_session(daemon, (&found(live)?, &work, &caller), request),
     }
 }
 
 fn in_session(
     daemon: &Arc<Daemon>,
-    (live, work): (&Arc<Live>, &Work),
+    (live, work, caller): (&Arc<Live>, &Work, &Caller),
     request: Request,
 ) -> Result<Value, ApiError> {
-    let visit = Visit { live, work };
+    let visit = Visit { live, work, left: &caller.attenuation.paths };
     match request {
         Request::CallExec(request) => {
             daemon.takes_work()?;

@@ -16,7 +16,7 @@ use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
 use ringfence_sandbox::{Io, Pool, SkeletonFile};
-use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, TransactionId};
+use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, Subtree, TransactionId, Within};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::facts::Machine;
@@ -292,6 +292,8 @@ pub struct AgentSession<'r> {
     bound: Bound<'r>,
     /// What the agent says about its next call.
     pub(crate) stated: Option<String>,
+    /// What of its files the next call may touch.
+    pub(crate) left: Within<Subtree>,
     pub(crate) approver: Box<dyn Approver + 'r>,
     source: Option<Box<dyn PolicySource + 'r>>,
     /// The end of the session is written with the end of the next call.
@@ -420,6 +422,11 @@ impl<'r> AgentSession<'r> {
         self.stated = stated;
     }
 
+    /// What of its files are left to whoever makes the next calls, where that is less than all.
+    pub fn set_left(&mut self, left: Within<Subtree>) {
+        self.left = left;
+    }
+
     /// One call, from what was asked to what became of it. The only way to any effect.
     pub fn call(&mut self, call: Call, io: Io<'_>) -> Settled {
         let span = tracing::info_span!("call", id = %self.id).entered();
@@ -470,6 +477,7 @@ impl<'r> AgentSession<'r> {
         Self {
             bound,
             stated: None,
+            left: Within::Any,
             approver: Box::new(Nobody),
             source: None,
             ends: false,

@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringfence_types::{Access, Bytes, PathVerdict, Root};
+use ringfence_types::{Access, Bytes, PathVerdict, Root, Subtree, Within};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -40,6 +40,8 @@ pub struct Tree<'r> {
     plots: Vec<Plot>,
     /// Roots without access, which may lie inside others.
     closed: Vec<PathBuf>,
+    /// What of the roots is left to whoever asks.
+    left: Within<Subtree>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,8 @@ pub enum FileError {
 pub enum FileRefusal {
     #[error("it leads outside the workspace")]
     Outside,
+    #[error("it leads out of what was left of the workspace to whoever asks")]
+    NotLeft,
     #[error("it is hidden from this workspace")]
     Hidden,
     #[error("it is protected against changes")]
@@ -125,7 +129,13 @@ impl<'r> Tree<'r> {
             plots.push(Plot::open(surveyed, access)?);
         }
         let closed = roots.iter().filter(|root| root.access == Access::None);
-        Ok(Self { rules, plots, closed: closed.map(|root| root.path.as_path().to_owned()).collect() })
+        let closed = closed.map(|root| root.path.as_path().to_owned()).collect();
+        Ok(Self { rules, plots, closed, left: Within::Any })
+    }
+
+    /// For somebody who may have only this of it, by where things really are.
+    pub fn leaving(self, left: Within<Subtree>) -> Self {
+        Self { left, ..self }
     }
 
     /// The content of a regular file of at most `max` bytes.
@@ -211,13 +221,15 @@ impl<'r> Tree<'r> {
     /// Somebody would have to make directories first: what is above the first of them decides.
     fn refuse_new(&self, ask: &Ask<'_>) -> Result<(), FileError> {
         for above in ask.path.ancestors().skip(1) {
-            match self.resolve(&Ask { path: above, ..*ask }) {
+            match self.follow(&Ask { path: above, ..*ask }) {
                 Ok(found) if found.plot.closes(&found.relative) => {
                     return Err(ask.refused(FileRefusal::Hidden));
                 }
                 Ok(found) => {
                     let rest = ask.path.strip_prefix(above).unwrap_or(ask.path);
-                    return self.refuse_change(ask, found.plot, &found.relative.join(rest));
+                    let relative = found.relative.join(rest);
+                    self.refuse_beyond(ask, found.plot, &relative)?;
+                    return self.refuse_change(ask, found.plot, &relative);
                 }
                 Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -258,8 +270,15 @@ impl<'r> Tree<'r> {
         Ok(target)
     }
 
-    /// Where `path` leads, through links. The answer is a place in a root or no answer at all.
+    /// Where `path` leads, through links. The answer is a place in a root that is left to whoever asks, or no answer at all.
     fn resolve<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
+        let found = self.follow(ask)?;
+        self.refuse_beyond(ask, found.plot, &found.relative)?;
+        Ok(found)
+    }
+
+    /// Where `path` leads, through links: a place in a root, which may be on the way to what is left to whoever asks.
+    fn follow<'t>(&'t self, ask: &Ask<'_>) -> Result<Found<'t>, FileError> {
         let (plot, relative) = self.locate(ask, ask.path)?;
         self.refuse_masked_links(ask, &plot.ground.path.join(&relative))?;
         match plot.look(&relative, ResolveFlags::empty()) {
@@ -361,13 +380,25 @@ impl<'r> Tree<'r> {
         let name = ask.path.file_name().filter(|_| !bytes.ends_with(b"/") && !bytes.ends_with(b"/."));
         let name = name.ok_or_else(|| ask.refused(FileRefusal::Malformed))?.to_owned();
         let above = ask.path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let directory = self.resolve(&Ask { path: above, ..*ask })?;
+        let directory = self.follow(&Ask { path: above, ..*ask })?;
+        self.refuse_beyond(ask, directory.plot, &directory.relative.join(&name))?;
         if directory.kind() != Kind::Directory {
             return Err(ask.refused(FileRefusal::NotDirectory));
         }
         let parent =
             directory.reopen(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC).map_err(ask.failed())?;
         Ok(Above { directory, parent, name })
+    }
+
+    fn refuse_beyond(&self, ask: &Ask<'_>, plot: &Plot, relative: &Path) -> Result<(), FileError> {
+        if self.left.is_any() {
+            return Ok(());
+        }
+        let place = Subtree::new(&plot.ground.path.join(relative));
+        if place.is_ok_and(|place| self.left.has(&place)) {
+            return Ok(());
+        }
+        Err(ask.refused(FileRefusal::NotLeft))
     }
 
     fn refuse_hidden(&self, ask: &Ask<'_>, found: &Found<'_>) -> Result<(), FileError> {

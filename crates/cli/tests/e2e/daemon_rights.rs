@@ -1,6 +1,9 @@
 //! What the daemon makes of requests, sensible and not.
 
-use ringfence_api::{Method, Verb};
+use std::os::unix::fs::symlink;
+
+use ringfence_api::{DownloadFile, Method, UploadFile, Verb};
+use ringfence_client::ClientError;
 use ringfence_types::Scope;
 use serde_json::{Value, json};
 
@@ -121,4 +124,62 @@ fn nonsense_is_refused_for_every_method() {
     assert_eq!(status, 413, "{answer}");
     assert!(answer.contains("x-request-id: req_") && answer.contains("\"request_id\":\"req_"), "{answer}");
     assert_eq!(crate::served::stdout(&served.sh(&session, "echo on")), "on\n");
+}
+
+/// C-38: a link inside a path that was left to a token does not lead it out, by any of the file tools.
+#[test]
+fn a_narrowed_token_does_not_follow_links_out_of_its_paths() {
+    let served = Served::new();
+    let world = &served.world;
+    for (path, content) in [("src/a", "inside\n"), ("b", "beyond\n"), ("c", "beyond\n")] {
+        world.write(path, content);
+    }
+    symlink("../b", world.workspace.join("src/link")).unwrap();
+    symlink("..", world.workspace.join("src/up")).unwrap();
+    symlink("a", world.workspace.join("src/near")).unwrap();
+    let session = served.session();
+    let own = token_of(&served, &session);
+    let left = json!({ "paths": { "only": [world.workspace.join("src")] }, "hosts": "any", "commands": "any", "calls": null });
+    let hand = json!({ "session": session.session, "label": "sub", "attenuation": left });
+    let narrow = served.client_with(&own).raw(Method::TokenAttenuate, hand).unwrap();
+    let narrow = narrow["secret"].as_str().unwrap();
+    let ask = |token: &str, method: Method, more: Value| {
+        let mut request = json!({ "session": session.session });
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        served.client_with(token).raw(method, request)
+    };
+    let attacks = [
+        (Method::FileRead, json!({ "path": "src/link" })),
+        (Method::FileRead, json!({ "path": "src/up/b" })),
+        (Method::FileStat, json!({ "path": "src/link" })),
+        (Method::FileList, json!({ "path": "src/up" })),
+        (Method::FileSend, json!({ "path": "src/link" })),
+        (Method::FileWrite, json!({ "path": "src/link", "content": "changed" })),
+        (Method::FileWrite, json!({ "path": "src/up/new", "content": "made" })),
+        (Method::FileMove, json!({ "path": "src/up/b", "to": "src/taken" })),
+        (Method::FileMove, json!({ "path": "src/a", "to": "src/up/moved" })),
+        (Method::FileRemove, json!({ "path": "src/up/c" })),
+    ];
+    for (method, request) in &attacks {
+        let ClientError::Api(error) = ask(narrow, *method, request.clone()).unwrap_err() else {
+            panic!("{request}");
+        };
+        assert_eq!(error.rule.as_deref(), Some("path.not-left"), "{} {request}", method.name());
+    }
+    let download = DownloadFile { session: session.session.clone(), path: "src/link".into() };
+    let upload = UploadFile { session: session.session.clone(), path: "src/up/sent".into() };
+    served.client_with(narrow).download(&download).unwrap_err();
+    served.client_with(narrow).upload(&upload, b"sent".to_vec()).unwrap_err();
+    let there = |path: &str| world.read(path).is_some();
+    assert_eq!((world.read("b").as_deref(), there("c"), there("src/a")), (Some("beyond\n"), true, true));
+    assert!(["new", "moved", "sent", "src/taken"].iter().all(|path| !there(path)));
+    let read = ask(narrow, Method::FileRead, json!({ "path": "src/near" })).unwrap();
+    assert_eq!(read["content"], "inside\n", "a link that stays inside is followed");
+    // The control: the session itself does all of it.
+    served.client_with(&own).download(&download).unwrap();
+    served.client_with(&own).upload(&upload, b"sent".to_vec()).unwrap();
+    for (method, request) in &attacks {
+        ask(&own, *method, request.clone()).unwrap();
+    }
+    assert!(["new", "moved", "sent", "src/taken"].iter().all(|path| there(path)) && !there("c"));
 }

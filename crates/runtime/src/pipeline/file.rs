@@ -41,7 +41,8 @@ pub(super) fn perform(
 ) -> Result<Touched, Ended> {
     let rules = WorkspaceRules::of_call(&session.policy, grant);
     let tree = Tree::open(&grant.permissions().roots, &rules)
-        .map_err(|error| Ended::Failed { what: chain(&error), hint: None })?;
+        .map_err(|error| Ended::Failed { what: chain(&error), hint: None })?
+        .leaving(session.left.clone());
     let cwd = &session.workspace.path;
     let absolute = |path: &Path| cwd.join(path);
     let done = match call {
@@ -102,6 +103,7 @@ pub(crate) fn refusal_of(refusal: FileRefusal) -> Refusal {
 fn hint_of(refusal: FileRefusal) -> Option<&'static str> {
     match refusal {
         FileRefusal::Outside => Some("stay inside the workspace, or declare another root at startup"),
+        FileRefusal::NotLeft => Some("stay inside the paths that the token was handed on with"),
         FileRefusal::Hidden => {
             Some("another name of it, a link to it or what is in it is hidden: look there")
         }
@@ -120,6 +122,7 @@ fn hint_of(refusal: FileRefusal) -> Option<&'static str> {
 fn rule_of(refusal: FileRefusal) -> &'static str {
     match refusal {
         FileRefusal::Outside => "path.outside",
+        FileRefusal::NotLeft => "path.not-left",
         FileRefusal::Hidden => "path.hidden",
         FileRefusal::Protected => "path.protected",
         FileRefusal::ReadOnly => "path.read-only",

@@ -378,3 +378,49 @@ fn nothing_hidden_protected_read_only_or_outside_is_moved_or_removed() {
     assert_eq!(refusal(tree.remove(&path("w"))), FileRefusal::Outside);
     assert!(["w/.env", "w/file", "w/.claude/s", "r/file", "secret"].iter().all(|name| path(name).exists()));
 }
+
+/// Somebody who has only `w/sub` left: what counts is where a path arrives, whatever its name.
+#[test]
+fn what_is_left_is_left_by_its_real_place() {
+    let bench = Bench::new();
+    bench.link("w/sub/out", "../file");
+    bench.link("w/sub/up", "..");
+    bench.link("w/sub/near", "deep");
+    bench.link("w/in", "sub");
+    let left = Within::of(Some([Subtree::new(&bench.path("w/sub")).unwrap()]));
+    let whole = bench.tree();
+    let tree = bench.tree().leaving(left);
+    let at = |path: &str| bench.path("w").join(path);
+    for beyond in ["file", "sub/out", "sub/up/file", "sub/../file"] {
+        whole.read(&at(beyond), 100).unwrap();
+        assert_eq!(refusal(tree.read(&at(beyond), 100)), FileRefusal::NotLeft, "{beyond}");
+        assert_eq!(refusal(tree.stat(&at(beyond))), FileRefusal::NotLeft, "{beyond}");
+        assert_eq!(refusal(tree.write(&at(beyond), b"x")), FileRefusal::NotLeft, "{beyond}");
+        assert_eq!(refusal(tree.check(&at(beyond), FileOperation::Write)), FileRefusal::NotLeft, "{beyond}");
+    }
+    assert_eq!(refusal(tree.list(&at("sub/up"))), FileRefusal::NotLeft);
+    assert_eq!(refusal(tree.write(&at("sub/up/new"), b"x")), FileRefusal::NotLeft);
+    assert_eq!(refusal(tree.check(&at("sub/up/no/new"), FileOperation::Write)), FileRefusal::NotLeft);
+    assert_eq!(refusal(tree.rename(&at("sub/deep"), &at("sub/up/moved"))), FileRefusal::NotLeft);
+    assert_eq!(refusal(tree.rename(&at("sub/up/file"), &at("sub/taken"))), FileRefusal::NotLeft);
+    assert_eq!(refusal(tree.remove(&at("sub/up/file"))), FileRefusal::NotLeft);
+    assert_eq!(refusal(tree.symlink(&at("sub/up/link"), Path::new("file"))), FileRefusal::NotLeft);
+    for inside in ["sub/deep", "sub/near", "in/deep", "sub/up/sub/deep"] {
+        assert_eq!(tree.read(&at(inside), 100).unwrap(), b"w/sub/deep", "{inside}");
+    }
+    tree.write(&at("in/new"), b"x").unwrap();
+    // The link itself is in there.
+    tree.remove(&at("sub/out")).unwrap();
+    assert!(bench.path("w/file").exists() && bench.path("w/sub/new").exists());
+}
+
+/// What is left can be a file, in a directory that is not.
+#[test]
+fn one_file_can_be_left() {
+    let bench = Bench::new();
+    let left = Within::of(Some([Subtree::new(&bench.path("w/new")).unwrap()]));
+    let tree = bench.tree().leaving(left);
+    tree.write(&bench.path("w/new"), b"x").unwrap();
+    assert_eq!(tree.read(&bench.path("w/new"), 10).unwrap(), b"x");
+    assert_eq!(refusal(tree.list(&bench.path("w"))), FileRefusal::NotLeft);
+}
