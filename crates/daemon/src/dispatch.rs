@@ -124,6 +124,16 @@ fn may(arrived: &Arrived, caller: &Caller) -> Result<Option<SessionId>, ApiError
     Ok(about)
 }
 
+/// Tells somebody who may not so before anything of what they want is read. It counts as their request: who may not is written
+/// down, and who may comes again with all of it.
+pub(crate) fn foretell(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiError> {
+    let entered = identify(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
+    let Err(why) = may(arrived, &entered.caller) else { return Ok(()) };
+    audit(daemon.runtime.ledger(), (&entered.caller, arrived.method.name()), Some(&why))
+        .map_err(|error| unavailable(&error))?;
+    Err(why)
+}
+
 /// Whether the answer may take as long as a command or a person does.
 fn lasts(method: Method) -> bool {
     method.reply() == Reply::Stream || matches!(method.access(), Access::Session(_))

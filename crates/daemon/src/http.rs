@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
-use ringfence_api::{ApiError, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
+use hyper::body::{Body as _, Incoming};
+use ringfence_api::{Access, ApiError, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
 use ringfence_runtime::identity::IdentityError;
 use ringfence_types::Transport;
 use serde::Serialize;
@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
 use crate::authenticate::{Entrance, not_let_in, source};
-use crate::dispatch::Arrived;
+use crate::dispatch::{Arrived, foretell};
 use crate::events;
 use crate::failure::{internal, malformed};
 use crate::identity;
@@ -38,6 +38,8 @@ use crate::transfer;
 const MOST: usize = 1024 * 1024;
 /// Of one with a file: base64 and what is around it.
 pub(crate) const MOST_WITH_FILE: usize = MOST_SENT as usize / 3 * 4 + MOST;
+/// What is read of a request before it is known whether whoever sends it may make it.
+const UNASKED: usize = 16 * 1024;
 /// How long a client may take to send what it announced.
 const PATIENCE: Duration = Duration::from_secs(30);
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -107,6 +109,14 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
         return transfer::upload(line, (token, Value::Object(fields)), body).await;
     }
     if head.method == http::Method::POST {
+        if method.access() != Access::Anyone
+            && body.size_hint().exact().is_none_or(|bytes| bytes > UNASKED as u64)
+        {
+            let (daemon, token) = (Arc::clone(&line.daemon), token.clone());
+            let (entrance, peer, value) = (line.entrance.clone(), line.peer, Value::Object(fields.clone()));
+            let arrived = Arrived { entrance, peer, token, method, value };
+            blocking(move || foretell(&daemon, &arrived)).await?;
+        }
         merge(&mut fields, read(method, body).await?)?;
     }
     if let (Method::Login, Some(network)) = (method, &line.network) {
@@ -166,7 +176,11 @@ fn token(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 
 /// How long a request of this method may be.
 pub(crate) fn most(method: Method) -> usize {
-    if method == Method::FileWrite { MOST_WITH_FILE } else { MOST }
+    match method {
+        Method::FileWrite => MOST_WITH_FILE,
+        method if method.access() == Access::Anyone => UNASKED,
+        _ => MOST,
+    }
 }
 
 async fn read(method: Method, body: Incoming) -> Result<Map<String, Value>, ApiError> {

@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn only_a_file_may_be_long() {
         let text = |method: &str| {
-            let long = "x".repeat(most(Method::Health) + 1);
+            let long = "x".repeat(most(Method::CallExec) + 1);
             json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": { "x": long } }).to_string()
         };
         assert_eq!(rejected(&text("call.exec")).0, ErrorCode::TooLarge.json_rpc());

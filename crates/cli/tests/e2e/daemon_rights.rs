@@ -1,6 +1,9 @@
 //! What the daemon makes of requests, sensible and not.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use ringfence_api::{DownloadFile, Method, UploadFile, Verb};
 use ringfence_client::ClientError;
@@ -182,4 +185,43 @@ fn a_narrowed_token_does_not_follow_links_out_of_its_paths() {
         ask(&own, *method, request.clone()).unwrap();
     }
     assert!(["new", "moved", "sent", "src/taken"].iter().all(|path| there(path)) && !there("c"));
+}
+
+/// Whoever may not is told so by their head: nothing of a long request is waited for.
+#[test]
+fn a_long_request_is_not_read_before_it_is_known_who_sends_it() {
+    let served = Served::new();
+    let session = served.session();
+    let reader = minted(&served, Scope::Read);
+    let length = 4 << 20;
+    let begin = |token: Option<&str>| {
+        let bearer = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
+        let head = format!(
+            "POST /v1/sessions/{}/files/write HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{bearer}content-length: {length}\r\n\r\n",
+            session.session
+        );
+        let mut stream = UnixStream::connect(&served.socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    // Nothing more is sent, and yet there is an answer; 408 would be that somebody has waited.
+    for (token, status) in [("rf_api_0000000000000000_0000", "401"), (reader.as_str(), "403")] {
+        let mut answer = String::new();
+        begin(Some(token)).read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{answer}");
+    }
+    let refused = served.records("authenticated");
+    let refused = refused.iter().filter(|record| !record["event"]["refusal"].is_null());
+    assert_eq!(refused.filter(|record| record["event"]["purpose"] == "file.write").count(), 1);
+    // The control: of somebody who may, all of it is read.
+    let mut owner = begin(None);
+    let content = "x".repeat(2 << 20);
+    let body = json!({ "path": "long", "content": content }).to_string();
+    owner.write_all(body.as_bytes()).unwrap();
+    owner.write_all(&vec![b' '; length - body.len()]).unwrap();
+    let mut answer = String::new();
+    owner.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer.split(' ').nth(1), Some("200"), "{answer}");
+    assert_eq!(served.world.read("long").unwrap().len(), 2 << 20);
 }
