@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::agents::{agent, bash, source};
 use crate::internet::Internet;
+use crate::patience::{Patient, end};
 use crate::testkit::{Done, contains, finish};
 
 /// A provider at `git.test:9443`; it ends when this is dropped.
@@ -31,7 +32,7 @@ impl Provider {
         let mut command = internet.beside_servers(&line);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        BufReader::new(Patient(child.stdout.take().unwrap())).read_line(&mut ready).unwrap();
         assert_eq!(ready, "ready\n");
         Self { child, log }
     }
@@ -48,8 +49,7 @@ impl Provider {
 
 impl Drop for Provider {
     fn drop(&mut self) {
-        let _over = self.child.kill();
-        let _gone = self.child.wait();
+        end(&mut self.child);
     }
 }
 

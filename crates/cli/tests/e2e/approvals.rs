@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::approval::session;
+use crate::patience::{Patient, ended};
 use crate::terminal::Terminal;
 use crate::testkit::{Done, World, binary, collect, eventually, finish, send};
 
@@ -95,7 +96,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         signal(self.pid, Signal::KILL);
-        let _ended = self.child.wait();
+        ended("who watches, killed", &mut self.child);
     }
 }
 
@@ -474,7 +475,7 @@ fn a_stream_of_questions_is_read_as_long_as_somebody_reads_it() {
     let mut command = world.ringfence();
     command.args(["approvals", "watch", "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut watcher = command.spawn().unwrap();
-    let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    let mut lines = BufReader::new(Patient(watcher.stdout.take().unwrap())).lines();
     let asking = || {
         let mut command = world.ringfence();
         command.args(["run", "--json", "--profile", "guarded", "--", "mkdir", "made"]);
@@ -495,7 +496,7 @@ fn a_stream_of_questions_is_read_as_long_as_somebody_reads_it() {
     assert_eq!(closed["id"], asked["id"]);
     collect(child).expect(126);
     drop(lines);
-    assert!(watcher.wait().unwrap().success(), "it ends when nobody reads it");
+    assert!(ended("who watches, whom nobody reads", &mut watcher).success());
     let refused = collect(asking()).expect(126).json();
     assert!(refused["refusal"]["rule"].as_str().unwrap().starts_with("approval.unreachable"), "{refused}");
 }

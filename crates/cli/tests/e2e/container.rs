@@ -14,9 +14,12 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::internet::Internet;
+use crate::patience::{LIFETIME, Patient, joined};
 use crate::podman::Podman;
 use crate::terminal::Terminal;
-use crate::testkit::{collect, contains, eventually, finish, is_root, marker, processes_with, send};
+use crate::testkit::{
+    collect, contains, eventually, finish, finish_within, is_root, marker, processes_with, send,
+};
 use crate::work;
 
 fn levels(object: &Value) -> Vec<(String, String)> {
@@ -166,7 +169,7 @@ fn a_secret_is_a_file_that_the_engine_does_not_know() {
     command.arg("run").args(flags.with(&["--secret", "tool-key"])).args(["--", "sh", "-c", script]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut stdout = child.stdout.take().unwrap();
+    let mut stdout = Patient(child.stdout.take().unwrap());
     let mut said = Vec::new();
     while !contains(&said, b"started") {
         let mut some = [0; 64];
@@ -283,7 +286,7 @@ fn nothing_outlives_its_session() {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = [0; 8];
-        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        Patient(child.stdout.as_mut().unwrap()).read_exact(&mut said).unwrap();
         assert_eq!(&said, b"started\n");
         child
     };
@@ -327,7 +330,7 @@ fn orphans_are_swept_at_the_next_start() {
     sleeper.arg("run").args(flags.with(&[])).args(["--", "sh", "-c", "echo started; sleep 1000"]);
     let mut sleeper =
         sleeper.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    sleeper.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
+    Patient(sleeper.stdout.as_mut().unwrap()).read_exact(&mut [0; 8]).unwrap();
     let living = podman.containers();
     let inspected: Value = serde_json::from_str(&podman.podman(&["inspect", &living[0]]).text()).unwrap();
     let labels = &inspected[0]["Config"]["Labels"];
@@ -462,7 +465,7 @@ fn a_container_reaches_what_a_rule_opens_on_this_machine() {
     let other = get(port.wrapping_add(1));
     assert!(other.err.contains("is not allowed for this host"), "{}", other.err);
     assert_eq!(get(port).expect(0).text(), "served");
-    assert!(served.join().unwrap().starts_with("GET /x "));
+    assert!(joined("the server has answered", served).starts_with("GET /x "));
     let flows = world.records();
     assert!(flows.iter().any(|record| record["event"]["kind"] == "intent"
         && record.to_string().contains(&format!("\"port\":{port}"))));
@@ -538,9 +541,8 @@ fn a_container_holds_every_attempt() {
     let podman = Podman::start();
     let (world, flags) = podman.world();
     let flags = flags.with(&["--attack", "--json"]);
-    // Without the patience of `finish`: it is some two hundred containers.
-    let attacked = world.ringfence().arg("doctor").args(flags).output().unwrap();
-    let report: Value = serde_json::from_slice(&attacked.stdout).unwrap();
+    // More than the patience of `finish`: it is some two hundred containers.
+    let report = finish_within(LIFETIME, world.ringfence().arg("doctor").args(flags), b"").json();
     let results = report["results"].as_array().unwrap();
     let verdict = |result: &Value| result["verdict"].as_str().unwrap().to_owned();
     let failed: Vec<String> = results

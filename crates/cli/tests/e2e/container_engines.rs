@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::docker::Docker;
+use crate::patience::Patient;
 use crate::podman::{Flags, Podman, Runtime};
 use crate::testkit::{World, collect, eventually, finish, is_root, marker, processes_with, send};
 
@@ -59,7 +60,7 @@ fn begin(world: &World, flags: &Flags) -> Child {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = [0; 8];
-    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    Patient(child.stdout.as_mut().unwrap()).read_exact(&mut said).unwrap();
     assert_eq!(&said, b"started\n");
     child
 }
@@ -129,8 +130,7 @@ fn docker_as_root_holds_attempts_on_privileges_and_networks() {
     let (world, flags) = docker.world();
     for part in ["S1", "N1"] {
         let flags = flags.with(&["--attack", "--json", "--only", part]);
-        let attacked = world.ringfence().arg("doctor").args(flags).output().unwrap();
-        let report: Value = serde_json::from_slice(&attacked.stdout).unwrap();
+        let report = finish(world.ringfence().arg("doctor").args(flags), b"").json();
         let results = report["results"].as_array().unwrap();
         let failed: Vec<String> = results
             .iter()

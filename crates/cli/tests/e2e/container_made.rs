@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
+use crate::patience::Patient;
 use crate::podman::Podman;
 use crate::testkit::{World, collect, is_root, send};
 
@@ -57,7 +58,7 @@ fn a_container_has_its_share_of_the_processor() {
         command.arg("run").args(flags.with(&[])).args(more).args(script);
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        child.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
+        Patient(child.stdout.as_mut().unwrap()).read_exact(&mut [0; 8]).unwrap();
         let told = podman.podman(&["inspect", "--format", "{{.State.Pid}}", &podman.containers()[0]]);
         let share = share_of(told.expect(0).text().trim());
         send(&child, Signal::TERM);

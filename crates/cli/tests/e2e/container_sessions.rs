@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::container_policy::configure;
 use crate::mcp::Client;
+use crate::patience::Patient;
 use crate::podman::Podman;
 use crate::testkit::{collect, eventually};
 
@@ -148,7 +149,7 @@ fn nobody_else_is_taken_for_the_container() {
     intruder.args(apart).args(["python3", "-c", INTRUDER]).arg(&registry);
     let mut intruder = intruder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut ready = [0; 6];
-    intruder.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    Patient(intruder.stdout.as_mut().unwrap()).read_exact(&mut ready).unwrap();
     let refused = world.run(&flags.with(&[]), &script);
     intruder.kill().unwrap();
     assert_eq!(collect(intruder).text(), "in\n");

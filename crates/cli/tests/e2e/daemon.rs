@@ -14,8 +14,9 @@ use ringfence_types::{NetMode, Profile};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::patience::ended;
 use crate::served::{ASK, Served, exec, raw, stdout};
-use crate::testkit::{World, eventually, finish, is_root, marker, processes_with, send};
+use crate::testkit::{World, collect, eventually, finish, is_root, marker, processes_with, send};
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ringfence_api::ApiError {
     match answer {
@@ -102,9 +103,9 @@ fn an_agent_reaches_neither_the_daemon_nor_other_sessions() {
             served.socket.display()
         ))
         .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert_eq!(String::from_utf8(control.stdout).unwrap(), "200");
+        .stdout(Stdio::piped())
+        .spawn();
+    assert_eq!(collect(control.unwrap()).text(), "200");
     assert_eq!(served.sessions().iter().filter(|info| info.state == SessionState::Running).count(), 2);
 }
 
@@ -243,7 +244,7 @@ fn sigterm_lets_calls_end_and_begins_none() {
         || matches!(late.call(&served.wanted()), Err(ClientError::Api(error)) if error.code == ErrorCode::Unavailable),
     );
     served.world.write("go", "");
-    assert!(served.child.wait().unwrap().success());
+    assert!(ended("the daemon, told to end", &mut served.child).success());
     assert!(served.world.read("done").is_some());
     assert_eq!(served.records("session-ended").len(), 1);
     assert!(!served.socket.exists());
@@ -547,10 +548,12 @@ fn a_socket_that_was_handed_over_is_served() {
     ]);
     let listener: std::os::fd::OwnedFd = listener.into();
     let mut child = command.stdin(Stdio::from(listener)).spawn().unwrap();
+    // It holds the socket, too: whoever asks would wait for an answer when the daemon has ended.
+    drop(command);
     let request = b"GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     assert_eq!(raw(&socket, request).0, 200);
     send(&child, Signal::TERM);
-    assert!(child.wait().unwrap().success());
+    assert!(ended("the daemon, told to end", &mut child).success());
 }
 
 /// The command line is a client.

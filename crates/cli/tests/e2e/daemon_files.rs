@@ -13,7 +13,7 @@ use ringfence_types::Profile;
 use serde_json::{Value, json};
 
 use crate::served::{ASK, Served, stdout};
-use crate::testkit::{World, eventually};
+use crate::testkit::{World, eventually, finish};
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ApiError {
     match answer {
@@ -151,7 +151,7 @@ fn hidden_protected_and_foreign_files_stay_where_they_are() {
     assert_eq!(fs::read_to_string(foreign).unwrap(), "foreign");
     // Control: the same without the fence.
     let control = "mv .env taken && mv plain .claude/settings.json && rm alias way/foreign && mv out plain";
-    assert!(world.host("sh").args(["-c", control]).status().unwrap().success());
+    finish(world.host("sh").args(["-c", control]), b"").expect(0);
     assert_eq!(world.read("taken").as_deref(), Some("KEY=1"));
 }
 

@@ -12,6 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use ringfence_api::{Method, Verb};
 use serde_json::{Map, Value, json};
 
+use crate::patience::Patient;
 use crate::served::{Served, stdout};
 
 /// Fields of requests, and of none.
@@ -177,7 +178,7 @@ fn status(socket: &Path, request: &[u8], after: After) -> u16 {
         let _closed = stream.shutdown(Shutdown::Write);
     }
     let mut head = Vec::new();
-    let _closed = stream.take(12).read_to_end(&mut head);
+    let _closed = Patient(stream).take(12).read_to_end(&mut head);
     String::from_utf8_lossy(&head).split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 

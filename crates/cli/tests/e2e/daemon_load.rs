@@ -15,6 +15,7 @@ use ringfence_client::ClientError;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
 
+use crate::patience::{Patient, ended};
 use crate::served::{Served, exec, stdout};
 use crate::testkit::{eventually, marker, processes_with};
 
@@ -148,6 +149,15 @@ fn as_many_as_come(wanted: usize, count: impl Fn() -> usize) -> usize {
     most
 }
 
+/// Says that it is over when it is dropped.
+struct Told<'a>(&'a AtomicBool);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// One client sends nonsense as fast as it can; the others go on, and nobody's answer is touched.
 #[test]
 fn nonsense_of_one_client_holds_nobody_up() {
@@ -162,13 +172,15 @@ fn nonsense_of_one_client_holds_nobody_up() {
         b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     ];
     thread::scope(|scope| {
+        // Also when one of the others fails: the scope waits for all of them.
+        let end = Told(&over);
         let _spammer = scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
                 for bytes in nonsense {
                     let Ok(mut stream) = UnixStream::connect(&served.socket) else { continue };
                     // Whoever is told no does not listen to the rest.
                     let _told = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
-                    let _closed = stream.read_to_end(&mut Vec::new());
+                    let _closed = Patient(stream).read_to_end(&mut Vec::new());
                     sent.fetch_add(1, Ordering::SeqCst);
                 }
             }
@@ -186,7 +198,7 @@ fn nonsense_of_one_client_holds_nobody_up() {
             .collect();
         others.into_iter().for_each(|other| other.join().unwrap());
         eventually("a thousand pieces of nonsense were sent", || sent.load(Ordering::SeqCst) >= 1000);
-        over.store(true, Ordering::SeqCst);
+        drop(end);
     });
     assert_eq!(served.records("settled").len(), 100);
     assert!(served.client().call(&CheckReady {}).unwrap().ready);
@@ -273,11 +285,11 @@ fn a_store_that_is_locked_closes_the_daemon_until_it_is_free() {
     python.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut holder = python.spawn().unwrap();
     let mut said = [0; 5];
-    holder.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    Patient(holder.stdout.as_mut().unwrap()).read_exact(&mut said).unwrap();
     let why = refused_for_the_ledger(&served, &session);
     assert_eq!(served.world.read("never"), None, "{why}");
     drop(holder.stdin.take());
-    assert!(holder.wait().unwrap().success());
+    assert!(ended("who holds the store", &mut holder).success());
     assert_eq!(served.sh(&session, "touch after").exit_code, Some(0), "it goes on");
 }
 

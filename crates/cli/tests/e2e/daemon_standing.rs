@@ -14,6 +14,7 @@ use ringfence_client::{Client, ClientError};
 use ringfence_types::{Profile, Rights, Scope, Within};
 use serde_json::json;
 
+use crate::patience::received;
 use crate::served::{Served, exec};
 use crate::testkit::{eventually, marker, processes_with};
 
@@ -62,7 +63,7 @@ impl Open {
             });
             told.send(("events", denied(error.unwrap()))).unwrap();
         });
-        begun.recv().unwrap();
+        received("the first event comes", &begun).unwrap();
         let (mut running, request, told) = (client(), RunCommand(slow("run")), sender.clone());
         thread::spawn(move || {
             let cut = running.run(&request).unwrap().find_map(|chunk| match chunk.unwrap() {
@@ -85,7 +86,8 @@ impl Open {
 
     /// Every end, with why.
     fn ends(self) -> Vec<(&'static str, ApiError)> {
-        let mut ends: Vec<_> = self.ends.iter().collect();
+        let next = || received("everything open is ended", &self.ends);
+        let mut ends: Vec<_> = std::iter::from_fn(next).collect();
         ends.sort_by_key(|(what, _)| *what);
         ends
     }

@@ -13,6 +13,7 @@ use ringfence_types::NetMode;
 use serde_json::{Value, json};
 
 use crate::internet::Internet;
+use crate::patience::{Patient, ended, mortal};
 use crate::served::{Served, exec};
 use crate::testkit::{LANDLOCK, World, eventually, finish};
 
@@ -70,7 +71,7 @@ fn readiness_says_whether_work_is_taken() {
     assert_eq!(refused(served.client().call(&exec(&session, "true"))).code, ErrorCode::Unavailable);
     served.world.write("go", "");
     let mut served = served;
-    assert!(served.child.wait().unwrap().success(), "it ends when what ran has ended");
+    assert!(ended("the daemon, when what ran has ended", &mut served.child).success());
 }
 
 #[test]
@@ -105,6 +106,7 @@ fn a_page_is_fetched_by_the_rules_of_the_session() {
     let mut command = internet.ringfence();
     command.env("XDG_RUNTIME_DIR", &runtime).arg("serve").stdin(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
+    mortal(&child);
     eventually("the daemon answers", || UnixStream::connect(&socket).is_ok());
     let mut client = Client::connect(&socket, None).unwrap();
     let wanted: CreateSession =
@@ -131,7 +133,7 @@ fn a_page_is_fetched_by_the_rules_of_the_session() {
     };
     assert_eq!(intents.iter().filter(fetched).count(), 1);
     client.call(&Shutdown {}).unwrap();
-    assert!(child.wait().unwrap().success());
+    assert!(ended("the daemon, told to end", &mut child).success());
 }
 
 /// Nothing is kept for whoever does not read: they are let go, and can go on where they were. Everybody else hears everything. The
@@ -174,7 +176,7 @@ fn subscribers_that_do_not_read_are_dropped() {
         metric(&served, "ringfence_subscribers_dropped_total") >= EACH as u64
     });
     eventually("nobody subscribes any more", || metric(&served, "ringfence_subscribers") == 0);
-    for mut stream in slow {
+    for mut stream in slow.into_iter().map(Patient) {
         // The connection is over, and less than everything was kept for it.
         let mut rest = Vec::new();
         let _reset = stream.read_to_end(&mut rest);

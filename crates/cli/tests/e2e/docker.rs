@@ -5,17 +5,21 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::podman::{Flags, pack};
-use crate::testkit::{Done, World, eventually, finish};
+use crate::patience::{PATIENCE, end, ended};
+use crate::podman::{Flags, pack, taken_down};
+use crate::testkit::{Done, World, attempt, eventually, finish};
 
 pub(crate) struct Docker {
     place: TempDir,
     daemon: Child,
 }
+
+const LIST: [&str; 4] = ["ps", "--all", "--quiet", "--no-trunc"];
 
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -43,14 +47,19 @@ impl Docker {
     }
 
     pub(crate) fn docker(&self, arguments: &[&str]) -> Done {
+        finish(&mut self.command(arguments), b"")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("/usr/bin/docker");
         command.env_clear().env("PATH", PATH).env("HOME", self.place.path());
-        finish(command.arg("--host").arg(format!("unix://{}", self.socket().display())).args(arguments), b"")
+        command.arg("--host").arg(format!("unix://{}", self.socket().display())).args(arguments);
+        command
     }
 
     /// Ids of all containers, whatever their state.
     pub(crate) fn containers(&self) -> Vec<String> {
-        let listed = self.docker(&["ps", "--all", "--quiet", "--no-trunc"]).expect(0);
+        let listed = self.docker(&LIST).expect(0);
         listed.text().lines().map(str::to_owned).collect()
     }
 
@@ -61,8 +70,7 @@ impl Docker {
 
     /// Without a chance to clean up.
     pub(crate) fn kill(&mut self) {
-        self.daemon.kill().unwrap();
-        self.daemon.wait().unwrap();
+        end(&mut self.daemon);
         self.end_containerd();
         for left in ["api.sock", "pid"] {
             fs::remove_file(self.place.path().join(left)).unwrap();
@@ -99,19 +107,21 @@ impl Docker {
 
 impl Drop for Docker {
     fn drop(&mut self) {
-        let left = self.containers();
-        let names: Vec<&str> = left.iter().map(String::as_str).collect();
-        if !names.is_empty() {
-            self.docker(&[&["rm", "--force"], &names[..]].concat());
+        // A failed test may have left it without a daemon.
+        let listed = attempt(PATIENCE, &mut self.command(&LIST), b"");
+        let left = listed.map_or_else(|_| String::new(), |listed| listed.text());
+        for id in left.lines() {
+            let _left = attempt(PATIENCE, &mut self.command(&["rm", "--force", id]), b"");
         }
         let _stopped = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
-        let _status = self.daemon.wait();
+        ended("Docker, told to end", &mut self.daemon);
         self.end_containerd();
         // Docker binds its data to themselves and leaves that.
-        let _unbound = Command::new("umount").arg(self.place.path().join("data")).output();
+        let told = taken_down(self.place.path());
         for controller in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
             let _busy = fs::remove_dir(controller.path().join("docker"));
         }
+        assert!(told.is_ok() || thread::panicking(), "{told:?}");
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::agents::{codex, codex_in};
 use crate::approvals::{Watcher, configure, events};
+use crate::patience::{Patient, end, ended, mortal};
 use crate::testkit::{World, binary, eventually, finish, processes_with};
 
 /// As the documentation says.
@@ -143,7 +144,7 @@ fn without_its_program_codex_does_nothing() {
 struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
-    lines: BufReader<ChildStdout>,
+    lines: BufReader<Patient<ChildStdout>>,
     next: u64,
     heard: Vec<Value>,
 }
@@ -153,7 +154,8 @@ impl Client {
         let mut command = world.ringfence();
         let mut child =
             command.arg("exec-server").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (stdin, lines) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        mortal(&child);
+        let (stdin, lines) = (child.stdin.take(), BufReader::new(Patient(child.stdout.take().unwrap())));
         Self { child, stdin, lines, next: 1, heard: Vec::new() }
     }
 
@@ -229,8 +231,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _over = self.child.kill();
-        let _gone = self.child.wait();
+        end(&mut self.child);
     }
 }
 
@@ -285,15 +286,15 @@ fn a_process_ends_when_it_is_told_to_and_with_the_connection() {
         client.begin(&world, id, &format!("exec -a {marker} sleep 1000"), &json!({}));
         eventually("it runs", || !processes_with(marker).is_empty());
     }
-    let ended = client.request("process/terminate", json!({ "processId": "a" }));
-    assert_eq!(ended["result"]["running"], true);
+    let told = client.request("process/terminate", json!({ "processId": "a" }));
+    assert_eq!(told["result"]["running"], true);
     assert_ne!(client.finished("a").1, 0);
     assert!(processes_with(&one).is_empty() && !processes_with(&two).is_empty());
-    let ended = client.request("process/terminate", json!({ "processId": "a" }));
-    assert_eq!(ended["result"]["running"], false);
+    let told = client.request("process/terminate", json!({ "processId": "a" }));
+    assert_eq!(told["result"]["running"], false);
     client.stdin = None;
     eventually("it ends with the connection", || processes_with(&two).is_empty());
-    assert!(client.child.wait().unwrap().success());
+    assert!(ended("the server, whose connection is closed", &mut client.child).success());
     assert_eq!(events(&world.all_records(), "session-ended").len(), 1);
 }
 
@@ -386,7 +387,8 @@ fn what_makes_no_sense_is_answered_and_does_nothing() {
     assert!(text.contains("path.boundary") && exit == 126, "{text} {exit}");
     assert!(world.read("made").is_none());
     client.stdin.as_mut().unwrap().write_all(b"garbage\n").unwrap();
-    assert_eq!(client.child.wait().unwrap().code(), Some(125), "it ends rather than guess");
+    let status = ended("the server, which does not guess", &mut client.child);
+    assert_eq!(status.code(), Some(125));
 }
 
 /// A question waits in the queue; the process begins when it is answered.

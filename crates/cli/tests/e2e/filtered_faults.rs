@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::filtered_secrets::{FLAGS, with_key};
 use crate::internet::Internet;
+use crate::patience::ended;
 use crate::testkit::{collect, eventually, finish, processes_with, quoted};
 
 const WEB: &[&str] = &["--net", "filtered", "--allow-host", "web.test", "--allow-host", "stall.test"];
@@ -148,7 +149,7 @@ fn nothing_outlives_a_killed_ringfence() {
     eventually("the first flow", || world.workspace.join("up").exists());
     let inside = internet.pid_of_ringfence(&child);
     kill_process(inside, Signal::KILL).unwrap();
-    child.wait().unwrap();
+    ended("ringfence, killed", &mut child);
     eventually("everything inside is gone", || processes_with(&marker).is_empty());
     world.write("go", "");
     assert_eq!(internet.came_to("30.0.0.10"), 1);

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::internet::Internet;
 use crate::internet::client::{Client, OTHER_ADDRESS, WEB_ADDRESS, over_tls, words};
-use crate::testkit::{Done, eventually};
+use crate::patience::end;
+use crate::testkit::{Done, eventually, finish};
 
 const SSH_PORT: u16 = 2222;
 
@@ -89,7 +90,7 @@ impl SshServer {
         let home = self.place.join("git-home");
         fs::create_dir_all(home.join(".ssh")).unwrap();
         let run = |command: &mut Command| {
-            assert!(command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success())
+            finish(command, b"").expect(0);
         };
         run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(key));
         run(Command::new("dropbearkey").args(["-t", "ed25519", "-f"]).arg(self.place.join("host-key")));
@@ -121,8 +122,7 @@ impl SshServer {
 impl Drop for SshServer {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            let _gone = server.kill();
-            let _status = server.wait();
+            end(server);
         }
     }
 }

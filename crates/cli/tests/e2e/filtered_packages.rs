@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::internet::Internet;
 use crate::internet::client::{Client, over_tls, words};
-use crate::testkit::{Done, quoted};
+use crate::testkit::{Done, finish, quoted};
 use crate::work::toolchain;
 
 /// A wheel with nothing in it.
@@ -20,7 +20,7 @@ with zipfile.ZipFile(sys.argv[1] + '/tiny-1.0-py3-none-any.whl', 'w') as z:
     z.writestr('tiny-1.0.dist-info/RECORD', '')
 ";
     let mut command = Command::new("python3");
-    assert!(command.args(["-c", MAKE]).arg(directory).status().unwrap().success());
+    finish(command.args(["-c", MAKE]).arg(directory), b"").expect(0);
 }
 
 #[test]
@@ -77,7 +77,7 @@ for host in ['web.test', 'other.test']:
     version = {'name': 'tiny', 'version': '1.0.0', 'dist': {'tarball': f'https://{host}/{host}/tiny.tgz'}}
     json.dump({'name': 'tiny', 'dist-tags': {'latest': '1.0.0'}, 'versions': {'1.0.0': version}}, open(f'{at}/tiny', 'w'))
 ";
-    assert!(Command::new("python3").args(["-c", MAKE]).arg(site).status().unwrap().success());
+    finish(Command::new("python3").args(["-c", MAKE]).arg(site), b"").expect(0);
 }
 
 #[test]
@@ -133,5 +133,5 @@ for host in ['web.test', 'other.test']:
     open(f'{at}/ti/ny/tiny', 'w').write(json.dumps(version) + '\\n')
     open(f'{at}/config.json', 'w').write(json.dumps({'dl': f'https://{host}/{host}/{{crate}}.crate'}))
 ";
-    assert!(Command::new("python3").args(["-c", MAKE]).arg(site).status().unwrap().success());
+    finish(Command::new("python3").args(["-c", MAKE]).arg(site), b"").expect(0);
 }

@@ -102,8 +102,10 @@ fn output_that_cannot_be_written_is_a_failure_and_not_a_crash() {
     let world = World::new();
     for arguments in [&["run", "--json", "--", "true"][..], &["ledger", "tail"], &["doctor"]] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        let done = world.ringfence().args(arguments).stdin(Stdio::null()).stdout(full).output().unwrap();
-        assert_eq!(done.status.code(), Some(125), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+        let mut command = world.ringfence();
+        command.args(arguments).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
+        let done = collect(command.spawn().unwrap());
+        assert_eq!(done.code, Some(125), "{arguments:?}: {}", done.err);
     }
 }
 

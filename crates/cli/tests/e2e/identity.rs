@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::patience::Patient;
 use crate::terminal::Terminal;
 use crate::testkit::{Done, World, collect, contains, finish};
 
@@ -159,7 +160,7 @@ fn pairing(world: &World, out: &str, scopes: &str) -> (Child, String) {
     command.args(["device", "pair", "phone", "--scope", scopes, "--out", out]);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut lines = BufReader::new(Patient(child.stderr.take().unwrap())).lines();
     let code = lines
         .by_ref()
         .map(Result::unwrap)

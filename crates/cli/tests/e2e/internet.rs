@@ -12,6 +12,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use rustix::process::Pid;
 use serde_json::Value;
 
+use crate::patience::{Patient, end, ended};
 use crate::testkit::{Done, World, binary, finish};
 
 const PROGRAM: &str = include_str!("internet/internet.py");
@@ -21,7 +22,7 @@ pub(crate) struct Internet {
     /// Of the servers: certificates, what they serve, who came.
     pub(crate) place: PathBuf,
     holder: Child,
-    answers: RefCell<BufReader<ChildStdout>>,
+    answers: RefCell<BufReader<Patient<ChildStdout>>>,
 }
 
 impl Internet {
@@ -39,7 +40,7 @@ impl Internet {
         command.arg("python3").arg(place.join("internet.py")).arg("hold").arg(&place);
         command.env_clear().env("PATH", PATH).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holder = command.spawn().unwrap();
-        let answers = RefCell::new(BufReader::new(holder.stdout.take().unwrap()));
+        let answers = RefCell::new(BufReader::new(Patient(holder.stdout.take().unwrap())));
         let internet = Self { world, place, holder, answers };
         assert_eq!(internet.answer(), "ready\n", "the namespaces cannot be made");
         internet
@@ -147,7 +148,7 @@ impl Internet {
         command.args(["-c", LISTEN]).arg(&count).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(Patient(child.stdout.take().unwrap())).read_line(&mut line).unwrap();
         HostListener { port: line.trim().parse().unwrap(), count, child }
     }
 
@@ -184,7 +185,7 @@ impl Drop for Internet {
     fn drop(&mut self) {
         // The end of its input is the end of all of it.
         drop(self.holder.stdin.take());
-        let _status = self.holder.wait();
+        ended("the internet of this test, whose orders have ended", &mut self.holder);
     }
 }
 
@@ -203,8 +204,7 @@ impl HostListener {
 
 impl Drop for HostListener {
     fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _status = self.child.wait();
+        end(&mut self.child);
     }
 }
 
@@ -226,8 +226,7 @@ fn certificates(place: &Path) {
          DNS:meta.test,DNS:rebind.test,DNS:self.test,DNS:stall.test";
     let openssl = |arguments: &[&str]| {
         let mut command = Command::new("openssl");
-        command.args(arguments).current_dir(place).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(command.status().unwrap().success(), "openssl {arguments:?}");
+        finish(command.args(arguments).current_dir(place), b"").expect(0);
     };
     let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"];
     let root =

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::approvals::{alone, approvals, configure, events, one_waiting};
 use crate::channels::{Server, hooked, secret as webhook_secret};
+use crate::patience::Patient;
 use crate::terminal::Terminal;
 use crate::testkit::{Done, World, collect, contains, eventually, finish, marker, processes_with};
 
@@ -209,7 +210,7 @@ fn a_prompt_without_a_line_break_appears() {
     for prompt in ["Continue? ", "Password:", "api_key=", "ghp_", "ready 42%", "Zq8-hun", begin] {
         let script = format!("printf %s '{prompt}'; read line; echo \"got $line\"");
         let mut child = piped(&world, &["run", "--", "sh", "-c", &script]);
-        let mut stdout = child.stdout.take().unwrap();
+        let mut stdout = Patient(child.stdout.take().unwrap());
         let mut seen = vec![0; prompt.len()];
         stdout.read_exact(&mut seen).unwrap();
         assert_eq!(String::from_utf8(seen).unwrap(), prompt);
@@ -234,7 +235,7 @@ fn half_a_stored_secret_is_a_mark_that_nobody_waits_for() {
     let script = "head -c 12 \"$KEY_FILE\"; read line; tail -c +13 \"$KEY_FILE\"; echo; echo end";
     let attempt = |world: &World, first: &str| {
         let mut child = piped(world, &["run", "--secret", "KEY", "--", "sh", "-c", script]);
-        let mut stdout = child.stdout.take().unwrap();
+        let mut stdout = Patient(child.stdout.take().unwrap());
         let mut seen = vec![0; first.len()];
         stdout.read_exact(&mut seen).unwrap();
         assert_eq!(String::from_utf8(seen).unwrap(), first);

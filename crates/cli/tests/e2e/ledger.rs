@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
+use crate::patience::Patient;
 use crate::testkit::{World, collect, eventually, finish, send};
 
 fn kinds(world: &World) -> Vec<String> {
@@ -294,7 +295,7 @@ fn tail_filters_and_follows() {
     let mut follow = world.ringfence();
     follow.args(["ledger", "tail", "-f", "-n", "1", "--kind", "settled", "--json"]);
     let mut child = follow.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = BufReader::new(Patient(child.stdout.take().unwrap())).lines();
     let mut next = || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
     assert_eq!(next()["event"]["outcome"]["exit"]["code"], 1);
     for code in [7, 8] {

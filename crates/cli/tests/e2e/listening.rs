@@ -11,6 +11,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::approvals::configure;
+use crate::patience::{Patient, end};
 use crate::testkit::{World, eventually, finish};
 
 /// A daemon that ends with the test.
@@ -25,8 +26,7 @@ struct Served {
 impl Drop for Served {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ended = self.child.kill();
-        let _code = self.child.wait();
+        end(&mut self.child);
     }
 }
 
@@ -52,7 +52,7 @@ impl Served {
         command.args(["serve", "--socket"]).arg(&socket);
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut lines = BufReader::new(Patient(child.stderr.take().unwrap())).lines();
         let mut said = Vec::new();
         for line in lines.by_ref().map(Result::unwrap) {
             let serves = line.contains("serving at") && line.ends_with("d.sock");
@@ -79,7 +79,7 @@ impl Served {
 
     /// One request with exactly these headers.
     fn raw(&self, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let stream = Patient(TcpStream::connect(("127.0.0.1", self.port)).unwrap());
         exchange(stream, line, headers, body)
     }
 
@@ -95,7 +95,7 @@ impl Served {
 
     /// By the socket of the operators.
     fn local(&self, line: &str, token: Option<&str>, body: &Value) -> Answer {
-        let stream = UnixStream::connect(&self.socket).unwrap();
+        let stream = Patient(UnixStream::connect(&self.socket).unwrap());
         let header = token.map(|token| format!("Bearer {token}"));
         let headers: Vec<(&str, &str)> =
             header.iter().map(|value| ("Authorization", value.as_str())).collect();

@@ -131,6 +131,8 @@ mod packaging;
 #[cfg(test)]
 mod parity;
 #[cfg(test)]
+mod patience;
+#[cfg(test)]
 mod podman;
 #[cfg(test)]
 mod policy;

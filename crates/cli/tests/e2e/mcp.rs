@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 
 use crate::approvals::{Watcher, events};
 use crate::hooks::guarded;
+use crate::patience::{Patient, end, ended, mortal};
 use crate::testkit::{World, eventually, finish, processes_with};
 
 /// A client that writes lines and reads lines.
 pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
-    lines: BufReader<ChildStdout>,
+    lines: BufReader<Patient<ChildStdout>>,
     next: u64,
     /// Requests and notifications of the server.
     heard: Vec<Value>,
@@ -29,7 +30,8 @@ impl Client {
     fn by(mut command: std::process::Command, flags: &[&str]) -> Self {
         command.arg("mcp").args(flags).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (stdin, lines) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        mortal(&child);
+        let (stdin, lines) = (child.stdin.take(), BufReader::new(Patient(child.stdout.take().unwrap())));
         Self { child, stdin, lines, next: 1, heard: Vec::new(), modern: false }
     }
 
@@ -111,21 +113,19 @@ impl Client {
 
     /// Without a chance to clean up.
     pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        end(&mut self.child);
     }
 
     /// Closes the connection and waits for the end.
     pub(crate) fn end(mut self) {
         self.stdin = None;
-        assert!(self.child.wait().unwrap().success());
+        assert!(ended("the server, whose connection is closed", &mut self.child).success());
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _over = self.child.kill();
-        let _gone = self.child.wait();
+        end(&mut self.child);
     }
 }
 

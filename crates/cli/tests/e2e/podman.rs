@@ -6,11 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
-use crate::testkit::{Done, World, binary, eventually, finish, is_root};
+use crate::patience::{PATIENCE, ended};
+use crate::testkit::{Done, World, attempt, binary, eventually, finish, is_root, processes_with};
 
 pub(crate) struct Podman {
     place: TempDir,
@@ -104,7 +106,7 @@ impl Podman {
     /// Kills the engine: without root it is two processes.
     pub(crate) fn stop(&mut self) {
         kill_process_group(Pid::from_child(&self.service), Signal::KILL).unwrap();
-        self.service.wait().unwrap();
+        ended("the engine, killed", &mut self.service);
         fs::remove_file(self.socket()).unwrap();
     }
 
@@ -166,10 +168,10 @@ impl Flags {
 
 impl Drop for Podman {
     fn drop(&mut self) {
-        let left =
-            podman(self.place.path(), self.runtime).args(["rm", "--all", "--force", "--time", "0"]).output();
+        let mut remove = podman(self.place.path(), self.runtime);
+        let left = attempt(PATIENCE, remove.args(["rm", "--all", "--force", "--time", "0"]), b"");
         let _stopped = kill_process_group(Pid::from_child(&self.service), Signal::KILL);
-        let _status = self.service.wait();
+        ended("the engine, killed", &mut self.service);
         // Without root Podman leaves a process behind that holds its namespaces.
         for pidfile in ["xdg/libpod/tmp/pause.pid", "tmp/pause.pid"] {
             let pid = fs::read_to_string(self.place.path().join(pidfile)).ok();
@@ -184,10 +186,37 @@ impl Drop for Podman {
                 let _busy = fs::remove_dir(controller.path().join("libpod_parent"));
             }
         }
-        // Without root the directories of an image cannot be emptied by whom they belong to until they are writable.
-        let opened = Command::new("chmod").args(["-R", "u+rwX"]).arg(self.place.path()).output();
-        assert!((left.is_ok() && opened.is_ok()) || std::thread::panicking());
+        let told = left.and_then(|_| taken_down(self.place.path()));
+        assert!(told.is_ok() || std::thread::panicking(), "{told:?}");
     }
+}
+
+/// Removes the place of an engine that has ended, with what it has mounted there. What it has started to clean up may still be at
+/// it, and mounts again.
+pub(crate) fn taken_down(place: &Path) -> Result<(), String> {
+    let start = Instant::now();
+    while place.exists() {
+        for mount in mounts_below(place) {
+            let _unmounted = attempt(PATIENCE, Command::new("umount").arg("--lazy").arg(mount), b"")?;
+        }
+        // Without root the directories of an image cannot be emptied by whom they belong to until they are writable.
+        attempt(PATIENCE, Command::new("chmod").args(["-R", "u+rwX"]).arg(place), b"")?;
+        let removed = fs::remove_dir_all(place);
+        if start.elapsed() > PATIENCE {
+            let still = processes_with(&place.to_string_lossy());
+            return Err(format!("{} is still there: {removed:?} {still:?}", place.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The last one first: it may be inside another.
+fn mounts_below(place: &Path) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let mut below: Vec<PathBuf> = points.filter(|point| point.starts_with(place)).collect();
+    below.reverse();
+    below
 }
 
 /// How many more there are on this machine.
@@ -256,8 +285,7 @@ pub(crate) fn pack(archive: &Path) {
         candidates.into_iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{name} is not installed"))
     });
     for program in programs.chain([binary()]) {
-        let needed = Command::new("ldd").arg(&program).output().unwrap();
-        let needed = String::from_utf8(needed.stdout).unwrap();
+        let needed = finish(Command::new("ldd").arg(&program), b"").text();
         let libraries = needed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
         let own = Some(program).filter(|program| program.starts_with("/usr") || program.starts_with("/bin"));
         for file in libraries.chain(own) {

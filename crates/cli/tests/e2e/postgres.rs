@@ -6,7 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::testkit::{World, eventually, is_root};
+use crate::patience::{Patient, ended};
+use crate::testkit::{World, eventually, finish, is_root};
 
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 
@@ -31,13 +32,16 @@ impl Server {
         if is_root() {
             chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
         }
-        let made = ordinary(&format!("{PROGRAMS}/initdb"))
-            .arg("--pgdata")
-            .arg(directory.join("data"))
-            .args(["--username", "owner", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"])
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut make = ordinary(&format!("{PROGRAMS}/initdb"));
+        make.arg("--pgdata").arg(directory.join("data")).args([
+            "--username",
+            "owner",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+        ]);
+        finish(&mut make, b"").expect(0);
         let mut guard = ordinary("sh")
             .args(["-c", GUARD, "guard", PROGRAMS])
             .arg(&directory)
@@ -46,12 +50,11 @@ impl Server {
             .spawn()
             .unwrap();
         let mut pid = String::new();
-        BufReader::new(guard.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+        BufReader::new(Patient(guard.stdout.take().unwrap())).read_line(&mut pid).unwrap();
         let server = Self { directory, guard };
         eventually("the server to answer", || {
             let mut ready = ordinary(&format!("{PROGRAMS}/pg_isready"));
-            ready.arg("--host").arg(&server.directory).stdout(Stdio::null());
-            ready.status().unwrap().success()
+            finish(ready.arg("--host").arg(&server.directory), b"").code == Some(0)
         });
         fs::set_permissions(&server.directory, fs::Permissions::from_mode(0o755)).unwrap();
         server
@@ -80,15 +83,14 @@ impl Server {
             statement,
             "postgres",
         ]);
-        let done = psql.output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        finish(&mut psql, b"").expect(0);
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.guard.stdin.take());
-        let _gone = self.guard.wait();
+        ended("the server and its guard", &mut self.guard);
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::approvals::configure;
+use crate::patience::joined;
 use crate::terminal::Terminal;
 use crate::testkit::{
     Done, LANDLOCK, World, binary, collect, contains, eventually, finish, marker, quoted, send,
@@ -403,7 +404,7 @@ impl Watch {
 
     fn end(self) -> Vec<String> {
         self.stop.send(()).unwrap();
-        self.watching.join().unwrap()
+        joined("it has stopped to watch", self.watching)
     }
 }
 

@@ -10,6 +10,7 @@ use ringfence_client::Client;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::patience::{Patient, ended, mortal};
 use crate::testkit::{Done, World, eventually, finish, send};
 
 pub(crate) struct Served {
@@ -40,6 +41,7 @@ impl Served {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        mortal(&child);
         let served = Self { world, child, socket };
         eventually("the daemon answers", || UnixStream::connect(&served.socket).is_ok());
         served
@@ -48,7 +50,7 @@ impl Served {
     /// Another daemon over the same state, when this one is gone.
     pub(crate) fn again(mut self, end: Signal) -> Self {
         send(&self.child, end);
-        let _status = self.child.wait().unwrap();
+        ended("the daemon, told to end", &mut self.child);
         let world = std::mem::replace(&mut self.world, World::new());
         Self::with(world, &[])
     }
@@ -102,7 +104,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             send(&self.child, Signal::TERM);
-            let _status = self.child.wait();
+            ended("the daemon, told to end", &mut self.child);
         }
     }
 }
@@ -119,7 +121,7 @@ pub(crate) fn stdout(info: &CallInfo) -> String {
 
 /// One request as bytes, and the status and body of the answer.
 pub(crate) fn raw(socket: &Path, request: &[u8]) -> (u16, String) {
-    let mut stream = UnixStream::connect(socket).unwrap();
+    let mut stream = Patient(UnixStream::connect(socket).unwrap());
     // Whoever has heard enough does not listen to the rest.
     let _heard_enough = stream.write_all(request);
     let mut answer = Vec::new();

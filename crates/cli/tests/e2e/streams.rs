@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::patience::Patient;
 use crate::testkit::{World, collect, finish};
 
 fn all_bytes(times: usize) -> Vec<u8> {
@@ -55,7 +56,7 @@ fn output_comes_while_the_command_runs() {
         .spawn()
         .unwrap();
     let mut first = [0; 6];
-    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    Patient(child.stdout.as_mut().unwrap()).read_exact(&mut first).unwrap();
     assert_eq!(&first, b"early\n");
     world.write("go", "");
     assert_eq!(collect(child).expect(0).text(), "late\n");

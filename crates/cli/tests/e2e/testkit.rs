@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) use crate::patience::eventually;
+use crate::patience::{Drain, PATIENCE, command_line, end, joined};
 
 /// The fallback where no namespaces can be made; it does not meet the default floor.
 pub(crate) const LANDLOCK: &[&str] = &["--backend", "landlock", "--danger", "--danger-floor", "limits,env"];
@@ -244,65 +244,62 @@ impl Done {
 /// Runs to the end with `input` on standard input.
 #[track_caller]
 pub(crate) fn finish(command: &mut Command, input: &[u8]) -> Done {
+    finish_within(PATIENCE, command, input)
+}
+
+/// The same for what takes longer than anything else.
+#[track_caller]
+pub(crate) fn finish_within(limit: Duration, command: &mut Command, input: &[u8]) -> Done {
+    attempt(limit, command, input).unwrap_or_else(|hung| panic!("{hung}"))
+}
+
+/// The same for whoever cleans up and must not fail where the test has failed already: what hung is told instead.
+pub(crate) fn attempt(limit: Duration, command: &mut Command, input: &[u8]) -> Result<Done, String> {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     // Somebody who does not read closes the pipe, which is their right.
     let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
-    let done = collect(child);
-    feeder.join().unwrap();
-    done
+    let done = collect_within(limit, child)?;
+    joined("nobody has what is written to any more", feeder);
+    Ok(done)
 }
 
-/// Waits for a child whose output streams are pipes.
+/// Waits for a child; what it says on streams that are pipes is kept.
 #[track_caller]
-pub(crate) fn collect(mut child: Child) -> Done {
+pub(crate) fn collect(child: Child) -> Done {
+    collect_within(PATIENCE, child).unwrap_or_else(|hung| panic!("{hung}"))
+}
+
+fn collect_within(limit: Duration, mut child: Child) -> Result<Done, String> {
     let start = Instant::now();
-    let out = child.stdout.take().map(drain);
-    let err = child.stderr.take().map(drain);
+    let out = child.stdout.take().map(Drain::of);
+    let err = child.stderr.take().map(Drain::of);
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > PATIENCE {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("it hung for {PATIENCE:?}");
+        if start.elapsed() > limit {
+            let who = command_line(child.id());
+            end(&mut child);
+            let said = [out, err].map(|stream| stream.map_or_else(Vec::new, |stream| stream.so_far()));
+            let [out, err] = said.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            return Err(format!("it hung for {limit:?}: {who}\nstdout: {out}\nstderr: {err}"));
         }
         thread::sleep(Duration::from_millis(2));
     };
-    let bytes = |reader: Option<thread::JoinHandle<Vec<u8>>>| {
-        reader.map_or_else(Vec::new, |reader| reader.join().unwrap())
-    };
-    let (out, err) = (bytes(out), bytes(err));
+    let all = |stream: Option<Drain>| stream.map_or_else(|| Ok(Vec::new()), Drain::all);
+    let (out, err) = (all(out)?, all(err)?);
     assert_unseen("standard output", &out);
     assert_unseen("standard error", &err);
-    Done {
+    Ok(Done {
         code: status.code(),
         signal: status.signal(),
         out,
         err: String::from_utf8_lossy(&err).into_owned(),
         took: start.elapsed(),
-    }
-}
-
-fn drain(mut stream: impl std::io::Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        bytes
     })
-}
-
-/// Waits until `condition` holds; a generous bound, not a measurement.
-#[track_caller]
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(120), "still not so after 120 s: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 pub(crate) fn send(child: &Child, signal: Signal) {
@@ -348,8 +345,7 @@ pub(crate) fn binary() -> PathBuf {
 /// By another process: a descriptor of ours that is open for writing could be inherited by what a neighbouring test starts, and
 /// the copy could not be executed until that has ended.
 pub(crate) fn copy_binary(to: impl AsRef<Path>) {
-    let copied = std::process::Command::new("cp").arg(binary()).arg(to.as_ref()).status().unwrap();
-    assert!(copied.success());
+    finish(Command::new("cp").arg(binary()).arg(to.as_ref()), b"").expect(0);
 }
 
 /// Names in a directory, sorted.

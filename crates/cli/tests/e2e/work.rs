@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::testkit::{World, variable};
+use crate::testkit::{World, finish, variable};
 
 /// What it is, a script, and what that prints.
 pub(crate) const CASES: [(&str, &str, &str); 12] = [
@@ -150,6 +150,6 @@ pub(crate) fn toolchain() -> PathBuf {
 
 /// Outside `cargo xtask test` the tests run with the toolchain that built them.
 fn sysroot() -> PathBuf {
-    let output = std::process::Command::new("rustc").args(["--print", "sysroot"]).output().unwrap();
-    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
+    let output = finish(std::process::Command::new("rustc").args(["--print", "sysroot"]), b"");
+    PathBuf::from(output.text().trim())
 }
