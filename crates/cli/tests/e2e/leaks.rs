@@ -478,3 +478,31 @@ fn an_allowlist_is_for_what_only_looks_like_a_secret() {
     fs::remove_file(place.join("allowlist.toml")).unwrap();
     assert_eq!(world.sh("cat token").expect(0).text(), "[redacted:github-token]\n", "the control");
 }
+
+/// An agent that reads, edits and writes back has never seen the secret, and must not replace it by the mark that it has seen.
+#[test]
+fn a_file_that_is_written_back_keeps_its_secrets() {
+    let before = format!("user = me\ntoken = {}\n", token());
+    let edited = |world: &World| {
+        world.write("conf", &before);
+        let read = world.file(&["read", "conf"], b"").expect(0).text();
+        world.file(&["write", "conf"], read.replace("user = me", "user = you").as_bytes())
+    };
+    let world = World::new();
+    edited(&world).expect(126).says("leaks.marks").says("sed -i");
+    assert_eq!(world.read("conf").unwrap(), before);
+    world.sh("sed -i s/me/you/ conf").expect(0);
+    assert_eq!(world.read("conf").unwrap(), before.replace("user = me", "user = you"));
+    // Nothing is lost by a mark where there was no secret, and one more of those that are there already hides none.
+    let log = b"token = [redacted:github-pat]\n";
+    world.file(&["write", "log"], log).expect(0);
+    world.file(&["write", "log"], &log.repeat(2)).expect(0);
+
+    let open = open_world();
+    edited(&open).expect(0);
+    assert_eq!(
+        open.read("conf").unwrap(),
+        before.replace("user = me", "user = you"),
+        "where reading hides nothing"
+    );
+}

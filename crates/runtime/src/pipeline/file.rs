@@ -2,20 +2,25 @@
 
 use std::path::Path;
 
+use memchr::memmem;
 use ringfence_authz::Grant;
 use ringfence_egress::FetchResponse;
 use ringfence_sandbox::files::{FileError, FileRefusal, Listed, Status, Tree};
-use ringfence_sandbox::{Io, Source};
-use ringfence_types::{FileCall, Layer, Refusal, RefusalCode};
+use ringfence_sandbox::{Filter as _, Flow, Io, Source};
+use ringfence_types::{Bytes, FileCall, Layer, Refusal, RefusalCode};
 use sha2::{Digest as _, Sha256};
 
 use super::decided::chain;
 use super::settled::Ended;
+use crate::leaks::{Actions, OutputFilter};
 use crate::rules::WorkspaceRules;
 use crate::session::AgentSession;
 
 /// The most that one read returns (S002-15).
 const MAX_READ: u64 = 25 * 1024 * 1024;
+
+/// How every mark begins that stands for a secret.
+const MARK: &[u8] = b"[redacted:";
 
 /// What an operation of the tools of this process gave.
 #[derive(Debug)]
@@ -60,6 +65,7 @@ pub(super) fn perform(
         FileCall::Remove { path } => tree.remove(&absolute(path.as_path())).map(|()| Touched::Removed),
         FileCall::Write { path, sha256, .. } => {
             let content = judged_content(io, sha256)?;
+            refuse_loss(content, (&tree, &absolute(path.as_path())), session)?;
             tree.write(&absolute(path.as_path()), content).map(|()| Touched::Written)
         }
     };
@@ -78,6 +84,42 @@ fn judged_content<'a>(io: Io<'a>, sha256: &str) -> Result<&'a [u8], Ended> {
     }
     let what = "the content is not the content that was judged".to_owned();
     Err(Ended::Failed { what, hint: None })
+}
+
+/// Whoever reads a file gets it with marks where secrets are. Written back, the marks would be what is left of the secrets.
+fn refuse_loss(
+    content: &[u8],
+    (tree, path): (&Tree<'_>, &Path),
+    session: &AgentSession<'_>,
+) -> Result<(), Ended> {
+    let marks = |text: &[u8]| memmem::find_iter(text, MARK).count();
+    if marks(content) == 0 {
+        return Ok(());
+    }
+    // From what is not there, or not for whoever asks, nothing was taken out.
+    let Ok(before) = tree.read(path, MAX_READ) else { return Ok(()) };
+    let marked = marks(&before);
+    if marks(content) <= marked || marks(&as_read(&before, session)) <= marked {
+        return Ok(());
+    }
+    let place = session.leaks.text(&Bytes::from(path).display());
+    Err(Ended::Refused(Refusal {
+        code: RefusalCode::Secret,
+        layer: Layer::Floor,
+        rule: "leaks.marks".to_owned(),
+        message: format!("`{place}` has a secret where this has `[redacted:…]`, and would lose it"),
+        hint: Some("change it with a command inside the fence, such as `sed -i` or `patch`".to_owned()),
+    }))
+}
+
+fn as_read(content: &[u8], session: &AgentSession<'_>) -> Vec<u8> {
+    let mut filter = OutputFilter::new(&session.leaks, Actions::output(&session.policy.leaks), "");
+    let mut clean = Vec::new();
+    if filter.push(content, &mut clean) == Flow::On {
+        // What is cut off where it ends has no more marks.
+        let _cut_off = filter.finish(&mut clean);
+    }
+    clean
 }
 
 pub(super) fn ended(error: FileError) -> Ended {
