@@ -5,8 +5,8 @@ mod call;
 use std::path::{Path, PathBuf};
 
 use ringfence_types::{
-    Access, ApprovalMode, Backend, Bytes, Call, Control, Decision, Fingerprint, Layer, Limits, NetMode,
-    Profile, Refusal, RefusalCode, Root,
+    Access, ApprovalMode, Backend, Bytes, Call, Control, Decision, Exec, Fingerprint, HOME_INSIDE, Layer,
+    Limits, NetMode, Profile, Refusal, RefusalCode, Root,
 };
 
 use crate::danger::{check_backend, check_flags, check_profile};
@@ -273,9 +273,27 @@ pub fn judge_proposal(policy: &Policy, action: &Action, facts: &dyn Facts) -> Re
     applied.approval = ApprovalMode::Ask;
     if policy.profile == Profile::Review {
         applied.profile = Profile::Workspace;
-        roots.iter_mut().take(1).for_each(|root| root.access = Access::Write);
+        open_for_a_proposal(&mut roots);
     }
     judge(&applied, &Action::new(action.call.clone(), roots), facts)
+}
+
+/// Profile `review` only reads its workspace and hands in what it would write. A workspace that is closed stays so.
+pub fn open_for_a_proposal(roots: &mut [Root]) {
+    if let Some(workspace) = roots.first_mut().filter(|root| root.access == Access::Read) {
+        workspace.access = Access::Write;
+    }
+}
+
+/// A command that names no place of its own starts in the workspace; in its home where nothing of the workspace is there.
+pub fn placed(call: Call, roots: &[Root]) -> Call {
+    let closed = roots.first().filter(|root| root.access == Access::None);
+    match (call, closed) {
+        (Call::Exec(exec), Some(workspace)) if exec.cwd == workspace.path => {
+            Call::Exec(Exec { cwd: Bytes::from(HOME_INSIDE), ..exec })
+        }
+        (call, _) => call,
+    }
 }
 
 /// Of a policy that was read again, both are asked: what was given at the beginning and what is given now.

@@ -45,7 +45,7 @@ pub use command::{
 pub use danger::{DangerFlags, check_backend, check_flags, check_profile};
 pub use decide::{
     Action, Answer, Grant, Permissions, Question, Verdict, View, WorkspaceRules, ceiling, decide, judge,
-    judge_proposal, refer,
+    judge_proposal, open_for_a_proposal, placed, refer,
 };
 pub use facts::{Facts, PathKind, Touch};
 pub use judgement::{Aspect, Judgement, Origin, Part, RuleSource, grant_file};

@@ -20,7 +20,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use ringfence_types::units::{self, Cpus, Duration, Size};
-use ringfence_types::{Backend, Bytes, Control, NetMode, Profile};
+use ringfence_types::{Access, Backend, Bytes, Control, NetMode, Profile};
 
 use crate::logging::Logs;
 use crate::output;
@@ -202,6 +202,9 @@ pub(crate) struct Run {
     /// command prints, unless `[leaks]` of the policy says otherwise
     #[arg(long = "secret", value_name = "NAME")]
     pub(crate) secrets: Vec<String>,
+    /// What the workspace itself gives: none, read or write. With none nothing of it is there
+    #[arg(long, value_name = "ACCESS")]
+    pub(crate) access: Option<Access>,
     /// Directory that is readable besides the workspace
     #[arg(long = "read", value_name = "DIR")]
     pub(crate) read: Vec<PathBuf>,

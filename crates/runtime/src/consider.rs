@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use ringfence_authz::hosts::judge_request;
 use ringfence_authz::tools::judge_tool;
-use ringfence_authz::{Action, Judgement, judge};
-use ringfence_types::{Bytes, Call, Exec, FileCall, NetMode, Refusal, Root};
+use ringfence_authz::{Action, Judgement, judge, placed};
+use ringfence_types::{Access, Bytes, Call, Exec, FileCall, NetMode, Refusal, Root};
 
 use crate::facts::Machine;
 use crate::session::{Asked, Setup};
@@ -37,7 +37,8 @@ pub fn consider(
     if !asked.policy.danger.allow_sensitive_roots {
         asked.roots.iter().try_for_each(|root| judge_extra_root(setup, root.path.as_path()))?;
     }
-    let cwd = cwd.filter(|cwd| cwd.starts_with(&workspace)).unwrap_or_else(|| workspace.clone());
+    let shown = asked.policy.access != Access::None;
+    let cwd = cwd.filter(|cwd| shown && cwd.starts_with(&workspace)).unwrap_or_else(|| workspace.clone());
     let mut roots = vec![Root { path: Bytes::from(workspace), access: asked.policy.access }];
     roots.extend(asked.roots.iter().cloned());
     let exec = |argv| Call::Exec(Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net: NetMode::None });
@@ -51,5 +52,5 @@ pub fn consider(
         }
         Subject::Tool(name) => return Ok(Judgement::one(judge_tool(&asked.policy, &name))),
     };
-    judge(&asked.policy, &Action::new(call, roots), &Machine::of(setup, &asked.policy))
+    judge(&asked.policy, &Action::new(placed(call, &roots), roots), &Machine::of(setup, &asked.policy))
 }

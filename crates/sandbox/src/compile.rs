@@ -324,6 +324,7 @@ fn constructed(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Resu
     }
     roots(plan, spec, surveyed)?;
     lay_over(plan, spec)?;
+    closed_in_system(plan, spec)?;
     system_masks(plan, &[("etc", system::ETC_HIDDEN), ("proc", system::PROC_HIDDEN)])?;
     let mut replacements = 0;
     for root in surveyed {
@@ -436,8 +437,7 @@ fn in_system(relative: &Path) -> bool {
 }
 
 fn mount_points(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
-    let paths =
-        spec.roots.iter().map(|root| root.path.as_path()).chain(spec.toolchains.iter().map(PathBuf::as_path));
+    let paths = spec.open_roots().chain(spec.toolchains.iter().map(PathBuf::as_path));
     for path in paths.chain(surveyed.iter().map(|root| root.path.as_path())) {
         let target = relative(path);
         if is_private(target) || in_system(target) || beneath_another_root(path, spec, surveyed) {
@@ -450,8 +450,7 @@ fn mount_points(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Res
 
 /// A root inside another one has its mount point there.
 fn beneath_another_root(path: &Path, spec: &Spec, surveyed: &[SurveyedRoot]) -> bool {
-    let roots = spec.roots.iter().map(|root| root.path.as_path());
-    roots
+    spec.open_roots()
         .chain(surveyed.iter().map(|root| root.path.as_path()))
         .any(|other| other != path && path.starts_with(other))
 }
@@ -562,6 +561,15 @@ pub(crate) fn root_mounts(spec: &Spec, surveyed: &[SurveyedRoot]) -> Vec<RootMou
     }
     mounts.sort_by_key(|mount| mount.path.components().count());
     mounts
+}
+
+/// A closed root in a directory of the system, which is bound as a whole. It is read-only, so that nothing in it moves.
+fn closed_in_system(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
+    for path in spec.closed_in_system() {
+        plan.push(&Op::Beneath { target: c"." });
+        plan.push(&Op::Mask { path: &c_string(relative(path))? });
+    }
+    Ok(())
 }
 
 /// For a caller who is root: key stores below the visible part of /etc, and what of /proc only root may read.

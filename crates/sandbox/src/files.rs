@@ -28,7 +28,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
-use crate::survey::{self, Ground, Kind, Rules, SurveyError, SurveyedRoot};
+use crate::survey::{self, Ground, Kind, Places, Rules, SurveyError, SurveyedRoot};
 
 pub use changes::{ChangeError, Changes, Edit, Progress};
 pub use entry::Status;
@@ -114,7 +114,11 @@ impl<'r> Tree<'r> {
     /// Surveys and opens `roots`.
     pub fn open(roots: &[Root], rules: &'r dyn Rules) -> Result<Self, SurveyError> {
         let open: Vec<&Root> = roots.iter().filter(|root| root.access != Access::None).collect();
-        let paths: Vec<&Path> = open.iter().map(|root| root.path.as_path()).collect();
+        let closed = roots.iter().filter(|root| root.access == Access::None);
+        let places = Places {
+            open: open.iter().map(|root| root.path.as_path()).collect(),
+            closed: closed.map(|root| root.path.as_path()).collect(),
+        };
         let mut access = BTreeMap::new();
         for root in &open {
             for path in survey::roots(root.path.as_path()) {
@@ -124,12 +128,11 @@ impl<'r> Tree<'r> {
         // Asked for by itself counts more than needed by another.
         access.extend(open.iter().map(|root| (root.path.as_path().to_owned(), root.access)));
         let mut plots = Vec::new();
-        for surveyed in survey::survey_all(&paths, rules)?.roots {
+        for surveyed in survey::survey_all(&places, rules)?.roots {
             let access = access.get(&surveyed.path).copied().unwrap_or(Access::Read);
             plots.push(Plot::open(surveyed, access)?);
         }
-        let closed = roots.iter().filter(|root| root.access == Access::None);
-        let closed = closed.map(|root| root.path.as_path().to_owned()).collect();
+        let closed = places.closed.iter().map(|closed| (*closed).to_owned()).collect();
         Ok(Self { rules, plots, closed, left: Within::Any })
     }
 

@@ -174,9 +174,7 @@ impl Session {
 
     /// The same, in a container of `pool` where one waits that is what `spec` asks for.
     pub fn start_from(spec: &Spec, rules: &dyn Rules, pool: &Pool) -> Result<Self, StartError> {
-        if let Some(root) = spec.closed_inside_another() {
-            let root = root.path.display();
-            let reason = format!("the root `{root}` is to be closed, but lies inside one that is open");
+        if let Some(reason) = spec.cannot_close() {
             return Err(StartError::Unavailable { backend: spec.backend, reason });
         }
         if let Some(secret) = spec.homeless_secret() {

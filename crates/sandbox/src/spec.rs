@@ -5,9 +5,9 @@ use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, Root};
 use zeroize::Zeroizing;
 
 use crate::container::ContainerSpec;
+use crate::system;
 
-/// Where the synthetic home is inside a sandbox.
-pub const HOME_INSIDE: &str = "/home/ringfence";
+pub use ringfence_types::HOME_INSIDE;
 
 /// Where secret files are inside: in memory, gone with the sandbox.
 pub const SECRETS_INSIDE: &str = "/.ringfence/secrets";
@@ -86,22 +86,62 @@ pub struct Command {
 impl Spec {
     /// Secret files that this backend has no place of its own for: on the host's tree others could read them.
     pub(crate) fn homeless_secret(&self) -> Option<&SecretFile> {
-        let constructed = matches!(self.backend, Backend::Native | Backend::Bubblewrap | Backend::Container)
-            && matches!(self.view, View::Constructed);
-        self.secrets.first().filter(|_| !constructed)
+        self.secrets.first().filter(|_| !self.is_constructed())
     }
 
     pub fn workspace(&self) -> Option<&Path> {
         self.roots.first().map(|root| root.path.as_path())
     }
 
-    /// A root that is to be closed and would still be reached through another: nothing here can close it.
-    pub(crate) fn closed_inside_another(&self) -> Option<&Root> {
-        let open = |path: &Path| {
-            let roots = self.roots.iter().filter(|root| root.access != Access::None);
-            roots.map(|root| root.path.as_path()).any(|root| path.starts_with(root))
+    pub(crate) fn closed_roots(&self) -> impl Iterator<Item = &Path> {
+        let closed = self.roots.iter().filter(|root| root.access == Access::None);
+        closed.map(|root| root.path.as_path())
+    }
+
+    pub(crate) fn open_roots(&self) -> impl Iterator<Item = &Path> {
+        let open = self.roots.iter().filter(|root| root.access != Access::None);
+        open.map(|root| root.path.as_path())
+    }
+
+    /// Closed roots that no open one holds, but what every sandbox with the system's programs shows.
+    pub(crate) fn closed_in_system(&self) -> impl Iterator<Item = &Path> {
+        let shown = |path: &Path| {
+            let directories =
+                system::SYSTEM_DIRECTORIES.iter().map(|directory| Path::new("/").join(directory));
+            directories.chain(self.toolchains.iter().cloned()).any(|shown| path.starts_with(shown))
         };
-        self.roots.iter().find(|root| root.access == Access::None && open(root.path.as_path()))
+        self.closed_roots().filter(move |path| shown(path) && !self.is_reached(path))
+    }
+
+    fn is_reached(&self, closed: &Path) -> bool {
+        self.open_roots().any(|open| closed.starts_with(open))
+    }
+
+    /// Why a root that is to be closed would not be, or would close more than itself.
+    pub(crate) fn cannot_close(&self) -> Option<String> {
+        let shown = |path: &Path| Bytes::from(path).display();
+        if !self.is_constructed() {
+            let closed = self.closed_roots().next()?;
+            return Some(format!("it cannot close the root `{}`", shown(closed)));
+        }
+        let bound = self.closed_in_system().next();
+        if let Some(closed) = bound.filter(|_| self.backend == Backend::Bubblewrap) {
+            return Some(format!("it cannot close `{}`, which is part of the system", shown(closed)));
+        }
+        let reached = self.closed_roots().filter(|closed| self.is_reached(closed));
+        for closed in reached.chain(self.closed_in_system()) {
+            if let Some(open) = self.open_roots().find(|open| open.starts_with(closed)) {
+                let (open, closed) = (shown(open), shown(closed));
+                return Some(format!("the root `{open}` is in `{closed}`, which is closed as a whole"));
+            }
+        }
+        None
+    }
+
+    /// Whether there is a tree of its own, in which only what was put there is seen.
+    fn is_constructed(&self) -> bool {
+        matches!(self.backend, Backend::Native | Backend::Bubblewrap | Backend::Container)
+            && matches!(self.view, View::Constructed)
     }
 
     pub fn writable_roots(&self) -> impl Iterator<Item = &Root> {

@@ -189,19 +189,31 @@ pub fn roots(workspace: &Path) -> Vec<PathBuf> {
 
 /// Finds everything in `workspace` (a canonical path) that needs a mount of its own.
 pub fn survey(workspace: &Path, rules: &dyn Rules) -> Result<Survey, SurveyError> {
-    survey_all(&[workspace], rules)
+    survey_all(&Places { open: vec![workspace], closed: Vec::new() }, rules)
+}
+
+/// Directories that are surveyed as one.
+#[derive(Clone, Debug, Default)]
+pub struct Places<'p> {
+    pub open: Vec<&'p Path>,
+    /// Not to be seen, whatever of the others they lie in.
+    pub closed: Vec<&'p Path>,
 }
 
 /// Surveys several roots as one: a link or a hard link from one into another is seen.
-pub fn survey_all(workspaces: &[&Path], rules: &dyn Rules) -> Result<Survey, SurveyError> {
+pub fn survey_all(places: &Places<'_>, rules: &dyn Rules) -> Result<Survey, SurveyError> {
     let mut surveyor = Surveyor::new(rules);
-    for workspace in workspaces {
+    for workspace in &places.open {
         surveyor.add(workspace)?;
     }
     surveyor.declared = surveyor.grounds.len();
-    for workspace in workspaces {
+    for workspace in &places.open {
         match pointer::outside_git_dir(workspace) {
             pointer::Outside::None => {}
+            pointer::Outside::Valid(path) if places.closes(&path) => {
+                let path = shown(&path);
+                surveyor.notes.push(format!("the git directory `{path}` is in a root that is closed"));
+            }
             pointer::Outside::Valid(path) => surveyor.add(&path)?,
             pointer::Outside::Invalid(reason) => surveyor.notes.push(reason),
         }
@@ -211,8 +223,20 @@ pub fn survey_all(workspaces: &[&Path], rules: &dyn Rules) -> Result<Survey, Sur
     surveyor.cover_names_on_the_way()?;
     git::cover_all(&mut surveyor)?;
     held::hold_all(&mut surveyor)?;
+    masks::close_parts(&mut surveyor, &places.closed)?;
     masks::add_targets_and_aliases(&mut surveyor)?;
     surveyor.finish()
+}
+
+impl Places<'_> {
+    /// Whether the nearest place around `path` is a closed one.
+    fn closes(&self, path: &Path) -> bool {
+        let nearest = |places: &[&Path]| {
+            let around = places.iter().filter(|place| path.starts_with(place));
+            around.map(|place| place.as_os_str().len()).max()
+        };
+        nearest(&self.closed) > nearest(&self.open)
+    }
 }
 
 /// The survey under way. Later stages speak of absolute paths, because a repository can lie in two roots.

@@ -47,4 +47,4 @@ pub use scope::{
     Subtree, Wider, Within,
 };
 pub use secret::{Delivery, SecretClass};
-pub use workspace::{Access, NetMode, Profile, Root, UnknownWord, nearest};
+pub use workspace::{Access, HOME_INSIDE, NetMode, Profile, Root, UnknownWord, nearest};

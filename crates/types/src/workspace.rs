@@ -77,6 +77,9 @@ macro_rules! words {
 }
 pub(crate) use words;
 
+/// Where the home of a workspace is in a sandbox with a tree of its own. What a command keeps there is kept.
+pub const HOME_INSIDE: &str = "/home/ringfence";
+
 words! {
     /// A named bundle of policy.
     Profile("profile") {

@@ -3,11 +3,11 @@
 use std::path::{Component, Path, PathBuf};
 
 use ringfence_types::{
-    Access, Bytes, CommandMode, Decision, Exec, FileCall, Introduced, NetMode, Patch, PatchedFile, Profile,
-    Refusal, RefusalCode, Risk,
+    Access, Bytes, CommandMode, Decision, Exec, FileCall, HOME_INSIDE, Introduced, NetMode, Patch,
+    PatchedFile, Profile, Refusal, RefusalCode, Risk,
 };
 
-use super::{Permissions, Policy, WorkspaceRules};
+use super::{Permissions, Policy, View, WorkspaceRules};
 use crate::command;
 use crate::env;
 use crate::facts::Touch;
@@ -68,7 +68,16 @@ fn check_cwd(permissions: &Permissions, cwd: &Bytes) -> Result<(), Refusal> {
         let message = format!("the working directory `{}` is not an absolute canonical path", cwd.display());
         return Err(malformed("exec.cwd", message));
     }
+    if is_home_of_closed(permissions, cwd.as_path()) {
+        return Ok(());
+    }
     check_place(permissions, cwd.as_path(), Access::Read).map(|_| ())
+}
+
+/// The home is inside whatever else is not.
+fn is_home_of_closed(permissions: &Permissions, cwd: &Path) -> bool {
+    let closed = permissions.roots.first().is_some_and(|workspace| workspace.access == Access::None);
+    closed && permissions.view == View::Constructed && cwd == Path::new(HOME_INSIDE)
 }
 
 pub(super) fn judge_file(scene: &Scene<'_>, file: &FileCall) -> Result<Vec<Part>, Refusal> {

@@ -2,11 +2,11 @@
 
 use std::path::{Component, Path};
 
-use ringfence_types::{Access, Backend, NetMode, Profile};
+use ringfence_types::{Backend, NetMode, Profile};
 
 use super::container;
 use super::file::Role;
-use super::format::{Body, OwnAccess, Top, WorkspaceTable};
+use super::format::{Body, Top, WorkspaceTable};
 use super::leaks;
 use super::limits::Limit;
 use super::problem::Problems;
@@ -125,9 +125,9 @@ fn knobs(profile: Option<&At<Profile>>, body: &Body, problems: &mut Problems<'_>
         beyond(given.span, format!("`approval = \"{}\"`", given.value), format!("`{}`", approval(profile)));
     }
     if let Some(given) = &body.access
-        && Access::from(given.value) > access(profile)
+        && given.value > access(profile)
     {
-        beyond(given.span, "`access = \"write\"`".to_owned(), format!("`{}`", access(profile)));
+        beyond(given.span, format!("`access = \"{}\"`", given.value), format!("`{}`", access(profile)));
     }
     if let Some(given) = &body.net
         && given.value > net_ceiling(profile)
@@ -142,15 +142,6 @@ fn knobs(profile: Option<&At<Profile>>, body: &Body, problems: &mut Problems<'_>
         let given = body.limits.as_ref().and_then(|table| limit.in_table(table));
         if let Some(given) = given.filter(|given| given.value > most) {
             beyond(given.span, format!("`{} = {}`", limit.key(), limit.show(given.value)), limit.show(most));
-        }
-    }
-}
-
-impl From<OwnAccess> for Access {
-    fn from(access: OwnAccess) -> Self {
-        match access {
-            OwnAccess::Read => Self::Read,
-            OwnAccess::Write => Self::Write,
         }
     }
 }

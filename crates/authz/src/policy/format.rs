@@ -146,8 +146,9 @@ table! {
         "commands" commands: At<CommandMode>,
         /// What becomes of a question: a person answers, or the answer is no. Narrows the profile.
         "approval" approval: At<ApprovalMode>,
-        /// What the workspace itself gives. Narrows the profile.
-        "access" access: At<OwnAccess>,
+        /// What the workspace itself gives; with `none` nothing of it is there, and commands start in its home. Narrows the
+        /// profile.
+        "access" access: At<Access>,
         /// The most network that a call may ask for.
         "net" net: At<NetMode>,
         /// What becomes of a connection to a host that no rule names, for `net = "filtered"`: a person is asked, or the answer is
@@ -402,8 +403,6 @@ macro_rules! vocabulary {
 }
 
 vocabulary! {
-    /// A workspace that gives nothing would be none.
-    OwnAccess: "an" "access" { Read = "read", Write = "write" }
     ReasonWord: "a" "rule about reasons" { Optional = "optional", Required = "required" }
     ChannelWord: "a" "channel" { Desktop = "desktop", Webhook = "webhook" }
     TlsWord: "a" "way of TLS" { Off = "off", Generated = "generated", Files = "files" }

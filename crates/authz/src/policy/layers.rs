@@ -13,7 +13,7 @@ mod state;
 use std::path::{Path, PathBuf};
 
 use ringfence_types::{
-    Backend, Bytes, Control, HostRule, ImageName, Layer, NetMode, OciRuntime, Profile, Root,
+    Access, Backend, Bytes, Control, HostRule, ImageName, Layer, NetMode, OciRuntime, Profile, Root,
 };
 
 use super::Policy;
@@ -31,6 +31,8 @@ pub struct Flags {
     /// Canonical.
     pub workspace: PathBuf,
     pub profile: Option<Profile>,
+    /// Of the workspace itself.
+    pub access: Option<Access>,
     pub net: Option<NetMode>,
     pub hosts: Vec<HostRule>,
     pub backend: Option<Backend>,

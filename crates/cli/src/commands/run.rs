@@ -163,7 +163,7 @@ fn call(
     let workspace = session.workspace().path.clone();
     let call = Call::Exec(Exec {
         argv: run.argv.iter().map(|argument| Bytes::from(argument.as_os_str())).collect(),
-        cwd: Bytes::from(inside(&workspace, &governed.cwd)),
+        cwd: Bytes::from(inside(&workspace, governed)),
         env: run.env.iter().map(|variable| (variable.0.clone(), variable.1.clone())).collect(),
         net,
     });
@@ -231,6 +231,7 @@ fn flags(run: &Run) -> Result<Flags, ExitCode> {
         }
     }
     Ok(Flags {
+        access: run.access,
         net: run.network.net,
         hosts: asked::hosts(&run.network)?,
         backend: run.backend,
@@ -277,10 +278,11 @@ fn limits(run: &Run) -> LimitFlags {
     }
 }
 
-/// The caller's directory where it is inside the workspace (through links as well), else the workspace.
-fn inside(workspace: &Path, cwd: &Path) -> PathBuf {
-    match std::fs::canonicalize(cwd) {
-        Ok(cwd) if cwd.starts_with(workspace) => cwd,
+/// The caller's directory where it is inside the workspace (through links as well) and shown, else the workspace.
+fn inside(workspace: &Path, governed: &Governed) -> PathBuf {
+    let shown = governed.effective.policy.access != Access::None;
+    match std::fs::canonicalize(&governed.cwd) {
+        Ok(cwd) if shown && cwd.starts_with(workspace) => cwd,
         _ => workspace.to_owned(),
     }
 }

@@ -8,7 +8,9 @@ use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::authz::tools::{UNKNOWN, judge_foreign_tool};
 use ringfence_runtime::{AgentSession, Ended, Io, Runtime, Settled, Source, Subject, Target, consider};
-use ringfence_types::{Bytes, Call, Decision, Exec, Fetch, FileCall, Layer, Refusal, RefusalCode, ToolCall};
+use ringfence_types::{
+    Access, Bytes, Call, Decision, Exec, Fetch, FileCall, Layer, Refusal, RefusalCode, ToolCall,
+};
 use sha2::{Digest as _, Sha256};
 
 use super::HookError;
@@ -270,7 +272,9 @@ impl Desk<'_> {
 
     fn exec(&self, command: &str) -> Call {
         let workspace = &self.governed.flags.workspace;
-        let cwd = self.here().filter(|cwd| cwd.starts_with(workspace)).unwrap_or_else(|| workspace.clone());
+        let shown = self.governed.effective.policy.access != Access::None;
+        let here = self.here().filter(|cwd| shown && cwd.starts_with(workspace));
+        let cwd = here.unwrap_or_else(|| workspace.clone());
         Call::Exec(Exec {
             argv: argv(command),
             cwd: Bytes::from(cwd),

@@ -8,9 +8,9 @@ use rustix::process::Signal;
 
 use crate::patience::Patient;
 use crate::podman::Podman;
-use crate::testkit::{World, collect, is_root, send};
+use crate::testkit::{World, collect, finish, is_root, names, send};
 
-/// S003-5, S003-34: a workspace and its parts are read-only or writable; where a part cannot be what it is to be, nothing runs.
+/// S003-5, S003-34: a workspace and its parts are read-only, writable or closed; where a part cannot be what it is to be, nothing runs.
 #[test]
 fn a_workspace_and_its_parts_are_read_only_or_writable() {
     let podman = Podman::start();
@@ -29,16 +29,40 @@ fn a_workspace_and_its_parts_are_read_only_or_writable() {
     assert_eq!(under(&world, ""), ("seen\n".to_owned(), true));
     assert_eq!(under(&world, "access = \"read\"\n"), ("seen\n".to_owned(), false));
     assert_eq!(under(&world, &part("read")), ("seen\n".to_owned(), false));
+    assert_eq!(under(&world, &part("none")), (String::new(), false));
     // What could not be held is not begun.
-    let writable = format!("access = \"read\"\n{}", part("write"));
-    for (text, why) in
-        [(part("none"), "is to be closed"), (writable, "would be writable inside one that is not")]
-    {
-        let policy = world.home.join("refused.toml");
-        fs::write(&policy, text).unwrap();
-        world.run(&flags.with(&["--policy", policy.to_str().unwrap()]), &script).expect(125).says(why);
-        assert!(!world.workspace.join("part/new").exists());
-    }
+    let policy = world.home.join("refused.toml");
+    fs::write(&policy, format!("access = \"read\"\n{}", part("write"))).unwrap();
+    world
+        .run(&flags.with(&["--policy", policy.to_str().unwrap()]), &script)
+        .expect(125)
+        .says("would be writable inside one that is not");
+    assert!(!world.workspace.join("part/new").exists());
+}
+
+/// S003-5, S003-34: with `none` the container is made without the workspace; the home of it is there, and what was named.
+#[test]
+fn a_container_is_made_without_a_closed_workspace() {
+    let podman = Podman::start();
+    let (world, flags) = podman.world();
+    world.write("file", "seen\n");
+    world.write("docs/page", "page\n");
+    let workspace = world.workspace.to_str().unwrap();
+    let script = format!(
+        "pwd; cat {workspace}/file; cat {workspace}/docs/page; ls -A {workspace}; echo x >{workspace}/new; echo kept >kept; exit 0"
+    );
+    let control = finish(world.host("sh").args(["-c", &script]).current_dir(world.beside("control")), b"");
+    assert!(control.text().contains("seen\npage\n") && world.workspace.join("new").exists(), "the control");
+    fs::remove_file(world.workspace.join("new")).unwrap();
+    let before = names(&world.workspace);
+    let none = flags.with(&["--access", "none"]);
+    assert_eq!(world.run(&none, &["sh", "-c", &script]).expect(0).text(), "/home/ringfence\n");
+    assert_eq!(names(&world.workspace), before);
+    assert_eq!(world.run(&none, &["cat", "kept"]).expect(0).text(), "kept\n");
+    let docs = format!("{workspace}/docs");
+    let shown = world.run(&flags.with(&["--access", "none", "--read", &docs]), &["sh", "-c", &script]);
+    assert_eq!(shown.expect(0).text(), "/home/ringfence\npage\ndocs\n");
+    podman.nothing_stays();
 }
 
 /// S003-35, S004-4: a share of the processor is the control group's, as the kernel has it; where there is none, nothing runs.

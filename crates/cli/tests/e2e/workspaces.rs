@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::testkit::{World, finish};
+use crate::testkit::{World, finish, marker};
 
 fn pwd_in(world: &World, cwd: &Path, flags: &[&OsStr]) -> Vec<u8> {
     let mut command = world.ringfence();
@@ -165,4 +165,121 @@ fn what_is_made_inside_is_the_callers() {
     );
     assert_eq!(file.mode() & 0o777, 0o644);
     assert_eq!(fs::metadata(world.workspace.join("directory")).unwrap().mode() & 0o777, 0o750);
+}
+
+/// S003-5, S003-34: nothing of the workspace is there, commands start in its home, and what they leave there is kept.
+#[test]
+fn a_closed_workspace_is_not_there() {
+    let world = World::new();
+    world.repository();
+    let secret = marker(&world);
+    world.write("docs/file", &secret);
+    fs::create_dir(world.workspace.join("sub")).unwrap();
+    let workspace = world.workspace.to_str().unwrap();
+    let look = format!(
+        "pwd; cat {workspace}/docs/file; ls -A {workspace}; echo x >{workspace}/new; echo kept >kept"
+    );
+    let control = finish(world.host("sh").args(["-c", &look]).current_dir(world.beside("control")), b"");
+    assert!(control.expect(0).text().contains(&secret), "the control");
+    fs::remove_file(world.workspace.join("new")).unwrap();
+    let before = crate::testkit::names(&world.workspace);
+    for backend in ["native", "bubblewrap"] {
+        let mut command = world.ringfence();
+        command.args(["run", "--backend", backend, "--access", "none", "--", "sh", "-c", &look]);
+        let done = finish(command.current_dir(world.workspace.join("sub")), b"").expect(0);
+        assert_eq!(done.text(), "/home/ringfence\n", "{backend}");
+        assert_eq!(crate::testkit::names(&world.workspace), before, "{backend}");
+        let flags = ["--backend", backend, "--access", "none"];
+        assert_eq!(world.run(&flags, &["sh", "-c", "cat kept; rm kept"]).expect(0).text(), "kept\n");
+        // A part of it can be shown all the same.
+        let docs = format!("{workspace}/docs");
+        let shown = world.run(&[&flags[..], &["--read", &docs]].concat(), &["sh", "-c", &look]);
+        assert_eq!(shown.expect(0).text(), format!("/home/ringfence\n{secret}docs\n"), "{backend}");
+    }
+    let intent = world.records().into_iter().rfind(|record| record["event"]["kind"] == "intent").unwrap();
+    assert_eq!(intent["event"]["call"]["cwd"], "/home/ringfence", "{intent}");
+    world.sh_with(&["--access", "none", "--backend", "landlock"], "true").expect(125).says("cannot close");
+}
+
+/// By policy it holds for every door, and no flag opens it again.
+#[test]
+fn a_policy_closes_the_workspace_for_every_door() {
+    let world = World::new();
+    world.write("file", "content\n");
+    let policy = world.home.join("policy.toml");
+    fs::write(&policy, "access = \"none\"\n").unwrap();
+    let policy = policy.to_str().unwrap();
+    let flags = ["--policy", policy];
+    let told = |verb: &[&str], flags: &[&str], rest: &[&str]| {
+        finish(world.ringfence().args(verb).args(flags).args(rest), b"new\n")
+    };
+    assert_eq!(told(&["run"], &flags, &["--", "pwd"]).expect(0).text(), "/home/ringfence\n");
+    told(&["file", "read"], &flags, &["file"]).expect(126).says("path.access");
+    told(&["file", "write"], &flags, &["file"]).expect(126).says("path.access");
+    told(&["check"], &flags, &["--read", "file"]).expect(11);
+    told(&["check"], &flags, &["--", "true"]).expect(0);
+    let more = ["--policy", policy, "--access", "read"];
+    told(&["run"], &more, &["--", "true"]).expect(126).says("policy.ceiling");
+    let review = ["--policy", policy, "--profile", "review"];
+    told(&["tx", "propose"], &review, &["--file", "file"]).expect(126).says("path.access");
+    assert_eq!(world.read("file").as_deref(), Some("content\n"));
+}
+
+/// A part with access `none` closes what it names, under every other name of it as well.
+#[test]
+fn a_closed_part_is_not_there() {
+    let world = World::new();
+    let secret = marker(&world);
+    world.write("a/part/deep/file", &secret);
+    world.write("a/part/open/file", &secret);
+    fs::hard_link(world.workspace.join("a/part/deep/file"), world.workspace.join("alias")).unwrap();
+    symlink("a/part/deep/file", world.workspace.join("link")).unwrap();
+    let policy = world.home.join("policy.toml");
+    let closed = "[[root]]\npath = \"a/part\"\naccess = \"none\"\n";
+    fs::write(&policy, closed).unwrap();
+    let script = "cat a/part/deep/file alias link; ls a/part; echo x >a/part/new; mv a/part away; mv a gone; echo y >a/beside";
+    for backend in ["native", "bubblewrap"] {
+        let flags = ["--policy", policy.to_str().unwrap(), "--backend", backend];
+        let done = world.sh_with(&flags, script).expect(0);
+        assert_eq!(done.text(), "", "{backend}");
+        assert_eq!(crate::testkit::names(&world.workspace.join("a/part")), ["deep", "open"], "{backend}");
+        // `mv` makes a directory and copies what it can read.
+        for copy in ["away/deep", "gone/part/deep"] {
+            assert!(!world.workspace.join(copy).exists(), "{backend}: {copy}");
+        }
+        for copy in ["away", "gone"] {
+            let _none = fs::remove_dir_all(world.workspace.join(copy));
+        }
+        assert_eq!(world.read("a/beside").as_deref(), Some("y\n"), "what is around it is open");
+    }
+    let inner = "[[root]]\npath = \"a/part/open\"\naccess = \"read\"\n";
+    fs::write(&policy, format!("{closed}{inner}")).unwrap();
+    let flags = ["--policy", policy.to_str().unwrap()];
+    world.sh_with(&flags, "true").expect(126).says("is closed as a whole");
+    fs::remove_file(&policy).unwrap();
+    let control = finish(world.host("sh").args(["-c", script]), b"");
+    assert!(
+        control.text().contains(&secret) && world.workspace.join("gone").exists(),
+        "the control: {}",
+        control.err
+    );
+}
+
+/// What is shown to every command, because it is the system's or a toolchain, can be closed as well, where that can be held.
+#[test]
+fn a_closed_part_of_a_toolchain_is_not_there() {
+    let world = World::new();
+    let inner = world.home.join(".pyenv/inner");
+    fs::create_dir_all(&inner).unwrap();
+    fs::write(inner.join("file"), "seen\n").unwrap();
+    let policy = world.home.join("policy.toml");
+    let under = |access: &str, backend: &str| {
+        fs::write(&policy, access).unwrap();
+        let look = format!("cat {}/file; exit 0", inner.display());
+        world.sh_with(&["--policy", policy.to_str().unwrap(), "--backend", backend], &look)
+    };
+    assert_eq!(under("", "native").expect(0).text(), "seen\n", "the control");
+    let closed = format!("[[root]]\npath = \"{}\"\naccess = \"none\"\n", inner.display());
+    assert_eq!(under(&closed, "native").expect(0).text(), "");
+    under(&closed, "bubblewrap").expect(125).says("which is part of the system");
 }

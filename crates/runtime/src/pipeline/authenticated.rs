@@ -1,4 +1,4 @@
-use ringfence_authz::{Action, Verdict, decide, refer};
+use ringfence_authz::{Action, Verdict, decide, placed, refer};
 use ringfence_ledger::Event;
 use ringfence_sandbox::{Interrupt, Io, Source};
 use ringfence_types::{
@@ -24,10 +24,10 @@ pub(super) struct Authenticated {
 }
 
 impl Authenticated {
-    /// What has changed since the last call counts for this one.
+    /// What has changed since the last call counts for this one, and where it starts by that.
     pub(super) fn renew_policy(self, session: &mut AgentSession<'_>) -> Result<Self, Refused> {
         match session.renew() {
-            Ok(()) => Ok(self),
+            Ok(()) => Ok(Self { call: placed(self.call, &session.all_roots()), ..self }),
             Err(refusal) => Err(Refused::early(self.call, refusal)),
         }
     }

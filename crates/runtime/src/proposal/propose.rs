@@ -1,12 +1,12 @@
 //! From what an agent hands in to a transaction that waits for an operator.
 
-use ringfence_authz::{Action, Part, judge_proposal};
+use ringfence_authz::{Action, Part, judge_proposal, open_for_a_proposal};
 use ringfence_ledger::{AppendError, Event, Finding};
 use ringfence_sandbox::files::{FileError, Place, Tree};
 use ringfence_sandbox::survey::SurveyError;
 use ringfence_scan::{ExactError, Scanner};
 use ringfence_types::{
-    Access, Bytes, Call, Decision, Layer, Patch, PatchedFile, Principal, Profile, Refusal, RefusalCode, Root,
+    Bytes, Call, Decision, Layer, Patch, PatchedFile, Principal, Profile, Refusal, RefusalCode, Root,
     TransactionId,
 };
 use zeroize::Zeroizing;
@@ -229,7 +229,7 @@ impl AgentSession<'_> {
     fn roots_of_a_proposal(&self) -> Vec<Root> {
         let mut roots = self.all_roots();
         if self.policy.profile == Profile::Review {
-            roots.iter_mut().take(1).for_each(|root| root.access = Access::Write);
+            open_for_a_proposal(&mut roots);
         }
         roots
     }

@@ -15,7 +15,7 @@ use crate::placeholders::{Overlap, Placeholders};
 use crate::posture::{Evidence, posture};
 use crate::session::{Session, StartError};
 use crate::spec::{Spec, View};
-use crate::survey::{self, Rules, Survey};
+use crate::survey::{self, Places, Rules, Survey};
 
 pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
     network::with_or_without_netfilter(|netfilter| start_at(spec, rules, (landlock::abi(), netfilter)))
@@ -70,14 +70,14 @@ impl Surroundings {
         if !matches!(spec.view, View::Constructed) {
             return Ok(Self::default());
         }
-        let roots: Vec<&Path> = surveyable(spec).collect();
-        let all: Vec<PathBuf> = roots.iter().flat_map(|root| survey::roots(root)).collect();
+        let places = Places { open: surveyable(spec).collect(), closed: spec.closed_roots().collect() };
+        let all: Vec<PathBuf> = places.open.iter().flat_map(|root| survey::roots(root)).collect();
         // Joined before the survey: what another session holds must not go away in between.
         let mut placeholders = Placeholders::join(&spec.registry, &all)?;
-        let mut survey = survey::survey_all(&roots, rules)?;
+        let mut survey = survey::survey_all(&places, rules)?;
         // A session that began meanwhile may own what was just surveyed as something that exists.
         while placeholders.join_overlapping()? == Overlap::New {
-            survey = survey::survey_all(&roots, rules)?;
+            survey = survey::survey_all(&places, rules)?;
         }
         for root in &mut survey.roots {
             if !is_writable(spec, &root.path) {

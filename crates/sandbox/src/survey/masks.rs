@@ -173,6 +173,27 @@ pub(crate) fn is_public(ground: &Ground, relative: &Path) -> bool {
     read_small(ground.fd.as_fd(), relative, public::MAX).is_some_and(|content| public::is_public(&content))
 }
 
+/// Masks each directory or file that is closed as a whole, in every root that it would be reached through.
+pub(super) fn close_parts(surveyor: &mut Surveyor<'_>, closed: &[&Path]) -> Result<(), SurveyError> {
+    for part in closed {
+        for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found) {
+            let Ok(relative) = part.strip_prefix(&ground.path) else { continue };
+            let Some(stat) = ground.stat(relative)?.filter(|_| !relative.as_os_str().is_empty()) else {
+                continue;
+            };
+            found.listing_lies = true;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                found.shared.extend(linked_files(part)?);
+                found.close(relative.to_owned());
+            } else {
+                found.shared.extend((stat.st_nlink > 1).then(|| identity(&stat)));
+                found.mask(relative.to_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Masks what hidden names link to, then every other name of a masked file, and protects every other name of a
 /// protected one.
 pub(super) fn add_targets_and_aliases(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {

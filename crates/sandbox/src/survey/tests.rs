@@ -537,6 +537,26 @@ fn a_module_that_names_another_checkout_gives_nothing() {
     assert!(survey.notes[0].contains("core.worktree"), "{:?}", survey.notes);
 }
 
+fn open<'p>(paths: &[&'p Path]) -> Places<'p> {
+    Places { open: paths.to_vec(), closed: Vec::new() }
+}
+
+/// In every root that it would be reached through, with the other names of what is in it.
+#[test]
+fn a_closed_part_is_masked_as_a_whole() {
+    let bench = Bench::new();
+    bench.write("w/part/deep/file", "A").write("w/part/.env", "B").write("w/one", "C").write("w/x", "");
+    fs::hard_link(bench.root().join("w/part/deep/file"), bench.root().join("w/alias")).unwrap();
+    let (outer, inner) = (bench.root().join("w"), bench.root().join("w/part"));
+    let (deep, one) = (inner.join("deep"), outer.join("one"));
+    let places = Places { open: vec![&inner, &outer], closed: vec![&deep, &one] };
+    let survey = super::survey_all(&places, &TestRules).unwrap();
+    let [first, second] = &survey.roots[..] else { panic!("{survey:?}") };
+    assert_eq!((&first.path, &first.masks), (&inner, &paths(&[".env", "deep"])));
+    assert_eq!((&second.path, &second.masks), (&outer, &paths(&["alias", "one", "part/.env", "part/deep"])));
+    assert!(second.pins.contains(&PathBuf::from("part")), "{:?}", second.pins);
+}
+
 #[test]
 fn several_roots_are_surveyed_as_one() {
     let bench = Bench::new();
@@ -544,14 +564,14 @@ fn several_roots_are_surveyed_as_one() {
     fs::hard_link(bench.root().join("a/.env"), bench.root().join("b/alias")).unwrap();
     bench.link("a/link.key", "../b/real");
     let (a, b) = (bench.root().join("a"), bench.root().join("b"));
-    let survey = super::survey_all(&[&a, &b, &a], &TestRules).unwrap();
+    let survey = super::survey_all(&open(&[&a, &b, &a]), &TestRules).unwrap();
     let [first, second] = &survey.roots[..] else { panic!("{survey:?}") };
     assert_eq!((&first.path, &first.masks), (&a, &paths(&[".env"])));
     assert_eq!((&second.path, &second.masks), (&b, &paths(&["alias", "real"])));
     assert!(placeholder(first, ".ringfence").is_some() && placeholder(second, ".ringfence").is_some());
 
     bench.link("a/.claude", "../b/y");
-    let error = super::survey_all(&[&a, &b], &TestRules).unwrap_err();
+    let error = super::survey_all(&open(&[&a, &b]), &TestRules).unwrap_err();
     assert!(matches!(error, SurveyError::ProtectedSymlink { .. }), "{error}");
 }
 

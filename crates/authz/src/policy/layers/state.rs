@@ -7,7 +7,7 @@ use ringfence_types::{
 };
 
 use super::super::file::PolicyFile;
-use super::super::format::{Body, OwnAccess};
+use super::super::format::Body;
 use super::super::leaks::{Leak, Leaks};
 use super::super::limits::{Amount, Limit};
 use super::super::problem::{PolicyError, Problem};
@@ -95,7 +95,7 @@ impl<'a> State<'a> {
     /// One part of the stack.
     pub(super) fn apply(&mut self, step: &Step<'_>) {
         let body = &step.section.body;
-        let own = body.access.as_ref().map(|given| own_access(step, given));
+        let own = body.access.as_ref().map(|given| word(step, "access", given));
         self.roots.apply(step, &self.given_access, own, &mut self.report);
         self.apply_words(step, body);
         for (limit, slot) in &mut self.limits {
@@ -124,7 +124,7 @@ impl<'a> State<'a> {
             self.approval.offer(word(step, "approval", given), step.standing, report);
         }
         if let Some(given) = &body.access {
-            self.access.offer(own_access(step, given), step.standing, report);
+            self.access.offer(word(step, "access", given), step.standing, report);
         }
         if let Some(given) = &body.net {
             self.net.offer(word(step, "net", given), step.standing, report);
@@ -181,8 +181,13 @@ impl<'a> State<'a> {
                 slot.choose(Slot::new(limit.key(), amount, shown, by), &mut self.report);
             }
         }
+        // What a flag shows of the workspace is a choice within what the files give, whatever another flag leaves of the rest.
+        self.roots.apply_flags(&self.access, &mut self.report);
+        if let Some(access) = self.flags.access {
+            let offer = Slot::new("access", access, access, By::Flag(format!("--access {access}")));
+            self.access.choose(offer, &mut self.report);
+        }
         self.given_access = self.access.clone();
-        self.roots.apply_flags(&self.given_access, &mut self.report);
         self.apply_floor_flag();
     }
 
@@ -398,10 +403,6 @@ fn narrowed(chosen: Slot<Profile>, stack: &[Step<'_>], report: &mut Report) -> V
         }
     }
     profiles
-}
-
-fn own_access(step: &Step<'_>, given: &At<OwnAccess>) -> Slot<Access> {
-    word(step, "access", &At { value: Access::from(given.value), span: given.span })
 }
 
 fn word<T: Knob + std::fmt::Display>(step: &Step<'_>, key: &'static str, given: &At<T>) -> Slot<T> {

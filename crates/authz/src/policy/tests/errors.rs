@@ -64,7 +64,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "1:12: `commands` is a command mode, not a list | write one of `contained` and `listed`; rules about commands are written as `[[command]]`",
     ),
     ("[[commands]]\nallow = \"x\"", "rules about commands are written as `[[command]]`"),
-    ("access = \"none\"", "1:10: unknown access `none` | known: read, write"),
+    ("access = \"nothing\"", "1:10: unknown access `nothing` | known: none, read, write"),
     ("net = \"\"", "1:7: `net` is empty | write a value, or leave the key out"),
     ("profile = \"a\\u0000b\"", "1:11: `a\\u{0}b` contains a character that cannot be seen"),
     ("[[command]]\ndeny = \"git \\u202e push\"", "contains a character that cannot be seen"),
