@@ -96,7 +96,14 @@ pub(super) struct Processes<'s, 'scope> {
     scope: &'scope Scope<'scope, 's>,
     sessions: &'s Sessions<'s>,
     out: &'s Outgoing,
-    all: Mutex<BTreeMap<String, Arc<Process>>>,
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    processes: BTreeMap<String, Arc<Process>>,
+    /// The client is gone: what it asked for last, and what begins only now, would not be ended by anybody.
+    is_over: bool,
 }
 
 impl<'s, 'scope> Processes<'s, 'scope> {
@@ -133,18 +140,19 @@ impl<'s, 'scope> Processes<'s, 'scope> {
     }
 
     fn enter(&self, id: String, input: Option<Arc<OwnedFd>>) -> Result<Arc<Process>, Fault> {
+        let invalid = |why: String| Err(Fault::new(FaultKind::Invalid, why));
         let mut all = self.all();
-        if all.len() >= MOST_PROCESSES {
-            all.retain(|_, process| !process.is_over());
+        if all.is_over {
+            return invalid("the connection is over".to_owned());
         }
-        if all.contains_key(&id) {
-            return Err(Fault::new(FaultKind::Invalid, format!("process `{id}` exists already")));
+        if all.processes.len() >= MOST_PROCESSES {
+            all.processes.retain(|_, process| !process.is_over());
         }
-        if all.len() >= MOST_PROCESSES {
-            return Err(Fault::new(
-                FaultKind::Invalid,
-                format!("{MOST_PROCESSES} processes run already; end one first"),
-            ));
+        if all.processes.contains_key(&id) {
+            return invalid(format!("process `{id}` exists already"));
+        }
+        if all.processes.len() >= MOST_PROCESSES {
+            return invalid(format!("{MOST_PROCESSES} processes run already; end one first"));
         }
         let signals = Signals::new().map_err(Fault::internal)?;
         let process = Arc::new(Process {
@@ -154,16 +162,16 @@ impl<'s, 'scope> Processes<'s, 'scope> {
             progress: Mutex::default(),
             news: Condvar::new(),
         });
-        all.insert(id, Arc::clone(&process));
+        all.processes.insert(id, Arc::clone(&process));
         Ok(process)
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Process>>> {
+    fn all(&self) -> MutexGuard<'_, All> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn find(&self, id: &str) -> Option<Arc<Process>> {
-        self.all().get(id).cloned()
+        self.all().processes.get(id).cloned()
     }
 
     pub(super) fn read(&self, read: &ReadOutput) -> Result<Value, Fault> {
@@ -220,9 +228,11 @@ impl<'s, 'scope> Processes<'s, 'scope> {
         json!({ "running": process.is_some() })
     }
 
-    /// Ends all of them; whoever leaves the scope waits until they have.
+    /// Ends all of them, and none begins any more; whoever leaves the scope waits until they have.
     pub(super) fn end(&self) {
-        self.all().values().for_each(|process| end(process));
+        let mut all = self.all();
+        all.is_over = true;
+        all.processes.values().for_each(|process| end(process));
     }
 }
 

@@ -277,6 +277,27 @@ fn a_process_is_connected_as_it_asks() {
     assert!(read["chunks"].as_array().unwrap().len() >= 2, "{read}");
 }
 
+/// What is asked for with the last word of a client that goes is not begun for nobody.
+#[test]
+fn what_is_asked_for_last_does_not_outlive_the_connection() {
+    let world = World::new();
+    let start = |command: &str| {
+        json!({ "id": 2, "method": "process/start", "params": {
+            "processId": "last", "argv": ["/bin/bash", "-c", command], "env": {},
+            "cwd": place(&world.workspace), "tty": false, "arg0": null, "sandbox": null,
+        } })
+    };
+    let marker = crate::testkit::marker(&world);
+    for round in 0..5 {
+        let hello = json!({ "id": 1, "method": "initialize", "params": { "clientName": "test" } });
+        let last = start(&format!("exec -a {marker} sleep 1000"));
+        let said = format!("{hello}\n{}\n{last}\n", json!({ "method": "initialized", "params": {} }));
+        let done = finish(world.ringfence().arg("exec-server"), said.as_bytes()).expect(0);
+        assert!(done.text().contains("sessionId"), "round {round}: {}", done.text());
+        assert_eq!(processes_with(&marker), Vec::<String>::new());
+    }
+}
+
 #[test]
 fn a_process_ends_when_it_is_told_to_and_with_the_connection() {
     let world = World::new();
