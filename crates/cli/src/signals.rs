@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use ringfence_runtime::Interrupt;
+use rustix::pipe::PipeFlags;
 use serde::Deserialize;
 
 /// What can be sent to a job.
@@ -37,13 +38,14 @@ pub(crate) struct Signals(Vec<(JobSignal, OwnedFd, OwnedFd)>);
 
 impl Signals {
     pub(crate) fn new() -> io::Result<Self> {
-        let pipe = |signal| rustix::pipe::pipe().map(|(out, into)| (signal, out, into));
+        let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+        let pipe = |signal| rustix::pipe::pipe_with(flags).map(|(out, into)| (signal, out, into));
         Ok(Self(JobSignal::ALL.into_iter().map(pipe).collect::<Result<_, _>>()?))
     }
 
     pub(crate) fn send(&self, wanted: JobSignal) {
         for (_, _, into) in self.0.iter().filter(|(signal, ..)| *signal == wanted) {
-            // A job that is over reads nothing.
+            // A job that is over reads nothing, and one that has not read yet will.
             let _over = rustix::io::write(into, b"x");
         }
     }

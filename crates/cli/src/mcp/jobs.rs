@@ -11,6 +11,7 @@ use std::time::Duration;
 use ringfence_runtime::{Asked, Ended, Io, Runtime, Settled, Source, Target};
 use ringfence_types::{Call, Exec};
 use rmcp::model::CallToolResult;
+use rustix::pipe::PipeFlags;
 use serde_json::{Map, Value, json};
 
 use super::result::{MOST, malformed, settled, structured};
@@ -186,7 +187,8 @@ fn performed(
     session.set_flow_policy_source(again.clone());
     session.set_policy_source(again);
     session.set_stated_reason(description);
-    let (out, into) = match rustix::pipe::pipe() {
+    // A program that is started meanwhile must not have an end of it: the output would not come to its end.
+    let (out, into) = match rustix::pipe::pipe_with(PipeFlags::CLOEXEC) {
         Ok(pipe) => pipe,
         Err(error) => return failed(error.to_string()),
     };

@@ -11,6 +11,7 @@ use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::{AgentSession, Interrupt, Runtime};
 use rmcp::model::CallToolResult;
+use rustix::pipe::PipeFlags;
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
@@ -46,7 +47,8 @@ pub(super) struct Cancel {
 
 impl Cancel {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { said: AtomicBool::new(false), term: rustix::pipe::pipe()?, kill: rustix::pipe::pipe()? })
+        let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        Ok(Self { said: AtomicBool::new(false), term: pipe()?, kill: pipe()? })
     }
 
     pub(super) fn cancel(&self) {

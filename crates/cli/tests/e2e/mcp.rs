@@ -463,6 +463,35 @@ fn jobs_run_in_the_background_inside_the_fence_and_end_with_the_connection() {
     world.ledger_tool(&["verify"]).expect(0);
 }
 
+/// A job for which somebody is still asked ends when it is killed, and with the connection: nobody says yes for a client that is
+/// gone.
+#[test]
+fn a_job_that_waits_for_a_person_does_not_wait_for_one_any_more_when_it_is_ended() {
+    let world = World::new();
+    asking_about_mkdir(&world);
+    let _watcher = Watcher::new(&world);
+    let mut client = Client::new(&world, &[]);
+    let start = |client: &mut Client, name: &str| {
+        let before = events(&world.records(), "approval-requested").len();
+        let started = client.done("jobs", json!({ "action": "start", "command": format!("mkdir {name}") }));
+        eventually("it asks", || events(&world.records(), "approval-requested").len() > before);
+        started["jobs"][0]["id"].clone()
+    };
+    let id = start(&mut client, "killed");
+    client.done("jobs", json!({ "action": "signal", "id": id, "signal": "KILL" }));
+    eventually("it is over", || {
+        client.done("jobs", json!({ "action": "list" }))["jobs"][0]["state"] == "over"
+    });
+    start(&mut client, "left");
+    client.end();
+    let records = world.records();
+    let answers: Vec<&Value> =
+        events(&records, "approval-decided").iter().map(|event| &event["answer"]).collect();
+    assert_eq!(answers, ["denied", "denied"], "neither is left open, and neither ran out of time");
+    assert_eq!(events(&records, "intent").len(), 0);
+    assert!(["killed", "left"].iter().all(|name| !world.workspace.join(name).exists()));
+}
+
 #[test]
 fn a_job_is_judged_like_every_command() {
     let world = World::new();

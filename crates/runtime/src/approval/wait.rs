@@ -260,9 +260,9 @@ impl Asking<'_, '_> {
 
 /// Waits for a little while; whether a signal came that asks this process to end.
 fn interrupted(interrupts: &[Interrupt<'_>], time: Duration) -> bool {
-    use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    let ending =
-        interrupts.iter().filter(|interrupt| [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&interrupt.signal));
+    use libc::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM};
+    const ENDING: [i32; 5] = [SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM];
+    let ending = interrupts.iter().filter(|interrupt| ENDING.contains(&interrupt.signal));
     let mut ready: Vec<PollFd<'_>> =
         ending.map(|interrupt| PollFd::from_borrowed_fd(interrupt.fd.as_fd(), PollFlags::IN)).collect();
     let timeout = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 100_000_000 });
