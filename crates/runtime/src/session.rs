@@ -563,13 +563,13 @@ impl<'r> AgentSession<'r> {
     /// Ends the network with the last call; what there was to see in it.
     pub(crate) fn leave_network(&mut self) -> Option<Seen> {
         let mut fence = self.common.fence();
-        match fence.network.take() {
-            Some(network) if self.ends => Some(network.close()),
-            network => {
-                fence.network = network;
-                fence.network.as_ref().map(Network::seen)
-            }
+        if !self.ends {
+            return fence.network.as_ref().map(Network::seen);
         }
+        let network = fence.network.take();
+        // Its end is written down, and whoever still asks is waited for.
+        drop(fence);
+        network.map(Network::close)
     }
 
     /// What is written with the end of the last call.

@@ -1,13 +1,14 @@
 //! Sessions of the daemon in containers: their door, what waits for them, and how they end.
 
 use std::fs;
+use std::path::Path;
 
-use ringfence_api::StopSession;
+use ringfence_api::{CheckHealth, Exec, SessionState, StopSession};
 use rustix::process::Signal;
 
 use crate::container_policy::configure;
 use crate::podman::Podman;
-use crate::served::{ASK, Served, stdout};
+use crate::served::{ASK, Served, exec, stdout};
 use crate::testkit::{eventually, is_root, send};
 
 const CONTAINER: &str = "backend = \"container\"";
@@ -91,5 +92,29 @@ fn a_container_of_the_daemon_rests() {
     podman.nothing_stays();
     assert_eq!(stdout(&served.sh(&session, "test -e /tmp/f || cat f")), "kept\n");
     stop(&served, &session);
+    podman.nothing_stays();
+}
+
+/// C-23, S004-10: an engine that says nothing while it is to remove a container holds up neither the end of the session nor others.
+#[test]
+fn an_engine_that_says_nothing_does_not_stop_the_daemon() {
+    let podman = Podman::start();
+    let served = serve(&podman, "idle = \"1s\"");
+    let session = served.session();
+    let waits = "touch runs; while [ ! -e go ]; do sleep 0.02; done";
+    let call = served.client().call(&Exec { background: true, ..exec(&session, waits) }).unwrap();
+    assert_eq!(call.failure, None);
+    eventually("it runs", || served.world.read("runs").is_some());
+    let told = podman.podman(&["inspect", "--format", "{{.State.Pid}}", &podman.containers()[0]]);
+    let inside = Path::new("/proc").join(told.expect(0).text().trim());
+    assert!(inside.exists());
+    podman.fall_silent();
+    served.world.write("go", "");
+    eventually("the container rests", || !inside.exists());
+    let stop = StopSession { session: session.session, grace_ms: None };
+    assert_eq!(served.client().call(&stop).unwrap().state, SessionState::Ended);
+    assert_eq!(served.records("session-ended").len(), 1);
+    served.client().call(&CheckHealth {}).unwrap();
+    podman.speak_again();
     podman.nothing_stays();
 }

@@ -110,6 +110,15 @@ impl Podman {
         fs::remove_file(self.socket()).unwrap();
     }
 
+    /// It is there and says nothing.
+    pub(crate) fn fall_silent(&self) {
+        kill_process_group(Pid::from_child(&self.service), Signal::STOP).unwrap();
+    }
+
+    pub(crate) fn speak_again(&self) {
+        kill_process_group(Pid::from_child(&self.service), Signal::CONT).unwrap();
+    }
+
     pub(crate) fn start_again(&mut self) {
         self.service = serve(self.place.path(), self.runtime);
         self.wait();

@@ -1,7 +1,7 @@
 //! What the calls of a session have in common, also those that are made at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use ringfence_sandbox::Session as Sandbox;
 
@@ -60,6 +60,15 @@ impl Common {
     /// INVARIANT: not held while anything is asked, run or written down.
     pub(crate) fn fence(&self) -> MutexGuard<'_, Fence> {
         held(&self.fence)
+    }
+
+    /// `None`: somebody puts it up or takes it down, which may take an engine minutes.
+    pub(super) fn fence_if_free(&self) -> Option<MutexGuard<'_, Fence>> {
+        match self.fence.try_lock() {
+            Ok(fence) => Some(fence),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(super) fn times(&self) -> MutexGuard<'_, Times> {

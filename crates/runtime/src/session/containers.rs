@@ -42,12 +42,13 @@ impl Bound<'_> {
         self.fill_pool();
     }
 
-    /// Removes a container that has not been used for long, or is old. Returns when to ask again.
+    /// Removes a container that has not been used for long, or is old. Returns when to ask again. Waits for nobody but an engine
+    /// that removes: whoever asks again and again would otherwise wait as often.
     pub fn rest(&self) -> Option<Duration> {
         let policy = &self.policy.container;
         let (idle, age) = (Duration::from_millis(policy.idle.0), Duration::from_millis(policy.age.0));
         self.runtime.pool.prune(age);
-        let mut fence = self.common.fence();
+        let Some(mut fence) = self.common.fence_if_free() else { return Some(LOOK) };
         let Some(sandbox) = fence.sandbox.as_ref().filter(|_| self.container.is_some()) else {
             let waiting = self.runtime.pool.waiting() > 0;
             return waiting.then(|| age.max(LOOK));
@@ -65,7 +66,10 @@ impl Bound<'_> {
             return Some(if due.is_zero() { LOOK } else { due });
         }
         tracing::info!(id = %self.id, "the container has rested or is old, and is removed");
-        let _gone = std::mem::take(&mut *fence);
+        let gone = std::mem::take(&mut *fence);
+        // An engine takes its time, or does not answer at all: not while others wait for the fence.
+        drop(fence);
+        drop(gone);
         None
     }
 
