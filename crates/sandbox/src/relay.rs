@@ -24,6 +24,7 @@ use rustix::pipe::PipeFlags;
 use crate::guard::ROUND;
 use crate::post::Mailbox;
 use crate::session::{RunError, Session, Terminal};
+use hold::Attended;
 pub use hold::{Hold, Stillness};
 use pump::{Inward, Outward};
 
@@ -172,13 +173,12 @@ pub(crate) fn attend(
     wiring: Wiring,
     (io, filters): (Io<'_>, Option<Filters<'_>>),
 ) -> Result<Finished, RunError> {
-    let mut attendance = Attendance::new(mailbox, wiring, io);
+    let attended = session.hold().attend().map_err(RunError::Relay)?;
+    let mut attendance = Attendance::new((mailbox, attended), wiring, io);
     if let Some(filters) = filters {
         attendance.stdout.filter_by(filters.stdout);
         attendance.stderr.filter_by(filters.stderr);
     }
-    let hold = session.hold().clone();
-    let _attended = hold.attend();
     while !attendance.is_over() {
         attendance.turn(session)?;
     }
@@ -212,6 +212,7 @@ fn timespec(duration: Duration) -> Timespec {
 
 struct Attendance<'a> {
     mailbox: &'a Mailbox<'a>,
+    attended: Attended,
     id: u64,
     started: Instant,
     stdin: Inward<'a>,
@@ -241,11 +242,12 @@ struct Ladder {
 }
 
 impl<'a> Attendance<'a> {
-    fn new(mailbox: &'a Mailbox<'a>, wiring: Wiring, io: Io<'a>) -> Self {
+    fn new((mailbox, attended): (&'a Mailbox<'a>, Attended), wiring: Wiring, io: Io<'a>) -> Self {
         let started = Instant::now();
         let caller_terminal = caller_terminal(&io);
         Self {
             mailbox,
+            attended,
             id: mailbox.id(),
             started,
             stdin: Inward::new(io.stdin, wiring.stdin),
@@ -270,7 +272,7 @@ impl<'a> Attendance<'a> {
 
     fn turn(&mut self, session: &Session) -> Result<(), RunError> {
         // What a command that has ended left is passed on whatever is asked.
-        self.held = session.hold().holds() && self.status.is_none();
+        self.held = self.attended.holds() && self.status.is_none();
         let ready = self.wait(session)?;
         if ready.control {
             self.hear(session)?;
@@ -303,7 +305,7 @@ impl<'a> Attendance<'a> {
         let streams = [self.stdin.interest(), self.stdout.interest(), self.stderr.interest()];
         let streams = streams.into_iter().flatten().filter(|_| !self.held);
         fds.extend(streams.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
-        fds.push(PollFd::from_borrowed_fd(session.hold().bell(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(self.attended.bell(), PollFlags::IN));
         match rustix::event::poll(&mut fds, self.patience(session).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(RunError::Relay(errno.into())),

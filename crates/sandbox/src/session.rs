@@ -221,7 +221,7 @@ impl Session {
             placeholders: surroundings.placeholders,
             posture,
             doors: sealed.doors,
-            hold: Hold::new().map_err(StartError::Spawn)?,
+            hold: Hold::default(),
             notes: surroundings.survey.notes,
             post: Post::default(),
             last_call: AtomicU64::new(0),

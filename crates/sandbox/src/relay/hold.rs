@@ -1,6 +1,7 @@
 //! Holding the streams of a foreground command still while a person is asked something at the same terminal: what is typed
 //! is the answer and not input of the command, and nothing that the command prints is taken for the question.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,22 +12,29 @@ use rustix::event::{EventfdFlags, eventfd};
 /// A relay that does not come round in this time is not writing either: it waits for a descriptor.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Shared by whoever asks and the relay of the session.
-#[derive(Clone, Debug)]
+/// Shared by whoever asks and the relays of the session.
+#[derive(Clone, Debug, Default)]
 pub struct Hold(Arc<Shared>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    bell: OwnedFd,
 }
 
 #[derive(Debug, Default)]
 struct State {
     asked: usize,
     /// Commands whose streams are relayed.
-    attended: usize,
+    attended: HashMap<u64, Relayed>,
+    last: u64,
+}
+
+/// Each has a bell of its own: of one for all, the first who hears it would take the ring from the others, and they would stand
+/// still for ever.
+#[derive(Debug)]
+struct Relayed {
+    bell: Arc<OwnedFd>,
     still: bool,
 }
 
@@ -35,44 +43,24 @@ struct State {
 pub struct Stillness(Hold);
 
 impl Hold {
-    pub(crate) fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), bell })))
-    }
-
     /// Returns when nothing is relayed any more.
     pub fn take(&self) -> Stillness {
         let mut state = self.state();
         state.asked += 1;
-        self.ring();
-        let moving = |state: &mut State| state.attended > 0 && !state.still;
+        state.ring();
+        let moving = |state: &mut State| state.attended.values().any(|relayed| !relayed.still);
         let _still = self.0.changed.wait_timeout_while(state, PATIENCE, moving);
         Stillness(self.clone())
     }
 
-    pub(super) fn attend(&self) -> Attended {
-        self.state().attended += 1;
-        Attended(self.clone())
-    }
-
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
-        self.0.bell.as_fd()
-    }
-
-    /// Asked by the relay in each round: whether it is to be still.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn attend(&self) -> io::Result<Attended> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut state = self.state();
-        let mut rung = [0; 8];
-        // Not rung is no error, and a bell that is broken rings all the time.
-        let _empty = rustix::io::read(&self.0.bell, &mut rung);
-        state.still = state.asked > 0;
-        self.0.changed.notify_all();
-        state.still
-    }
-
-    fn ring(&self) {
-        // One that rings already does not ring louder.
-        let _full = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
+        state.last += 1;
+        let id = state.last;
+        let _new = state.attended.insert(id, Relayed { bell: Arc::clone(&bell), still: false });
+        drop(state);
+        Ok(Attended { hold: self.clone(), id, bell })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -80,47 +68,102 @@ impl Hold {
     }
 }
 
+impl State {
+    fn ring(&self) {
+        for relayed in self.attended.values() {
+            // One that rings already does not ring louder.
+            let _full = rustix::io::write(&*relayed.bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
 impl Drop for Stillness {
     fn drop(&mut self) {
-        self.0.state().asked -= 1;
-        self.0.ring();
+        let mut state = self.0.state();
+        state.asked -= 1;
+        state.ring();
     }
 }
 
 /// A command is relayed.
-pub(super) struct Attended(Hold);
+pub(super) struct Attended {
+    hold: Hold,
+    id: u64,
+    bell: Arc<OwnedFd>,
+}
+
+impl Attended {
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Asked by the relay in each round: whether it is to be still.
+    pub(super) fn holds(&self) -> bool {
+        let mut state = self.hold.state();
+        let mut rung = [0; 8];
+        // Not rung is no error, and a bell that is broken rings all the time.
+        let _empty = rustix::io::read(&*self.bell, &mut rung);
+        let still = state.asked > 0;
+        if let Some(relayed) = state.attended.get_mut(&self.id) {
+            relayed.still = still;
+        }
+        self.hold.0.changed.notify_all();
+        still
+    }
+}
 
 impl Drop for Attended {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.attended -= 1;
-        state.still &= state.attended > 0;
-        drop(state);
-        self.0.0.changed.notify_all();
+        let _over = self.hold.state().attended.remove(&self.id);
+        self.hold.0.changed.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::readable;
 
     #[test]
     fn whoever_asks_waits_for_the_relay_and_only_where_there_is_one() {
-        let hold = Hold::new().unwrap();
+        let hold = Hold::default();
         drop(hold.take());
-        let attended = hold.attend();
+        let attended = hold.attend().unwrap();
         let asker = {
             let hold = hold.clone();
             std::thread::spawn(move || hold.take())
         };
-        while !hold.holds() {
+        while !attended.holds() {
             std::thread::yield_now();
         }
         let still = asker.join().unwrap();
-        assert!(hold.holds());
+        assert!(attended.holds());
         drop(still);
-        assert!(!hold.holds());
+        assert!(!attended.holds());
         drop(attended);
-        assert_eq!(hold.state().attended, 0);
+        assert!(hold.state().attended.is_empty());
+    }
+
+    #[test]
+    fn of_two_commands_both_stand_still_and_both_go_on() {
+        let hold = Hold::default();
+        let relays = [hold.attend().unwrap(), hold.attend().unwrap()];
+        let asker = {
+            let hold = hold.clone();
+            std::thread::spawn(move || hold.take())
+        };
+        while !relays[0].holds() {
+            std::thread::yield_now();
+        }
+        assert_eq!(readable(relays[1].bell()), Ok(true), "the first has not taken the ring of the second");
+        assert!(relays[1].holds());
+        let still = asker.join().unwrap();
+        let rings = || relays.each_ref().map(|relay| readable(relay.bell()).unwrap());
+        assert_eq!(rings(), [false, false], "nobody is woken while they are asked");
+        drop(still);
+        assert_eq!(rings(), [true, true]);
+        assert!(!relays[0].holds());
+        assert_eq!(rings(), [false, true]);
+        assert!(!relays[1].holds());
     }
 }
