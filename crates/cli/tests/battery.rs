@@ -112,7 +112,10 @@ fn controls_of(result: &Value) -> impl Iterator<Item = String> {
 
 /// Runs the binary with a throwaway home and nothing else in its environment, and returns its standard output.
 fn ringfence(home: &tempfile::TempDir, arguments: &[&str]) -> String {
-    let output = Command::new(binary())
+    // Longer than all of it takes on a busy machine.
+    let output = Command::new("timeout")
+        .args(["--kill-after=5", "280"])
+        .arg(binary())
         .args(arguments)
         .env_clear()
         .env("HOME", home.path())
@@ -120,7 +123,7 @@ fn ringfence(home: &tempfile::TempDir, arguments: &[&str]) -> String {
         .current_dir(home.path())
         .output()
         .unwrap();
-    assert!(!output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!output.stdout.is_empty(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 

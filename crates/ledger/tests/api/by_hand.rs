@@ -2,6 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::bounded;
 use crate::support::Home;
 
 /// The script in `docs/ledger.md`, as a reader would copy it.
@@ -14,8 +15,8 @@ fn documented_script() -> String {
 
 fn check_by_hand(home: &Home) -> Output {
     let directory = home.path.parent().unwrap();
-    let output =
-        Command::new("/bin/sh").args(["-c", &documented_script()]).current_dir(directory).output().unwrap();
+    let mut shell = Command::new("/bin/sh");
+    let output = bounded::output(shell.args(["-c", &documented_script()]).current_dir(directory));
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(!complaint.contains("not found"), "this test needs `sqlite3` and `sha256sum`: {complaint}");
     output

@@ -13,6 +13,7 @@ use ringfence_ledger::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 
+use crate::bounded;
 use crate::processes::{CHILD, assert_success, child, told};
 use crate::support::{
     Home, Ids, answered, append_many, asked, battery, ids, intent, launched, settled, started_by,
@@ -104,7 +105,7 @@ fn be_the_child(path: &Path) {
 /// Reads receipts until the child is dead.
 fn listen(mut process: Child, stop_after: Option<(usize, Duration)>) -> Vec<String> {
     let mut receipts = Vec::new();
-    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let lines = BufReader::new(bounded::Patient(process.stdout.take().unwrap())).lines();
     for line in lines {
         // The last line may be cut off.
         let Ok(line) = line else { break };
@@ -118,7 +119,7 @@ fn listen(mut process: Child, stop_after: Option<(usize, Duration)>) -> Vec<Stri
             process.kill().unwrap();
         }
     }
-    assert!(!process.wait().unwrap().success(), "it was killed");
+    assert!(!bounded::ended(&mut process).success(), "it was killed");
     receipts
 }
 
@@ -310,8 +311,8 @@ fn a_full_and_a_read_only_disk_are_errors_and_nothing_is_half_written() {
         append_many(&Ledger::open(&path).unwrap(), 1);
         let before = verify(&path, None).unwrap();
         let mount = path.parent().unwrap().parent().unwrap();
-        let status = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(mount).status().unwrap();
-        assert!(status.success());
+        let remounted = bounded::output(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(mount));
+        assert!(remounted.status.success(), "{remounted:?}");
         match Ledger::open(&path) {
             Ok(again) => assert!(again.append(&battery(1)).is_err()),
             Err(error) => {
@@ -330,7 +331,7 @@ fn a_full_and_a_read_only_disk_are_errors_and_nothing_is_half_written() {
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(&mount);
     command.arg(inner.get_program()).args(inner.get_args()).env(CHILD, &path).stdin(Stdio::null());
-    assert_success(&command.output().unwrap());
+    assert_success(&bounded::output(&mut command));
 }
 
 #[test]

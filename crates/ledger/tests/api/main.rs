@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod aside;
 #[cfg(test)]
+mod bounded;
+#[cfg(test)]
 mod by_hand;
 #[cfg(test)]
 mod chain;

@@ -9,6 +9,7 @@ use std::thread;
 use ringfence_ledger::{AppendError, Ledger, OpenError, verify};
 use rustix::process::{Signal, getpid, kill_process};
 
+use crate::bounded;
 use crate::support::{Home, append_many, battery, ids, intent};
 
 pub(crate) const CHILD: &str = "RINGFENCE_LEDGER_TEST_CHILD";
@@ -46,7 +47,7 @@ fn what_is_receipted_survives_kill_9() {
     }
     let home = Home::with_records(2);
     for killed in 1..=20_u64 {
-        let output = child("processes::what_is_receipted_survives_kill_9", &home.path).output().unwrap();
+        let output = bounded::output(&mut child("processes::what_is_receipted_survives_kill_9", &home.path));
         assert_eq!(output.status.signal(), Some(9), "{output:?}");
         let receipt = fs::read_to_string(home.path.with_file_name("receipt")).unwrap();
         let verification = verify(&home.path, None).unwrap();
@@ -68,7 +69,7 @@ fn eight_processes_make_one_chain() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let children: Vec<_> = (0..8).map(spawn).collect();
-    children.into_iter().for_each(|child| assert_success(&child.wait_with_output().unwrap()));
+    children.into_iter().for_each(|child| assert_success(&bounded::collected(child)));
     let verification = verify(&home.path, None).unwrap();
     assert_eq!(verification.records, 401 + verification.checkpoints);
 }
@@ -121,7 +122,7 @@ fn no_room_is_an_error_and_no_record() {
     let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\"";
     let mut command = Command::new("/bin/sh");
     command.args(["-c", limited]).arg(inner.get_program()).args(inner.get_args()).env(CHILD, &home.path);
-    assert_success(&command.output().unwrap());
+    assert_success(&bounded::output(&mut command));
     let written: u64 = fs::read_to_string(home.path.with_file_name("written")).unwrap().parse().unwrap();
     assert!(written > 0);
     let verification = verify(&home.path, None).unwrap();
@@ -154,7 +155,7 @@ fn a_directory_without_permission_is_an_error() {
     set_mode(home.directory.path(), 0o755);
     set_mode(&locked, 0o500);
     command.current_dir("/");
-    assert_success(&command.output().unwrap());
+    assert_success(&bounded::output(&mut command));
     assert_eq!(fs::read_dir(&locked).unwrap().count(), 0);
 }
 

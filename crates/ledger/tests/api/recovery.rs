@@ -2,6 +2,7 @@ use std::process::Command;
 
 use ringfence_ledger::{ApprovalAnswer, Event, Kind, Ledger, Left, ProcessId, Status, orphans, verify};
 
+use crate::bounded;
 use crate::support::{Home, Ids, answered, asked, ids, intent, settled, started_by};
 
 /// A process that is no more.
@@ -9,7 +10,7 @@ fn gone() -> ProcessId {
     let own = ProcessId::own().unwrap();
     let mut child = Command::new("/bin/true").spawn().unwrap();
     let pid = child.id();
-    child.wait().unwrap();
+    bounded::ended(&mut child);
     ProcessId { pid, start_time: own.start_time + 1, ..own }
 }
 

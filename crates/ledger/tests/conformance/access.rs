@@ -7,6 +7,7 @@ use std::process::Command;
 
 use ringfence_ledger::{AppendError, ConnectError, Ledger, Node, OpenError, Settings, verify_database};
 
+use crate::bounded;
 use crate::cluster::{Cluster, Database, OWNER, shared, succeeded, write_private};
 use crate::events::{battery, ids, intent, settled};
 
@@ -214,7 +215,7 @@ fn certificate(directory: &Path) {
         "basicConstraints=critical,CA:FALSE",
     ]);
     openssl.arg("-keyout").arg(directory.join("server.key")).arg("-out").arg(directory.join("server.crt"));
-    succeeded(&openssl.env_clear().env("PATH", "/usr/bin").env("HOME", directory).output().unwrap());
+    succeeded(&bounded::output(openssl.env_clear().env("PATH", "/usr/bin").env("HOME", directory)));
 }
 
 #[test]

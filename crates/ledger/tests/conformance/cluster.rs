@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use ringfence_ledger::{Ledger, Node, Settings};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::bounded;
+
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 
 /// Somebody without rights who exists everywhere: the server refuses to run as root.
@@ -116,7 +118,7 @@ impl Cluster {
             "--locale=C.UTF-8",
             "--no-sync",
         ]);
-        succeeded(&command.output().unwrap());
+        succeeded(&bounded::output(&mut command));
         // Whoever is called `guarded` has to know a password.
         let rules =
             "local all guarded scram-sha-256\nlocal all all trust\nhostssl all all 127.0.0.1/32 trust\n";
@@ -138,7 +140,7 @@ impl Cluster {
         let mut guard =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(guard.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(bounded::Patient(guard.stdout.take().unwrap())).read_line(&mut line).unwrap();
         let postmaster = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
         let pipe = guard.stdin.take();
         let started = Instant::now();
@@ -197,7 +199,9 @@ impl Cluster {
         }
         // After the death of a backend the postmaster ends all others and, as it was told, itself.
         release(running.guard, running.pipe, "leave");
+        let killed = Instant::now();
         while backends.iter().any(|backend| is_running(*backend)) {
+            assert!(killed.elapsed() < bounded::PATIENCE, "killed processes of the server are still there");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -234,7 +238,7 @@ impl Cluster {
             "--command",
             sql,
         ]);
-        command.stdin(Stdio::null()).output().unwrap()
+        bounded::output(&mut command)
     }
 
     /// The socket is called after the port.
@@ -283,7 +287,7 @@ fn release(mut guard: Child, pipe: Option<ChildStdin>, word: &str) {
         // It may be gone.
         let _told = writeln!(pipe, "{word}");
     }
-    guard.wait().unwrap();
+    bounded::ended(&mut guard);
 }
 
 fn as_ordinary_user(program: &str) -> Command {

@@ -3,6 +3,9 @@
 #[cfg(test)]
 mod access;
 #[cfg(test)]
+#[path = "../api/bounded.rs"]
+mod bounded;
+#[cfg(test)]
 mod cluster;
 #[cfg(test)]
 mod events;

@@ -9,6 +9,7 @@ use ringfence_ledger::{
     Settings, VerifyError, verify_database,
 };
 
+use crate::bounded;
 use crate::cluster::{Database, shared};
 use crate::events::{answered, asked, battery, granted, ids, intent, intent_by, person, settled};
 
@@ -55,7 +56,7 @@ fn eight_processes_on_two_nodes_make_two_chains_without_gaps() {
     };
     let children: Vec<_> = (0..8).map(spawn).collect();
     for child in children {
-        let output = child.wait_with_output().unwrap();
+        let output = bounded::collected(child);
         let text =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && text.contains("1 passed"), "{text}");
