@@ -14,8 +14,7 @@ use ringfence_types::{ApprovalMode, Decision, Host, HostRule, NetMode, Risk, Spe
 
 use crate::judgement::{Aspect, Part, RuleSource};
 use crate::policy::{Policy, net_ceiling};
-pub(crate) use flow::sought;
-pub use flow::{Handling, handling, is_unknown, judge_fetch, judge_flow, judge_request, may_resolve};
+pub use flow::{Handling, handling, is_unknown, judge_fetch, judge_flow, judge_request, may_resolve, sought};
 pub use request::{Method, MethodError, Methods, PathPrefix, PathPrefixError, Scheme};
 use request::{Request, Side};
 

@@ -10,8 +10,9 @@ use ringfence_api::{
     Access, ApiError, Audit, CallList, Caller, Done, ErrorCode, Health, Identity, Method, Ready, Reply,
     ReportActivity, Reported, Request, SessionInfo, SessionList, StopSession,
 };
+use ringfence_runtime::authz::hosts::sought;
 use ringfence_runtime::identity::{Known, Source};
-use ringfence_types::{CommandPrefix, HostLimit, HostRule, SessionId, Subtree};
+use ringfence_types::{Call, CommandPrefix, Fetch, HostLimit, SessionId, Subtree};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -164,7 +165,7 @@ fn narrowed(
     let (Some(known), Some(live)) = (&entered.known, live) else { return Ok(()) };
     let attenuation = &entered.caller.attenuation;
     let root = &live.bound.workspace().path;
-    // By name. Where a link leads is known to whoever opens it, who looks again.
+    // By name, and so before anybody is asked. Where a link or a redirect leads is known to whoever follows it, who looks again.
     let path = |path: &std::path::Path| {
         let subtree = Subtree::new(&root.join(path));
         if subtree.is_ok_and(|path| attenuation.paths.has(&path)) { Ok(()) } else { Err(not_left("path")) }
@@ -207,8 +208,8 @@ fn narrowed(
         Request::FileDownload(download) => path(&download.path)?,
         Request::FileSend(send) => path(&send.path)?,
         Request::Fetch(fetch) if !attenuation.hosts.is_any() => {
-            let host = fetch.url.split('/').nth(2).and_then(|host| HostRule::parse(host).ok());
-            if !host.is_some_and(|host| attenuation.hosts.has(&HostLimit::new(&host))) {
+            let call = Call::Fetch(Fetch::new("GET".to_owned(), fetch.url.clone()));
+            if !sought(&call).is_some_and(|host| attenuation.hosts.has(&HostLimit::new(&host))) {
                 return Err(not_left("host"));
             }
         }
@@ -281,7 +282,7 @@ fn in_session(
     (live, work, caller): (&Arc<Live>, &Work, &Caller),
     request: Request,
 ) -> Result<Value, ApiError> {
-    let visit = Visit { live, work, left: &caller.attenuation.paths };
+    let visit = Visit { live, work, left: &caller.attenuation };
     match request {
         Request::CallExec(request) => {
             daemon.takes_work()?;

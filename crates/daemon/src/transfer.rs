@@ -67,7 +67,7 @@ async fn for_who_waits<T: Send + 'static>(
     let _waiter = Waiter::of(&done);
     tokio::select! {
         done = blocking(move || {
-            let visit = Visit { live: &live, work: &done, left: &caller.attenuation.paths };
+            let visit = Visit { live: &live, work: &done, left: &caller.attenuation };
             work(visit, request)
         }) => done,
         why = standing.lost() => Err(why),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_types::{Subtree, Within};
+use ringfence_types::Attenuation;
 use tokio::runtime::Handle;
 
 use crate::call::LiveCall;
@@ -68,8 +68,8 @@ impl Work {
 pub(crate) struct Visit<'a> {
     pub(crate) live: &'a Live,
     pub(crate) work: &'a Work,
-    /// What of its files whoever asks may touch.
-    pub(crate) left: &'a Within<Subtree>,
+    /// What of it whoever asks may use.
+    pub(crate) left: &'a Attenuation,
 }
 
 /// Dropped when whoever waited does not any more, for whatever reason.

@@ -172,12 +172,13 @@ fn gate_of(session: &AgentSession<'_>, hold: Option<Hold>) -> SessionGate {
     let desk =
         Desk::new((Arc::clone(&session.attention.approver), hold), who, session.common.memory().clone());
     let standing = Standing::new(InForce::new(asked, session.all_roots()), session.attention.source.clone());
-    SessionGate::new(
+    let gate = SessionGate::new(
         (Arc::clone(&session.runtime.ledger), session.runtime.setup.clone()),
         (session.id.clone(), session.leaks.clone()),
         (standing, desk),
         session.secrets.inspected_hosts(),
-    )
+    );
+    gate.leaving(session.left.hosts.clone())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
 use ringfence_sandbox::{Io, Pool, SkeletonFile};
-use ringfence_types::{Bytes, Call, Principal, Refusal, Root, SessionId, Subtree, TransactionId, Within};
+use ringfence_types::{Attenuation, Bytes, Call, Principal, Refusal, Root, SessionId, TransactionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::facts::Machine;
@@ -292,8 +292,8 @@ pub struct AgentSession<'r> {
     bound: Bound<'r>,
     /// What the agent says about its next call.
     pub(crate) stated: Option<String>,
-    /// What of its files the next call may touch.
-    pub(crate) left: Within<Subtree>,
+    /// What of the session the next call may use.
+    pub(crate) left: Attenuation,
     pub(crate) approver: Box<dyn Approver + 'r>,
     source: Option<Box<dyn PolicySource + 'r>>,
     /// The end of the session is written with the end of the next call.
@@ -422,8 +422,9 @@ impl<'r> AgentSession<'r> {
         self.stated = stated;
     }
 
-    /// What of its files are left to whoever makes the next calls, where that is less than all.
-    pub fn set_left(&mut self, left: Within<Subtree>) {
+    /// What of its paths and hosts is left to whoever makes the next calls, where that is less than all. For calls that are done
+    /// in this process: what runs in the fence has what the fence has.
+    pub fn set_left(&mut self, left: Attenuation) {
         self.left = left;
     }
 
@@ -477,7 +478,7 @@ impl<'r> AgentSession<'r> {
         Self {
             bound,
             stated: None,
-            left: Within::Any,
+            left: Attenuation::none(),
             approver: Box::new(Nobody),
             source: None,
             ends: false,

@@ -124,8 +124,8 @@ fn handling_now(policy: &Policy, host: &Host, port: u16) -> Handling {
     }
 }
 
-/// The host that a call is about, with its port.
-pub(crate) fn sought(call: &Call) -> Option<HostRule> {
+/// The host that a call is about, with its port, as it is judged.
+pub fn sought(call: &Call) -> Option<HostRule> {
     match call {
         Call::Flow(flow) => HostRule::parse(&format!("{}:{}", flow.host, flow.port)).ok(),
         Call::Fetch(fetch) => {

@@ -13,7 +13,7 @@ use ringfence_types::NetMode;
 use serde_json::{Value, json};
 
 use crate::internet::Internet;
-use crate::patience::{Patient, ended, mortal};
+use crate::patience::{Patient, end, ended, mortal};
 use crate::served::{Served, exec};
 use crate::testkit::{LANDLOCK, World, eventually, finish};
 
@@ -134,6 +134,66 @@ fn a_page_is_fetched_by_the_rules_of_the_session() {
     assert_eq!(intents.iter().filter(fetched).count(), 1);
     client.call(&Shutdown {}).unwrap();
     assert!(ended("the daemon, told to end", &mut child).success());
+}
+
+/// C-38: a token for some hosts reaches no other, neither by how an address is written nor by where a server leads.
+#[test]
+fn a_narrowed_token_is_not_led_to_other_hosts() {
+    let internet = Internet::new();
+    internet.operator("net = \"filtered\"\n[[host]]\nallow = [\"web.test\", \"other.test\"]\n");
+    let runtime = internet.world.beside("r");
+    let socket = runtime.join("ringfence/daemon.sock");
+    let mut command = internet.ringfence();
+    command.env("XDG_RUNTIME_DIR", &runtime).arg("serve").stdin(Stdio::null()).stderr(Stdio::null());
+    let mut daemon = Killed(command.spawn().unwrap());
+    mortal(&daemon.0);
+    eventually("the daemon answers", || UnixStream::connect(&socket).is_ok());
+    let mut client = Client::connect(&socket, None).unwrap();
+    let wanted: CreateSession =
+        serde_json::from_value(json!({ "workspace": internet.world.workspace })).unwrap();
+    let session = client.call(&CreateSession { net: Some(NetMode::Filtered), ..wanted }).unwrap();
+    client.call(&exec(&session, "printf %s \"$RINGFENCE_SESSION_TOKEN\" | rev > token")).unwrap();
+    let own: String = internet.world.read("token").unwrap().trim().chars().rev().collect();
+    let left = json!({ "paths": "any", "hosts": { "only": ["web.test"] }, "commands": "any", "calls": null });
+    let hand = json!({ "session": session.session, "label": "sub", "attenuation": left });
+    let mut whole = Client::connect(&socket, Some(own)).unwrap();
+    let minted = whole.raw(ringfence_api::Method::TokenAttenuate, hand).unwrap();
+    let mut narrow = Client::connect(&socket, minted["secret"].as_str().map(str::to_owned)).unwrap();
+    let fetch = |url: &str| FetchUrl { session: session.session.clone(), url: url.to_owned() };
+    let led = "https://web.test/redirect/https:/other.test/";
+    internet.forget_visits();
+    for url in [
+        led,
+        "https://other.test/",
+        "https:/other.test/web.test/",
+        "https:other.test/b/web.test/",
+        "https://other.test\\web.test/",
+        "https://web.test@other.test/",
+        "https://web.test:443@other.test/",
+    ] {
+        let error = refused(narrow.call(&fetch(url)));
+        assert!(matches!(error.code, ErrorCode::Forbidden | ErrorCode::Refused), "{url}: {error:?}");
+    }
+    let visited = |host: &str| {
+        internet.visits().iter().any(|visit| visit["what"] == "http" && visit["headers"]["host"] == host)
+    };
+    assert!(visited("web.test") && !visited("other.test"), "{:?}", internet.visits());
+    assert_eq!(refused(narrow.call(&fetch(led))).rule.as_deref(), Some("host.not-left"));
+    assert_eq!(narrow.call(&fetch("https://web.test/")).unwrap().status, 200);
+    // The control: the session itself is led there.
+    assert_eq!(whole.call(&fetch(led)).unwrap().status, 200);
+    assert!(visited("other.test"));
+    client.call(&Shutdown {}).unwrap();
+    assert!(ended("the daemon", &mut daemon.0).success());
+}
+
+/// Does not outlive a test that fails.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        end(&mut self.0);
+    }
 }
 
 /// Nothing is kept for whoever does not read: they are let go, and can go on where they were. Everybody else hears everything. The

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_authz::hosts::{handling, is_unknown, may_resolve};
+use ringfence_authz::hosts::{handling, is_unknown, may_resolve, sought};
 use ringfence_authz::{Action, Grant, Question, Verdict as Decided, decide};
 use ringfence_egress::{
     Flow, FlowEnd, FlowId, Gate, Leak, LeakAction, Passage, Place, Reach, Traffic, Treatment, Verdict,
@@ -16,8 +16,8 @@ use ringfence_egress::{
 };
 use ringfence_ledger::{AppendError, Event, Finding, Ledger};
 use ringfence_types::{
-    Bytes, Call, Decision, Fetch, Fingerprint, FlowCall, GrantId, Host, HostRule, Layer, LeakAction as Done,
-    Refusal, RefusalCode, SessionId, TransactionId, Way,
+    Bytes, Call, Decision, Fetch, Fingerprint, FlowCall, GrantId, Host, HostLimit, HostRule, Layer,
+    LeakAction as Done, Refusal, RefusalCode, SessionId, TransactionId, Way, Within,
 };
 
 use super::desk::{Asked, Desk};
@@ -40,6 +40,8 @@ pub(crate) struct SessionGate {
     pub(super) desk: Desk,
     /// Whose credentials the proxy puts in: it has to look inside.
     pub(super) inspected: Vec<HostRule>,
+    /// What of the hosts is left to whoever makes the call.
+    left: Within<HostLimit>,
     open: Mutex<HashMap<FlowId, Open>>,
     seen: Mutex<Seen>,
 }
@@ -85,7 +87,12 @@ impl SessionGate {
         inspected: Vec<HostRule>,
     ) -> Self {
         let (open, seen) = (Mutex::default(), Mutex::default());
-        Self { ledger, setup, session, leaks, standing, desk, inspected, open, seen }
+        Self { ledger, setup, session, leaks, standing, desk, inspected, left: Within::Any, open, seen }
+    }
+
+    /// For somebody who may reach only these of them.
+    pub(super) fn leaving(self, left: Within<HostLimit>) -> Self {
+        Self { left, ..self }
     }
 
     /// What there was to see so far.
@@ -96,6 +103,7 @@ impl SessionGate {
     fn judged(&self, flow: &Flow) -> Result<Passage, Refusal> {
         let in_force = self.standing.now(&self.ledger)?;
         let call = flow_call(flow);
+        self.refuse_beyond(&call)?;
         let permitted = match self.decided(&in_force, &call)? {
             Answer::Permitted(permitted) => permitted,
             Answer::Ask(question) => match self.asks(&in_force, *question) {
@@ -108,6 +116,21 @@ impl SessionGate {
         };
         self.admit(flow, call, (*permitted, &in_force))?;
         Ok(self.passage(&in_force, flow))
+    }
+
+    /// Each hop of a fetch comes by here, also those that a server leads to.
+    fn refuse_beyond(&self, call: &FlowCall) -> Result<(), Refusal> {
+        let host = sought(&Call::Flow(call.clone())).map(|host| HostLimit::new(&host));
+        if self.left.is_any() || host.is_some_and(|host| self.left.has(&host)) {
+            return Ok(());
+        }
+        Err(Refusal {
+            code: RefusalCode::Network,
+            layer: Layer::Operator,
+            rule: "host.not-left".to_owned(),
+            message: format!("`{}` is none of the hosts that were left to whoever asks", call.host),
+            hint: Some("stay with the hosts that the token was handed on with".to_owned()),
+        })
     }
 
     fn decided(&self, in_force: &InForce, call: &FlowCall) -> Result<Answer, Refusal> {

@@ -47,7 +47,7 @@ pub(super) fn perform(
     let rules = WorkspaceRules::of_call(&session.policy, grant);
     let tree = Tree::open(&grant.permissions().roots, &rules)
         .map_err(|error| Ended::Failed { what: chain(&error), hint: None })?
-        .leaving(session.left.clone());
+        .leaving(session.left.paths.clone());
     let cwd = &session.workspace.path;
     let absolute = |path: &Path| cwd.join(path);
     let done = match call {
