@@ -33,6 +33,8 @@ use crate::{Governor, Serve, Settings, door, reload};
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
+/// How long sessions may take to end when nothing is waited for any more.
+const LAST: Duration = Duration::from_secs(30);
 /// How often it is looked whether the time of a session is over.
 const ROUND: Duration = Duration::from_millis(200);
 /// Connections at once: to the socket of the operators, and to each door.
@@ -172,12 +174,21 @@ async fn drain(daemon: &Arc<Daemon>) {
         std::thread::scope(|scope| {
             for live in all.sessions.live() {
                 let all = &all;
-                let _stopping = scope.spawn(move || sessions::stop(all, &live, ("the daemon ended", None)));
+                let _stopping = scope.spawn(move || sessions::stop_with_daemon(all, &live));
             }
         });
     });
-    if let Err(error) = stopped.await {
-        tracing::error!(why = %error, "sessions were not ended in order");
+    let gone = async {
+        if let Err(error) = stopped.await {
+            tracing::error!(why = %error, "sessions were not ended in order");
+        }
+        while !daemon.sessions.live().is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    if tokio::time::timeout(LAST, gone).await.is_err() {
+        let left = daemon.sessions.live().len();
+        tracing::error!(left, "sessions did not end in time, and end with this process");
     }
     // The last answers are on their way.
     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -98,6 +98,10 @@ impl Live {
         }
     }
 
+    pub(crate) fn is_running(&self) -> bool {
+        self.inside().state == SessionState::Running
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.inside().state == SessionState::Ended
     }

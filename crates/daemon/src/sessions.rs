@@ -31,6 +31,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// What is captured of one stream is held in memory.
 const MOST_OUTPUT: u64 = 16 * 1024 * 1024;
+const WITH_THE_WHOLE: &str = "the session it is a part of ended";
 /// Variables that are ours to set.
 const RESERVED: &str = "RINGFENCE_";
 
@@ -170,6 +171,11 @@ pub(crate) fn create(
     }
     let _new = daemon.sessions.all().live.insert(live.id().clone(), Arc::clone(&live));
     drop(place);
+    if parent.is_some_and(|parent| !parent.is_running()) {
+        // Whoever ended the whole has looked for its parts before this was one.
+        stop(daemon, &live, (WITH_THE_WHOLE, None));
+        return Err(ApiError::new(ErrorCode::Conflict, WITH_THE_WHOLE));
+    }
     daemon.serve_door(&live, listener);
     daemon.end_with_token(&live, token);
     live.bound.keep_containers();
@@ -316,21 +322,34 @@ fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>) {
     let _detached = std::thread::Builder::new().name("provider".to_owned()).spawn(work);
 }
 
+/// Ends a session with the daemon, also one that somebody else is ending at their own pace.
+pub(crate) fn stop_with_daemon(daemon: &Daemon, live: &Live) {
+    stop(daemon, live, ("the daemon ended", None));
+    if !live.has_ended() {
+        kill_after(live, GRACE);
+    }
+}
+
+/// What still runs after that time is killed.
+fn kill_after(live: &Live, grace: Duration) {
+    let until = Instant::now() + grace;
+    while !live.live_calls().is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    live.live_calls().iter().for_each(|call| call.kill());
+}
+
 /// Ends a session and its parts: politely, then not. When this returns nothing of it runs, and that is written down.
 pub(crate) fn stop(daemon: &Daemon, live: &Live, (why, grace): (&str, Option<Duration>)) {
     if !live.begin_stop(why) {
         return;
     }
     for part in daemon.sessions.live().iter().filter(|part| part.parent.as_ref() == Some(live.id())) {
-        stop(daemon, part, ("the session it is a part of ended", grace));
+        stop(daemon, part, (WITH_THE_WHOLE, grace));
     }
     let calls = live.live_calls();
     calls.iter().for_each(|call| call.cancel());
-    let until = Instant::now() + grace.unwrap_or(GRACE);
-    while !live.live_calls().is_empty() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    live.live_calls().iter().for_each(|call| call.kill());
+    kill_after(live, grace.unwrap_or(GRACE));
     // Takes PID 1 of the fence, and with it whatever is left.
     if let Err(error) = live.bound.lane().end() {
         tracing::error!(session = %live.id(), why = %error, "the end of a session is not in the ledger");

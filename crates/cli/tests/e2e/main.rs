@@ -37,6 +37,8 @@ mod container_sessions;
 #[cfg(test)]
 mod daemon;
 #[cfg(test)]
+mod daemon_ends;
+#[cfg(test)]
 mod daemon_events;
 #[cfg(test)]
 mod daemon_files;
