@@ -93,7 +93,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         .map_err(ServeError::Start)?;
     // It is borrowed by every session, and sessions are on threads of their own: it lives as long as the process.
     let runtime: &'static Runtime = Box::leak(Box::new(serve.runtime));
-    for session in ringfence_runtime::end_abandoned(runtime.ledger())? {
+    for session in ringfence_runtime::end_abandoned(runtime)? {
         tracing::warn!(%session, "a session ended with the daemon before this one");
     }
     let identities = runtime.identities()?;

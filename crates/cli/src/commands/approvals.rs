@@ -125,7 +125,12 @@ impl Desk {
             say!("voted        {} by {}", format!("{:?}", vote.vote).to_lowercase(), vote.by);
         }
         match decision {
-            Some(decision) => say!("answered     {} by {}", approval::word(decision.answer), decision.by),
+            Some(decision) => {
+                say!("answered     {} by {}", approval::word(decision.answer), decision.by);
+                if let Some(reason) = &decision.reason {
+                    say!("because      {}", shown(reason));
+                }
+            }
             None => say!("answered     not yet"),
         }
         Ok(ExitCode::SUCCESS)

@@ -178,8 +178,10 @@ impl<'l> Inbox<'l> {
         Ok(pending)
     }
 
-    /// The question whose id begins with `id`; also one that was answered, with the answer.
+    /// The question whose id begins with `id`; also one that was answered, with the answer. One that nobody waits for any more
+    /// is closed on the way: an answer to it would be taken and lead to nothing.
     pub fn find(&self, id: &str) -> Result<(Pending, Option<ApprovalDecision>), AnswerError> {
+        self.sweep()?;
         let reader = self.ledger.reader().map_err(InboxError::from)?;
         let asked = reader.of_kinds(&[Kind::ApprovalRequested], NEWEST)?;
         let mut found: Vec<TransactionId> = asked

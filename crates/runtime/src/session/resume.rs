@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use ringfence_ledger::{Event, Kind, Ledger, LedgerReader, ReadError, Record, Timestamp};
 use ringfence_types::{Bytes, Root, SessionId, WorkspaceId};
 
-use super::{Asked, OpenSessionError};
+use super::{Asked, OpenSessionError, Runtime};
 use crate::approval::{Inbox, Memory};
 use crate::workspace::Workspace;
 
@@ -44,8 +44,10 @@ pub fn end_session(
     Ok(Some(id))
 }
 
-/// Writes down the end of sessions whose process is gone without a word; which they were.
-pub fn end_abandoned(ledger: &Ledger) -> Result<Vec<SessionId>, OpenSessionError> {
+/// Writes down the end of questions and sessions whose process is gone without a word; which sessions they were.
+pub fn end_abandoned(runtime: &Runtime) -> Result<Vec<SessionId>, OpenSessionError> {
+    let ledger = runtime.ledger();
+    Inbox::new(ledger, &runtime.setup().state_dir).sweep()?;
     let records = ledger.reader()?.of_kinds(&[Kind::SessionStarted, Kind::SessionEnded], NEWEST)?;
     let ended: HashSet<&SessionId> = records
         .iter()
