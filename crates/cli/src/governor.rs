@@ -14,8 +14,8 @@ use ringfence_runtime::policy_files::{
     IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspace,
 };
 use ringfence_runtime::{Asked, Setup};
-use ringfence_types::Refusal;
 use ringfence_types::units::{Duration, Size};
+use ringfence_types::{Bytes, Refusal, Root};
 
 use crate::args::Place;
 use crate::asked::{self, Ungoverned};
@@ -163,8 +163,10 @@ impl Governor for HostGovernor {
         match self.with(wanted, |flags| self.files(flags)) {
             Ok(now) if seals(&now.files) == seals(began) => Some(Ok(before)),
             Ok(now) => {
+                let mut roots = roots_held_to(&all_roots(&now.asked), &all_roots(&before));
                 let policy = now.asked.policy.held_to(&before.policy);
-                let roots = roots_held_to(&now.asked.roots, &before.roots);
+                // The workspace has its access from the policy.
+                let _workspace = roots.remove(0);
                 Some(Ok(Asked { policy, roots, image: before.image, ..now.asked }))
             }
             Err(Ungoverned::Refused(refusal)) => Some(Err(refusal)),
@@ -214,4 +216,10 @@ impl Governor for HostGovernor {
         let sha256 = held(taken.file.as_ref());
         Some(Reload { file: self.path().to_owned(), sha256, change, taken: is_taken })
     }
+}
+
+/// With the workspace first.
+fn all_roots(asked: &Asked) -> Vec<Root> {
+    let workspace = Root { path: Bytes::from(asked.workspace.as_path()), access: asked.policy.access };
+    [&[workspace], asked.roots.as_slice()].concat()
 }

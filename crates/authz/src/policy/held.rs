@@ -3,7 +3,9 @@
 //! INVARIANT: what is decided under `new.held_to(began)` is at most what is decided under either. Values are the smaller of the
 //! two; for rules both are asked, and the strictest part decides (`crate::decide`).
 
-use ringfence_types::{Control, Limits, Profile, Root};
+use std::collections::BTreeSet;
+
+use ringfence_types::{Access, Bytes, Control, Limits, Profile, Root};
 
 use super::{Leaks, Policy, Sinks};
 
@@ -36,13 +38,28 @@ impl Policy {
     }
 }
 
-/// Of the roots besides the workspace, those that were there from the beginning.
+/// The roots of a session that began with others: at every place the smaller access of both. Also what is not a root any more
+/// counts, where it gave less than what is around it. All of them are given, and the workspace is the first.
 pub fn roots_held_to(new: &[Root], began: &[Root]) -> Vec<Root> {
-    let still = |root: &Root| {
-        let same = new.iter().find(|new| new.path == root.path)?;
-        Some(Root { path: root.path.clone(), access: same.access.min(root.access) })
-    };
-    began.iter().filter_map(still).collect()
+    let paths: BTreeSet<&Bytes> = new.iter().chain(began).map(|root| &root.path).collect();
+    let least = |path: &Bytes| access_at(new, path).min(access_at(began, path));
+    let closed = |path: &&&Bytes| least(path) == Access::None;
+    let apart = |path: &Bytes| !paths.iter().any(|around| *around != path && is_in(path, around));
+    // The first stays the first; one that would be closed and is in no other is none.
+    let first = began.first().map(|root| &root.path);
+    let others = paths.iter().filter(|path| Some(**path) != first && !(closed(path) && apart(path)));
+    let kept = first.into_iter().chain(others.copied());
+    kept.map(|path| Root { path: path.clone(), access: least(path) }).collect()
+}
+
+/// The innermost root decides.
+fn access_at(roots: &[Root], path: &Bytes) -> Access {
+    let around = roots.iter().filter(|root| is_in(path, &root.path));
+    around.max_by_key(|root| root.path.as_slice().len()).map_or(Access::None, |root| root.access)
+}
+
+fn is_in(path: &Bytes, root: &Bytes) -> bool {
+    path.as_path().starts_with(root.as_path())
 }
 
 fn either(one: &[Control], other: &[Control]) -> Vec<Control> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_api::{CallInfo, CallState, SessionInfo};
+use ringfence_api::{CallInfo, CallState, ReadFile, SessionInfo};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -89,6 +89,36 @@ fn files_that_a_change_hides_are_hidden_from_the_next_command() {
     assert!(reads("plain"), "back to what it began with");
     let narrow_reads = run(&served, &narrow, &["cat", "plain"]);
     assert_ne!(narrow_reads.exit_code, Some(0), "what began with less has no more: {narrow_reads:?}");
+}
+
+/// A place that gave less when a session began gives no more because what said so is left out.
+#[test]
+fn a_root_that_is_left_out_opens_nothing_for_what_runs() {
+    let world = World::new();
+    let root = |access: &str| format!("[[root]]\npath = \"sub\"\naccess = \"{access}\"\n");
+    configure(&world, &root("none"));
+    world.write("sub/x", "content");
+    let served = Served::with(world, &[]);
+    let reads = |session: &SessionInfo| {
+        let read = ReadFile { session: session.session.clone(), path: "sub/x".into() };
+        served.client().call(&read).is_ok()
+    };
+    let makes = |session: &SessionInfo, path: &str| {
+        let made = run(&served, session, &["touch", path]).exit_code == Some(0);
+        assert_eq!(made, served.world.read(path).is_some());
+        made
+    };
+    let closed = served.session();
+    assert!(!reads(&closed));
+    change(&served, &root("read"));
+    let read_only = served.session();
+    assert!(reads(&read_only) && !makes(&read_only, "sub/one"));
+    assert!(!reads(&closed), "what gives more is for what begins");
+    change(&served, "");
+    let open = served.session();
+    assert!(reads(&open) && makes(&open, "sub/two"), "the control");
+    assert!(!reads(&closed) && reads(&read_only) && !makes(&read_only, "sub/three"));
+    assert!(makes(&read_only, "elsewhere"));
 }
 
 /// A limit that is lowered holds for the next command, one that is raised does not.

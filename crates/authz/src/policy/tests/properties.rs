@@ -2,7 +2,7 @@
 //! merged policy.
 
 use proptest::prelude::*;
-use ringfence_types::{Call, Decision, Exec, FileCall, Root};
+use ringfence_types::{Call, Decision, Exec, Fetch, FileCall, Root, ToolCall};
 
 use super::super::limits::{Amount, Limit};
 use super::*;
@@ -372,7 +372,87 @@ fn is_passed(policy: &Policy, name: &str) -> bool {
         .any(|(passed, _)| *passed == Bytes::from(name))
 }
 
+fn all_roots(effective: &Effective) -> Vec<Root> {
+    let own = Root { path: Bytes::from(WORKSPACE), access: effective.policy.access };
+    [&[own], effective.roots.as_slice()].concat()
+}
+
+/// Of whichever file.
+fn any_part() -> impl Strategy<Value = (Kind, Part)> {
+    prop_oneof![part().prop_map(|part| (Kind::Operator, part)).boxed(), below().boxed()]
+}
+
+/// What a session may do by everything that it is judged by, as numbers: the higher, the stricter.
+fn judged(effective: &Effective) -> Vec<(String, u64)> {
+    let mut seen: Vec<(String, u64)> = Vec::new();
+    let mut see = |what: String, strict: u64| seen.push((what, strict));
+    for argv in ARGVS {
+        see(format!("{argv:?}"), decided(effective, exec(argv)) as u64);
+    }
+    for name in NAMES {
+        let Call::Exec(plain) = exec(ARGVS[0]) else { continue };
+        let env = vec![(Bytes::from(name), Bytes::from("1"))];
+        see(format!("set {name}"), decided(effective, Call::Exec(Exec { env, ..plain })) as u64);
+    }
+    for file in FILES {
+        let read = FileCall::Read { path: Bytes::from(file) };
+        see(format!("read {file}"), decided(effective, Call::File(read)) as u64);
+        let write = FileCall::Write { path: Bytes::from(file), sha256: String::new(), bytes: 0 };
+        see(format!("write {file}"), decided(effective, Call::File(write)) as u64);
+    }
+    for place in PLACES {
+        see(place.to_owned(), 2 - access_at(effective, place) as u64);
+    }
+    for tool in CALLED {
+        let (name, sha256, input) = (tool.to_owned(), String::new(), String::new());
+        see(
+            tool.to_owned(),
+            decided(effective, Call::Tool(ToolCall { name, sha256, bytes: 0, input })) as u64,
+        );
+    }
+    for url in URLS {
+        let action =
+            Action::new(Call::Fetch(Fetch::new("GET".to_owned(), url.to_owned())), effective.roots.clone());
+        let judgement = judge(&effective.policy, &action, &machine());
+        let decision = judgement.map_or(Decision::Deny, |judgement| judgement.decision());
+        see(url.to_owned(), decision as u64);
+    }
+    for limit in Limit::ALL {
+        let amount =
+            if let Amount::Of(amount) = limit.of(&effective.policy.limits) { amount } else { u64::MAX };
+        see(limit.key().to_owned(), u64::MAX - amount);
+    }
+    for control in Control::ALL {
+        see(control.to_string(), u64::from(effective.policy.floor.contains(control)));
+    }
+    see("net".to_owned(), 2 - effective.policy.net as u64);
+    seen
+}
+
 proptest! {
+    /// A policy that is read again while a session runs gives it nothing that it did not have, and nothing that the new one does
+    /// not give.
+    #[test]
+    fn what_is_held_to_its_beginning_never_gives_more(
+        before in proptest::collection::vec(any_part(), 0..3),
+        after in proptest::collection::vec(any_part(), 0..3),
+    ) {
+        let read = |parts: &[(Kind, Part)]| {
+            let files: Vec<PolicyFile> = parts.iter().filter_map(|(kind, part)| part.file(*kind)).collect();
+            merged(&for_agent(), &files).ok()
+        };
+        let (Some(began), Some(now)) = (read(&before), read(&after)) else { return Ok(()) };
+        let held = Effective {
+            policy: now.policy.clone().held_to(&began.policy),
+            roots: roots_held_to(&all_roots(&now), &all_roots(&began)).split_off(1),
+            ..now.clone()
+        };
+        let either = judged(&began).into_iter().zip(judged(&now));
+        for (((what, began), (_, now)), (_, held)) in either.zip(judged(&held)) {
+            prop_assert!(held >= began && held >= now, "{}: {} and {} became {}", what, began, now, held);
+        }
+    }
+
     /// C-10: whatever a part without authority says, nothing more is allowed. An error gives nothing at all.
     #[test]
     fn c10_a_layer_without_authority_never_gives_more(
