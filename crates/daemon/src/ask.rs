@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::call::LiveCall;
 use crate::dispatch::{Admitted, Arrived, admit, carry_out};
+use crate::events::Told;
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{internal, malformed};
 use crate::output::seq;
@@ -40,7 +41,7 @@ pub(crate) enum Answer {
 /// One value of a stream.
 #[derive(Debug)]
 pub(crate) enum Item {
-    Event(Arc<Happened>),
+    Event(Arc<Told>),
     Chunk(Box<Chunk>),
     Question(Box<Question>),
 }
@@ -48,7 +49,7 @@ pub(crate) enum Item {
 impl Serialize for Item {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Event(event) => event.as_ref().serialize(serializer),
+            Self::Event(event) => Happened::serialize(event, serializer),
             Self::Chunk(chunk) => chunk.serialize(serializer),
             Self::Question(question) => question.serialize(serializer),
         }

@@ -1,14 +1,16 @@
 //! What happens, as it happens: the ledger, followed.
 //!
-//! Nothing is kept for a subscriber. Each has a place in the ledger and reads on from there at its own pace; the newest events
-//! are in memory once for all of them. Whoever does not read for too long is let go, and can go on where it was.
+//! Nothing is kept for a subscriber. Each has a place in the ledger and goes on from there at its own pace. The newest events are
+//! in memory once for all of them; older ones are read in pages by one reader, and whoever wants the same page gets the same
+//! one, also as the same bytes. Whoever does not read for too long is let go, and can go on where it was.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use ringfence_api::{ApiError, Caller, Happened, Subscribe};
 use ringfence_runtime::ledger::{Filter, Ledger, LedgerReader, Listed, ReadError};
 use ringfence_types::SessionId;
@@ -16,12 +18,15 @@ use tokio::sync::{mpsc, watch};
 
 use crate::ask::Item;
 use crate::failure::{internal, unavailable};
+use crate::http::text;
 use crate::server::Daemon;
 
 /// In memory, for all subscribers.
 const NEWEST: usize = 1024;
-/// Read from the ledger at once.
-const PAGE: usize = 256;
+/// Read from the ledger at once: those with the numbers from one multiple of this to the next.
+const PAGE: u64 = 64;
+/// Pages in memory, for all subscribers.
+const PAGES: usize = 32;
 /// How often the ledger is looked at while somebody listens.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long after it could not be read it is tried again.
@@ -29,16 +34,44 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// How long a subscriber may leave an event unread.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// An event, once for everybody who is told of it.
+#[derive(Debug)]
+pub(crate) struct Told {
+    event: Happened,
+    text: OnceLock<Bytes>,
+}
+
+impl Told {
+    fn new(event: Happened) -> Arc<Self> {
+        Arc::new(Self { event, text: OnceLock::new() })
+    }
+
+    /// As browsers want it.
+    pub(crate) fn text(&self) -> Bytes {
+        let text = || format!("id: {}\nevent: {}\ndata: {}\n\n", self.seq, self.kind, text(&self.event));
+        self.text.get_or_init(|| text().into()).clone()
+    }
+}
+
+impl Deref for Told {
+    type Target = Happened;
+
+    fn deref(&self) -> &Happened {
+        &self.event
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Events {
-    newest: Mutex<VecDeque<Arc<Happened>>>,
+    newest: Mutex<VecDeque<Arc<Told>>>,
     head: watch::Sender<u64>,
+    shelf: Arc<tokio::sync::Mutex<Shelf>>,
 }
 
 impl Events {
     /// Of a ledger that has `head` events by now. Whoever does not say from where begins behind them.
     pub(crate) fn after_those(head: u64) -> Self {
-        Self { newest: Mutex::default(), head: watch::Sender::new(head) }
+        Self { newest: Mutex::default(), head: watch::Sender::new(head), shelf: Arc::default() }
     }
 
     /// The last one that is known of.
@@ -47,11 +80,12 @@ impl Events {
     }
 
     /// What came after `after`, as far as it is in memory. `None`: some of it is not.
-    fn after(&self, after: u64) -> Option<Vec<Arc<Happened>>> {
+    fn after(&self, after: u64) -> Option<Vec<Arc<Told>>> {
         let newest = self.newest();
         match newest.front() {
             Some(first) if first.seq <= after + 1 => {
-                Some(newest.iter().filter(|event| event.seq > after).take(PAGE).cloned().collect())
+                let later = newest.iter().filter(|event| event.seq > after);
+                Some(later.take(PAGE as usize).cloned().collect())
             }
             _ => None,
         }
@@ -60,7 +94,7 @@ impl Events {
     fn add(&self, events: Vec<Happened>) {
         let Some(last) = events.last().map(|event| event.seq) else { return };
         let mut newest = self.newest();
-        newest.extend(events.into_iter().map(Arc::new));
+        newest.extend(events.into_iter().map(Told::new));
         while newest.len() > NEWEST {
             let _oldest = newest.pop_front();
         }
@@ -68,7 +102,26 @@ impl Events {
         self.head.send_replace(last);
     }
 
-    fn newest(&self) -> MutexGuard<'_, VecDeque<Arc<Happened>>> {
+    /// Those that were written before anybody followed: who comes back after a restart was here not long ago.
+    fn remember(&self, reader: &LedgerReader) -> Result<(), ReadError> {
+        let head = self.head();
+        let events = page(reader, (head.saturating_sub(NEWEST as u64), head))?;
+        let mut newest = self.newest();
+        if newest.is_empty() {
+            newest.extend(events.into_iter().map(Told::new));
+        }
+        Ok(())
+    }
+
+    /// Nobody listens any more.
+    fn clear(&self) {
+        // Whoever reads now listens, and clears it later.
+        if let Ok(mut shelf) = self.shelf.try_lock() {
+            *shelf = Shelf::default();
+        }
+    }
+
+    fn newest(&self) -> MutexGuard<'_, VecDeque<Arc<Told>>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,12 +143,13 @@ pub(crate) fn follow(daemon: &Daemon) {
 
 fn follow_while_it_can_be_read(daemon: &Daemon) -> Result<(), ApiError> {
     let reader = daemon.runtime.ledger().reader().map_err(|error| unavailable(&error))?;
+    daemon.events.remember(&reader).map_err(|error| unavailable(&error))?;
     let mut seen = None;
     while !daemon.has_ended() {
         let version = reader.version().map_err(|error| unavailable(&error))?;
         if seen.replace(version) != Some(version) {
             let last = daemon.events.head();
-            daemon.events.add(page(&reader, last, usize::MAX).map_err(|error| unavailable(&error))?);
+            daemon.events.add(page(&reader, (last, u64::MAX)).map_err(|error| unavailable(&error))?);
         }
         std::thread::sleep(LOOK);
     }
@@ -108,13 +162,58 @@ pub(crate) fn end_of(ledger: &Ledger) -> Result<u64, ApiError> {
     Ok(reader.head().map_err(|error| unavailable(&error))?.map_or(0, |head| head.seq))
 }
 
-fn page(reader: &LedgerReader, after: u64, most: usize) -> Result<Vec<Happened>, ReadError> {
+/// What has a number above the first and none above the last.
+fn page(reader: &LedgerReader, (after, last): (u64, u64)) -> Result<Vec<Happened>, ReadError> {
     let mut found = Vec::new();
     reader.each(&Filter { after, ..Filter::default() }, |listed| {
-        found.push(happened(listed));
-        if found.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        let event = happened(listed);
+        if event.seq > last {
+            return ControlFlow::Break(());
+        }
+        let is_last = event.seq == last;
+        found.push(event);
+        if is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(found)
+}
+
+/// Older events: read by one reader, and kept for whoever else wants them.
+#[derive(Debug, Default)]
+struct Shelf {
+    reader: Option<LedgerReader>,
+    /// The one that was last of use at the end.
+    pages: VecDeque<(u64, Arc<[Arc<Told>]>)>,
+}
+
+impl Shelf {
+    fn find(&mut self, number: u64) -> Option<Arc<[Arc<Told>]>> {
+        let at = self.pages.iter().position(|(known, _)| *known == number)?;
+        let page = self.pages.remove(at)?;
+        let events = Arc::clone(&page.1);
+        self.pages.push_back(page);
+        Some(events)
+    }
+
+    /// Page `number` of a ledger that ends at `head`.
+    fn read(&mut self, ledger: &Ledger, (number, head): (u64, u64)) -> Result<Arc<[Arc<Told>]>, ApiError> {
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => ledger.reader().map_err(|error| unavailable(&error))?,
+        };
+        let last = number.saturating_add(1).saturating_mul(PAGE);
+        let events =
+            page(&reader, (number.saturating_mul(PAGE), last)).map_err(|error| unavailable(&error))?;
+        self.reader = Some(reader);
+        let events: Arc<[Arc<Told>]> = events.into_iter().map(Told::new).collect();
+        // What is not full yet is another page later.
+        if last <= head {
+            self.pages.push_back((number, Arc::clone(&events)));
+        }
+        if self.pages.len() > PAGES {
+            let _oldest = self.pages.pop_front();
+        }
+        Ok(events)
+    }
 }
 
 fn happened(listed: Listed) -> Happened {
@@ -167,8 +266,7 @@ pub(crate) async fn subscribe(
     let wanted = Wanted { session: request.session, caller };
     let mut head = daemon.events.head.subscribe();
     let mut after = request.after.unwrap_or(*head.borrow());
-    while let Ok(events) = next(&daemon, after).await {
-        let last = events.last().map(|event| event.seq);
+    while let Ok((events, reached)) = next(&daemon, after).await {
         for event in events.into_iter().filter(|event| wanted.has(&daemon, event)) {
             match tokio::time::timeout(PATIENCE, sender.send(Item::Event(event))).await {
                 Ok(Ok(())) => {}
@@ -179,7 +277,7 @@ pub(crate) async fn subscribe(
                 }
             }
         }
-        after = last.unwrap_or(after);
+        after = reached;
         if *head.borrow_and_update() > after {
             continue;
         }
@@ -192,21 +290,34 @@ pub(crate) async fn subscribe(
 }
 
 fn left(daemon: &Daemon) {
-    let _before = daemon.meters.subscribers.fetch_sub(1, Ordering::Relaxed);
+    if daemon.meters.subscribers.fetch_sub(1, Ordering::Relaxed) == 1 {
+        daemon.events.clear();
+    }
 }
 
-async fn next(daemon: &Arc<Daemon>, after: u64) -> Result<Vec<Arc<Happened>>, ApiError> {
-    if *daemon.events.head.borrow() <= after {
-        return Ok(Vec::new());
+/// What comes next after `after`, and up to where that is everything.
+async fn next(daemon: &Arc<Daemon>, after: u64) -> Result<(Vec<Arc<Told>>, u64), ApiError> {
+    let head = daemon.events.head();
+    if head <= after {
+        return Ok((Vec::new(), after));
     }
     if let Some(events) = daemon.events.after(after) {
-        return Ok(events);
+        let reached = events.last().map_or(after, |event| event.seq);
+        return Ok((events, reached));
     }
-    let daemon = Arc::clone(daemon);
-    let read = tokio::task::spawn_blocking(move || {
-        let reader = daemon.runtime.ledger().reader().map_err(|error| unavailable(&error))?;
-        page(&reader, after, PAGE).map_err(|error| unavailable(&error))
-    });
-    let events = read.await.map_err(|error| internal(&error))??;
-    Ok(events.into_iter().map(Arc::new).collect())
+    let number = after / PAGE;
+    // Whoever wants the same page waits here, and finds it.
+    let mut shelf = Arc::clone(&daemon.events.shelf).lock_owned().await;
+    let page = match shelf.find(number) {
+        Some(page) => page,
+        None => {
+            let daemon = Arc::clone(daemon);
+            let read = move || shelf.read(daemon.runtime.ledger(), (number, head));
+            tokio::task::spawn_blocking(read).await.map_err(|error| internal(&error))??
+        }
+    };
+    let events: Vec<Arc<Told>> = page.iter().filter(|event| event.seq > after).cloned().collect();
+    let whole = number.saturating_add(1).saturating_mul(PAGE).min(head);
+    let reached = events.last().map_or(whole, |event| event.seq.max(whole));
+    Ok((events, reached))
 }

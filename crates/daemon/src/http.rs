@@ -247,7 +247,7 @@ fn streamed(
                 () = pieces.closed() => None,
             };
             let Some(item) = item else { return };
-            let sent = pieces.send(piece(&item).into());
+            let sent = pieces.send(piece(&item));
             let sent = match patience {
                 Some(patience) => tokio::time::timeout(patience, sent).await,
                 None => Ok(sent.await),
@@ -266,13 +266,11 @@ fn streamed(
     pieces_of(form, (body, standing), line)
 }
 
-fn piece(item: &Item) -> String {
+fn piece(item: &Item) -> Bytes {
     match item {
-        Item::Event(event) => {
-            format!("id: {}\nevent: {}\ndata: {}\n\n", event.seq, event.kind, text(item))
-        }
-        Item::Question(_) => format!("event: question\ndata: {}\n\n", text(item)),
-        Item::Chunk(_) => format!("{}\n", text(item)),
+        Item::Event(event) => event.text(),
+        Item::Question(_) => format!("event: question\ndata: {}\n\n", text(item)).into(),
+        Item::Chunk(_) => format!("{}\n", text(item)).into(),
     }
 }
 
