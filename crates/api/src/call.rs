@@ -227,6 +227,15 @@ pub struct Fetched {
     pub body: Data,
 }
 
+/// Use the tools of a session with the Model Context Protocol: the body is a message of its streamable HTTP, and so is the
+/// answer. Each tool is one or two of the other methods, with their rights.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UseTools {
+    #[schemars(with = "String")]
+    pub session: SessionId,
+}
+
 /// Would this be allowed, asked about or denied? Does nothing.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

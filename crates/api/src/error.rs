@@ -1,3 +1,4 @@
+use ringfence_types::Refusal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,10 @@ pub struct ApiError {
     /// The rule that decided, where one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// All of the no, where policy or a person said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Value>")]
+    pub refusal: Option<Box<Refusal>>,
     /// Of the request, as it is in the ledger and in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
@@ -93,7 +98,7 @@ impl ErrorCode {
 
 impl ApiError {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, rule: None, request_id: None }
+        Self { code, message: message.into(), hint: None, rule: None, refusal: None, request_id: None }
     }
 
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {

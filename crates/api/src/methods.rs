@@ -220,6 +220,9 @@ methods! {
     /// Would it be allowed?
     Explain "explain" Post "/v1/sessions/{session}/explain" Explain => Explained, Json, Access::Session(Scope::Run), Refusals;
 
+    /// The tools of the session for a client of the Model Context Protocol, over HTTP alone.
+    Mcp "mcp" Post "/v1/sessions/{session}/mcp" UseTools => Value, Json, Access::Session(Scope::Run), Refusals;
+
     /// The questions that wait.
     ApprovalList "approval.list" Get "/v1/approvals" ListApprovals => ApprovalList, Json, Access::Operator(Scope::Approve), Refusals;
     /// The questions that wait, then each as it is asked and as it is decided.
@@ -317,6 +320,7 @@ mod tests {
             "file.send",
             "fetch",
             "explain",
+            "mcp",
             "token.attenuate",
             "login",
             "logout",

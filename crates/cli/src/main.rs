@@ -5,7 +5,6 @@ mod args;
 mod asked;
 mod broken;
 mod commands;
-mod denial;
 mod engine;
 mod environment;
 mod error;

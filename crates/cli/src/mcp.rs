@@ -8,7 +8,6 @@ mod perform;
 mod result;
 mod retry;
 mod server;
-mod tools;
 mod worker;
 
 use std::process::ExitCode;

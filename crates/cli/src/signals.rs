@@ -3,33 +3,21 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+pub(crate) use ringfence_mcp::input::JobSignal;
 use ringfence_runtime::Interrupt;
 use rustix::pipe::PipeFlags;
-use serde::Deserialize;
 
-/// What can be sent to a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub(crate) enum JobSignal {
-    Term,
-    Int,
-    Hup,
-    Kill,
-}
+const ALL: [JobSignal; 4] = [JobSignal::Term, JobSignal::Int, JobSignal::Hup, JobSignal::Kill];
 
-impl JobSignal {
-    const ALL: [Self; 4] = [Self::Term, Self::Int, Self::Hup, Self::Kill];
-
-    fn number(self) -> i32 {
-        use rustix::process::Signal;
-        match self {
-            Self::Term => Signal::TERM,
-            Self::Int => Signal::INT,
-            Self::Hup => Signal::HUP,
-            Self::Kill => Signal::KILL,
-        }
-        .as_raw()
+fn number(signal: JobSignal) -> i32 {
+    use rustix::process::Signal;
+    match signal {
+        JobSignal::Term => Signal::TERM,
+        JobSignal::Int => Signal::INT,
+        JobSignal::Hup => Signal::HUP,
+        JobSignal::Kill => Signal::KILL,
     }
+    .as_raw()
 }
 
 /// A pipe per signal: a byte in it says that it came.
@@ -40,7 +28,7 @@ impl Signals {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
         let pipe = |signal| rustix::pipe::pipe_with(flags).map(|(out, into)| (signal, out, into));
-        Ok(Self(JobSignal::ALL.into_iter().map(pipe).collect::<Result<_, _>>()?))
+        Ok(Self(ALL.into_iter().map(pipe).collect::<Result<_, _>>()?))
     }
 
     pub(crate) fn send(&self, wanted: JobSignal) {
@@ -51,6 +39,6 @@ impl Signals {
     }
 
     pub(crate) fn interrupts(&self) -> Vec<Interrupt<'_>> {
-        self.0.iter().map(|(signal, out, _)| Interrupt { signal: signal.number(), fd: out.as_fd() }).collect()
+        self.0.iter().map(|(signal, out, _)| Interrupt { signal: number(*signal), fd: out.as_fd() }).collect()
     }
 }

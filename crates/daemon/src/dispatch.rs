@@ -329,6 +329,7 @@ fn in_session(
         }
         Request::Fetch(request) => json(&files::fetch(visit, &request)?),
         Request::Explain(request) => json(&files::explain(daemon, live, request)?),
+        Request::Mcp(_) => Err(malformed("the Model Context Protocol is for HTTP")),
         _ => Err(malformed("this is a stream, and was asked for as a value")),
     }
 }

@@ -7,7 +7,9 @@ use ringfence_types::Refusal;
 
 /// The answer of policy or of a person.
 pub(crate) fn refused(refusal: &Refusal) -> ApiError {
-    let error = ApiError::new(ErrorCode::Refused, refusal.message.clone()).with_rule(refusal.rule.clone());
+    let mut error =
+        ApiError::new(ErrorCode::Refused, refusal.message.clone()).with_rule(refusal.rule.clone());
+    error.refusal = Some(Box::new(refusal.clone()));
     match &refusal.hint {
         Some(hint) => error.with_hint(hint.clone()),
         None => error,

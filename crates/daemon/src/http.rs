@@ -24,6 +24,7 @@ use crate::dispatch::{Arrived, foretell};
 use crate::events;
 use crate::failure::{internal, malformed};
 use crate::identity;
+use crate::mcp;
 use crate::network::Network;
 use crate::peer::Peer;
 use crate::rate::Bucket;
@@ -103,6 +104,9 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
     };
     if head.uri.path() == socket::PATH {
         return socket::open(line, head, token).await;
+    }
+    if let Some(wanted) = mcp::addressed(head.uri.path()) {
+        return mcp::answer(line, (head, token), (wanted, body)).await;
     }
     let (method, mut fields) = route::find(head.method.as_str(), head.uri.path(), head.uri.query())?;
     if method == Method::FileUpload {

@@ -21,6 +21,7 @@ mod frames;
 mod http;
 mod identity;
 mod listen;
+mod mcp;
 mod metrics;
 mod network;
 mod output;

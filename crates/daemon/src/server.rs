@@ -29,7 +29,7 @@ use crate::rate::Bucket;
 use crate::session::Live;
 use crate::sessions::{self, Sessions};
 use crate::standing::{self, Standings};
-use crate::{Governor, Serve, Settings, door, reload};
+use crate::{Governor, Serve, Settings, door, mcp, reload};
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
@@ -59,6 +59,7 @@ pub(crate) struct Daemon {
     pub(crate) events: Events,
     pub(crate) standings: Standings,
     pub(crate) meters: Meters,
+    pub(crate) tools_underway: mcp::Underway,
     calls: Arc<AtomicUsize>,
     requests: AtomicU64,
     ending: AtomicBool,
@@ -108,6 +109,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         events: Events::after_those(head),
         standings: Standings::default(),
         meters: Meters::default(),
+        tools_underway: mcp::Underway::default(),
         calls: Arc::default(),
         requests: AtomicU64::new(0),
         ending: AtomicBool::new(false),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::Full;
+use http_body_util::combinators::BoxBody;
 use ringfence_api::{ApiError, Chunk};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -21,6 +22,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub(crate) enum Body {
     Whole(Full<Bytes>),
     Pieces(Pieces),
+    /// As the Model Context Protocol has it. It ends with the call that it is about.
+    Tools(BoxBody<Bytes, Infallible>),
 }
 
 pub(crate) struct Pieces {
@@ -99,6 +102,7 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Whole(whole) => Pin::new(whole).poll_frame(context),
+            Self::Tools(messages) => Pin::new(messages).poll_frame(context),
             Self::Pieces(pieces) => {
                 pieces.poll_next(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
             }

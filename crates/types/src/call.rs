@@ -1,3 +1,4 @@
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -353,6 +354,19 @@ pub enum Layer {
     Workspace,
     Session,
     Call,
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Floor => "floor",
+            Self::Flags => "flags",
+            Self::Operator => "operator",
+            Self::Workspace => "workspace",
+            Self::Session => "session",
+            Self::Call => "call",
+        })
+    }
 }
 
 /// The answer was no. A value, not an error: it is shown, counted and written down.

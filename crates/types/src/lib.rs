@@ -9,6 +9,7 @@ mod bind;
 mod bytes;
 mod call;
 mod consent;
+mod denial;
 mod host;
 mod id;
 mod identity;
@@ -33,6 +34,7 @@ pub use call::{
     PatchedFile, Refusal, RefusalCode, ToolCall, Way,
 };
 pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
+pub use denial::Denial;
 pub use host::{Host, HostRule, HostRuleError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
 pub use identity::{IdentityChange, IdentityVerb};

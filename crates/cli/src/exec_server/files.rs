@@ -12,7 +12,7 @@ use super::Sessions;
 use super::intent::Intent;
 use super::path::address;
 use super::wire::{Copy, Fault, FaultKind, OfPath, decoded, encoded};
-use crate::denial::Denial;
+use ringfence_types::Denial;
 
 type Answer = Result<Value, Fault>;
 

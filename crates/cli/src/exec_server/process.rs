@@ -17,9 +17,9 @@ use super::Sessions;
 use super::intent::Intent;
 use super::streams::{Form, Inner, Outer, connected};
 use super::wire::{Fault, FaultKind, OfProcess, Outgoing, ReadOutput, Start, WriteInput, decoded, encoded};
-use crate::denial::Denial;
 use crate::error::REFUSED;
 use crate::signals::{JobSignal, Signals};
+use ringfence_types::Denial;
 
 /// More than an agent keeps an eye on.
 const MOST_PROCESSES: usize = 64;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::judge::{Answer, Waits};
 use super::request::{Request, event};
 use crate::args::Agent;
-use crate::denial::Denial;
+use ringfence_types::Denial;
 
 /// What the process says to the agent.
 #[derive(Debug)]

@@ -344,9 +344,7 @@ fn can_prompt(agent: Agent) -> bool {
 
 /// A command as an agent writes it, for a shell.
 pub(crate) fn argv(command: &str) -> Vec<Bytes> {
-    const BASH: &str = "/bin/bash";
-    let shell = if Path::new(BASH).exists() { BASH } else { "/bin/sh" };
-    [shell, "-c", command].map(Bytes::from).into()
+    ringfence_mcp::shell(command).map(Bytes::from).into()
 }
 
 fn reason(part: &Part) -> String {

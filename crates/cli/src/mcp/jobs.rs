@@ -14,11 +14,12 @@ use rmcp::model::CallToolResult;
 use rustix::pipe::PipeFlags;
 use serde_json::{Map, Value, json};
 
-use super::result::{MOST, malformed, settled, structured};
+use super::result::settled;
 use crate::asked::Again;
-use crate::denial::Denial;
 use crate::error;
 use crate::signals::{JobSignal, Signals};
+use ringfence_mcp::result::{MOST, malformed, structured};
+use ringfence_types::Denial;
 
 /// More than a person keeps an eye on.
 const MOST_JOBS: usize = 16;

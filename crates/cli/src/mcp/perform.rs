@@ -8,17 +8,16 @@ use ringfence_runtime::{
 };
 use ringfence_types::{Bytes, Call, Decision, Exec, Fetch, FileCall, Refusal, RefusalCode};
 use rmcp::model::{CallToolResult, ContentBlock};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::jobs::Jobs;
-use super::result::{MOST, malformed, settled, structured, text};
+use super::result::settled;
 use crate::asked::Governed;
-use crate::denial::Denial;
-use crate::signals::JobSignal;
 use crate::{error, explain, hook};
+use ringfence_mcp::input::{self, read};
+use ringfence_mcp::result::{MOST, malformed, structured, text};
+use ringfence_types::Denial;
 
 /// Where the calls of one connection are done.
 pub(super) struct Desk<'a, 'scope> {
@@ -26,78 +25,6 @@ pub(super) struct Desk<'a, 'scope> {
     pub(super) runtime: &'a Runtime,
     pub(super) governed: &'a Governed,
     pub(super) background: Jobs<'a, 'scope>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ExecInput {
-    command: String,
-    cwd: Option<PathBuf>,
-    description: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReadInput {
-    path: PathBuf,
-    first_line: Option<usize>,
-    lines: Option<usize>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WriteInput {
-    path: PathBuf,
-    content: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EditInput {
-    path: PathBuf,
-    old_text: String,
-    new_text: String,
-    #[serde(default)]
-    all: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ListInput {
-    path: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SearchInput {
-    pattern: String,
-    path: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FetchInput {
-    url: String,
-    method: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, tag = "action", rename_all = "snake_case")]
-enum JobsInput {
-    Start { command: String, cwd: Option<PathBuf>, description: Option<String> },
-    List {},
-    Logs { id: String },
-    Signal { id: String, signal: JobSignal },
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-enum ExplainInput {
-    Command(String),
-    Read(PathBuf),
-    Write(PathBuf),
-    Url(String),
-    Tool(String),
 }
 
 /// What came of one call, with the streams of a command.
@@ -108,10 +35,6 @@ struct Done {
 }
 
 type Interrupts<'i> = [Interrupt<'i>];
-
-fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, CallToolResult> {
-    T::deserialize(arguments).map_err(|error| malformed(&format!("the arguments make no sense: {error}")))
-}
 
 impl Desk<'_, '_> {
     pub(super) fn perform(
@@ -212,7 +135,7 @@ impl Desk<'_, '_> {
         Some(structured(self.said(what, settled), &shown))
     }
 
-    fn exec(&mut self, input: ExecInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+    fn exec(&mut self, input: input::Exec, interrupts: &Interrupts<'_>) -> CallToolResult {
         self.session.set_stated_reason(input.description);
         let done = self.command(hook::shell(&input.command), input.cwd.as_deref(), interrupts);
         self.session.set_stated_reason(None);
@@ -234,7 +157,7 @@ impl Desk<'_, '_> {
         structured(said, &shown)
     }
 
-    fn read_file(&mut self, input: ReadInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+    fn read_file(&mut self, input: input::Read, interrupts: &Interrupts<'_>) -> CallToolResult {
         let call = FileCall::Read { path: Bytes::from(input.path.as_path()) };
         let done = self.call(Call::File(call), Source::Empty, interrupts);
         let Ended::Touched(Touched::Read(bytes)) = &done.settled.ended else {
@@ -243,9 +166,7 @@ impl Desk<'_, '_> {
                 .unwrap_or_else(|| malformed("nothing was read"));
         };
         let Ok(all) = std::str::from_utf8(bytes) else { return malformed("the file is not text (UTF-8)") };
-        let first = input.first_line.unwrap_or(1).saturating_sub(1);
-        let lines = all.split_inclusive('\n').skip(first).take(input.lines.unwrap_or(usize::MAX));
-        let (content, truncated) = text(lines.collect::<String>().as_bytes());
+        let (content, truncated) = text(input.part_of(all).as_bytes());
         let mut said = self.said("read_file", &done.settled);
         said.insert("total_lines".to_owned(), json!(all.lines().count()));
         said.insert("truncated".to_owned(), json!(truncated));
@@ -259,16 +180,13 @@ impl Desk<'_, '_> {
         self.call(Call::File(call), Source::Bytes(content), interrupts).settled
     }
 
-    fn write_file(&mut self, input: WriteInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+    fn write_file(&mut self, input: input::Write, interrupts: &Interrupts<'_>) -> CallToolResult {
         let settled = self.written(&input.path, input.content.as_bytes(), interrupts);
         let said = self.said("write_file", &settled);
         self.not_done("write_file", &settled).unwrap_or_else(|| structured(said, "written"))
     }
 
-    fn edit_file(&mut self, input: EditInput, interrupts: &Interrupts<'_>) -> CallToolResult {
-        if input.old_text.is_empty() {
-            return malformed("`old_text` is empty");
-        }
+    fn edit_file(&mut self, input: input::Edit, interrupts: &Interrupts<'_>) -> CallToolResult {
         let call = FileCall::Read { path: Bytes::from(input.path.as_path()) };
         let done = self.call(Call::File(call), Source::Empty, interrupts);
         let Ended::Touched(Touched::Read(bytes)) = &done.settled.ended else {
@@ -277,21 +195,17 @@ impl Desk<'_, '_> {
                 .unwrap_or_else(|| malformed("nothing was read"));
         };
         let Ok(before) = std::str::from_utf8(bytes) else { return malformed("the file is not text (UTF-8)") };
-        let count = before.matches(&input.old_text).count();
-        match count {
-            0 => return malformed("`old_text` is not in the file"),
-            1 => {}
-            _ if input.all => {}
-            _ => return malformed(&format!("`old_text` is {count} times in the file; say more, or `all`")),
-        }
-        let after = before.replace(&input.old_text, &input.new_text);
+        let (after, count) = match input.applied(before) {
+            Ok(applied) => applied,
+            Err(wrong) => return wrong,
+        };
         let settled = self.written(&input.path, after.as_bytes(), interrupts);
         let mut said = self.said("edit_file", &settled);
         said.insert("replaced".to_owned(), json!(count));
         self.not_done("edit_file", &settled).unwrap_or_else(|| structured(said, &format!("replaced {count}")))
     }
 
-    fn list_dir(&mut self, input: ListInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+    fn list_dir(&mut self, input: input::List, interrupts: &Interrupts<'_>) -> CallToolResult {
         let path = input.path.unwrap_or_else(|| PathBuf::from("."));
         let call = FileCall::List { path: Bytes::from(path.as_path()) };
         let done = self.call(Call::File(call), Source::Empty, interrupts);
@@ -312,7 +226,7 @@ impl Desk<'_, '_> {
     }
 
     /// By a program inside the fence: what is hidden there is hidden from it.
-    fn search(&mut self, input: SearchInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+    fn search(&mut self, input: input::Search, interrupts: &Interrupts<'_>) -> CallToolResult {
         const NOTHING_FOUND: u8 = 1;
         let path = input.path.unwrap_or_else(|| PathBuf::from("."));
         let mut argv = ["grep", "-rnIE", "-e", &input.pattern, "--"].map(Bytes::from).to_vec();
@@ -333,7 +247,7 @@ impl Desk<'_, '_> {
         structured(said, &shown)
     }
 
-    fn fetch(&mut self, input: FetchInput, interrupts: &Interrupts<'_>) -> CallToolResult {
+    fn fetch(&mut self, input: input::Fetch, interrupts: &Interrupts<'_>) -> CallToolResult {
         let method = input.method.unwrap_or_else(|| "GET".to_owned());
         let call = Call::Fetch(Fetch::new(method, input.url));
         let done = self.call(call, Source::Empty, interrupts);
@@ -353,25 +267,25 @@ impl Desk<'_, '_> {
         structured(said, &shown)
     }
 
-    fn jobs(&mut self, input: JobsInput) -> CallToolResult {
+    fn jobs(&mut self, input: input::Jobs) -> CallToolResult {
         match input {
-            JobsInput::Start { command, cwd, description } => {
+            input::Jobs::Start { command, cwd, description } => {
                 let exec = self.exec_of(hook::shell(&command), cwd.as_deref());
                 self.background.start(self.governed.asked(), (exec, command, description))
             }
-            JobsInput::List {} => self.background.list(),
-            JobsInput::Logs { id } => self.background.logs(&id),
-            JobsInput::Signal { id, signal } => self.background.signal(&id, signal),
+            input::Jobs::List {} => self.background.list(),
+            input::Jobs::Logs { id } => self.background.logs(&id),
+            input::Jobs::Signal { id, signal } => self.background.signal(&id, signal),
         }
     }
 
-    fn explain(&self, input: ExplainInput) -> CallToolResult {
+    fn explain(&self, input: input::Explain) -> CallToolResult {
         let subject = match input {
-            ExplainInput::Command(command) => Subject::Argv(hook::shell(&command)),
-            ExplainInput::Read(path) => Subject::Read(Bytes::from(path)),
-            ExplainInput::Write(path) => Subject::Write(Bytes::from(path)),
-            ExplainInput::Url(url) => Subject::Url { url: Bytes::from(url.as_str()), method: None },
-            ExplainInput::Tool(name) => Subject::Tool(name),
+            input::Explain::Command(command) => Subject::Argv(hook::shell(&command)),
+            input::Explain::Read(path) => Subject::Read(Bytes::from(path)),
+            input::Explain::Write(path) => Subject::Write(Bytes::from(path)),
+            input::Explain::Url(url) => Subject::Url { url: Bytes::from(url.as_str()), method: None },
+            input::Explain::Tool(name) => Subject::Tool(name),
         };
         let judged = consider(self.runtime.setup(), &self.governed.asked(), None, subject);
         let judged: Result<&Judgement, _> = judged.as_ref();

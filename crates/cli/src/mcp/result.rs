@@ -1,20 +1,10 @@
 //! What a client is told about a call.
 
 use ringfence_runtime::{Ended, Settled};
-use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
-use crate::denial::Denial;
 use crate::leaks;
-
-/// The most of one stream or file that is shown; more would only fill the context of a model.
-pub(super) const MOST: usize = 256 * 1024;
-
-/// Text of at most [`MOST`] bytes, and whether that is not all.
-pub(super) fn text(bytes: &[u8]) -> (String, bool) {
-    let shown = bytes.get(..MOST).unwrap_or(bytes);
-    (String::from_utf8_lossy(shown).into_owned(), shown.len() < bytes.len())
-}
+use ringfence_types::Denial;
 
 /// What every result of a settled call says.
 pub(super) fn settled(
@@ -50,20 +40,4 @@ pub(super) fn settled(
         say("note", json!(format!("the outcome could not be written to the ledger: {why}")));
     }
     said
-}
-
-pub(super) fn structured(said: Map<String, Value>, shown: &str) -> CallToolResult {
-    let is_error = said.get("ended").is_some_and(|ended| ended != "done");
-    let content = vec![ContentBlock::text(shown)];
-    let mut result = if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
-    result.structured_content = Some(Value::Object(said));
-    result
-}
-
-/// The call itself makes no sense.
-pub(super) fn malformed(why: &str) -> CallToolResult {
-    let said = json!({ "ended": "failed", "failure": why });
-    let mut result = CallToolResult::error(vec![ContentBlock::text(why)]);
-    result.structured_content = Some(said);
-    result
 }

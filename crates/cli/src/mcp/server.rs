@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_mcp::{introduction, tools};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -14,7 +15,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::elicit::{Form, Way};
 use super::retry::{Retries, SealKeyError, bound};
-use super::tools;
 use super::worker::{Cancel, Job};
 
 /// How often a client that wants to know is told that a call goes on.
@@ -108,15 +108,7 @@ fn way(context: &RequestContext<RoleServer>, asks: mpsc::UnboundedSender<Form>) 
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
-        let mut info = ServerConfig::new(capabilities);
-        info.server_info = Implementation::new("ringfence", env!("CARGO_PKG_VERSION"));
-        info.instructions = Some(
-            "Commands and file operations inside a kernel-enforced fence. A result with `ended: refused` did nothing; its \
-             `denial` says by which rule, what can be done instead and what only the user can do."
-                .to_owned(),
-        );
-        info
+        introduction(env!("CARGO_PKG_VERSION"))
     }
 
     async fn list_tools(

@@ -21,8 +21,8 @@ use crate::testkit::{World, eventually};
 /// Longer than anything takes here, also on a machine that does something else.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Without JSON around them, and so over HTTP alone; whoever asks for them here is told so.
-const BYTES: &[Method] = &[Method::FileUpload, Method::FileDownload];
+/// Bytes, and a protocol of its own, and so over HTTP alone; whoever asks for them here is told so.
+const BYTES: &[Method] = &[Method::FileUpload, Method::FileDownload, Method::Mcp];
 
 /// Somebody at a socket.
 struct Talk {
@@ -112,7 +112,7 @@ fn code(error: &Value) -> ErrorCode {
     serde_json::from_value(error["data"]["code"].clone()).unwrap_or_else(|_| panic!("{error}"))
 }
 
-fn token_with(served: &Served, scopes: &[&str]) -> (String, String) {
+pub(crate) fn token_with(served: &Served, scopes: &[&str]) -> (String, String) {
     let mut arguments = vec!["token", "create", "somebody", "--json"];
     scopes.iter().for_each(|scope| arguments.extend(["--scope", scope]));
     let made = served.ringfence(&arguments).expect(0).json();

@@ -134,7 +134,7 @@ fn exchange(
 }
 
 /// A body that came in chunks.
-fn joined(body: &str) -> String {
+pub(crate) fn joined(body: &str) -> String {
     let mut rest = body;
     let mut whole = String::new();
     while let Some((size, after)) = rest.split_once("\r\n") {

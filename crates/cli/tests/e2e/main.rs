@@ -127,6 +127,8 @@ mod loops;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod mcp_http;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod packaging;

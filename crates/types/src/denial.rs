@@ -2,22 +2,23 @@
 
 use std::path::Path;
 
-use ringfence_types::{Bytes, Layer, Refusal, RefusalCode};
 use serde::Serialize;
+
+use crate::{Bytes, Layer, Refusal, RefusalCode};
 
 /// One structured block per refused call.
 #[derive(Debug, Serialize)]
-pub(crate) struct Denial {
-    pub(crate) what: String,
-    pub(crate) why: String,
-    pub(crate) rule: String,
-    pub(crate) layer: Layer,
-    pub(crate) instead: String,
-    pub(crate) the_user_can: Option<String>,
+pub struct Denial {
+    pub what: String,
+    pub why: String,
+    pub rule: String,
+    pub layer: Layer,
+    pub instead: String,
+    pub the_user_can: Option<String>,
 }
 
 impl Denial {
-    pub(crate) fn of(what: &str, refusal: &Refusal, workspace: Option<&Path>) -> Self {
+    pub fn of(what: &str, refusal: &Refusal, workspace: Option<&Path>) -> Self {
         // These know what the agent can do instead, and nobody else can do anything.
         let own = refusal.rule.starts_with("hook.");
         let instead = refusal.hint.clone().filter(|_| own).unwrap_or_else(|| instead(refusal, workspace));
@@ -35,12 +36,11 @@ impl Denial {
         }
     }
 
-    pub(crate) fn text(&self) -> String {
-        let layer = serde_json::to_value(self.layer).unwrap_or_default();
+    pub fn text(&self) -> String {
         let mut lines = vec![
             "Ringfence stopped this; nothing was done.".to_owned(),
             format!("what: {}: {}", self.what, self.why),
-            format!("rule: {} ({} layer)", self.rule, layer.as_str().unwrap_or_default()),
+            format!("rule: {} ({} layer)", self.rule, self.layer),
             format!("instead: {}", self.instead),
         ];
         lines.extend(self.the_user_can.as_ref().map(|hint| format!("the user can: {hint}")));

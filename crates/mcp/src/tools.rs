@@ -59,13 +59,13 @@ fn done(tool: Tool, more: Value, hints: ToolAnnotations) -> Tool {
     tool.with_raw_output_schema(object(ended(more))).with_annotations(hints)
 }
 
-fn fetch() -> Tool {
+fn fetch(methods: &[&str]) -> Tool {
     done(
         Tool::new(
             "fetch",
             "Get a page of the web through Ringfence's filter, where the policy has the filtered network.",
             input(
-                json!({ "url": text(), "method": { "type": "string", "enum": ["GET", "HEAD"], "default": "GET" } }),
+                json!({ "url": text(), "method": { "type": "string", "enum": methods, "default": "GET" } }),
                 &["url"],
             ),
         ),
@@ -100,8 +100,17 @@ fn jobs() -> Tool {
     )
 }
 
+/// Those of a session of the daemon. The agent is in the fence there as a whole, so that nobody has to be asked about tools of
+/// its own, and pages are got in one way.
+pub fn of_session() -> Vec<Tool> {
+    let mut tools = all();
+    tools.retain(|tool| tool.name != "permission_prompt");
+    tools.iter_mut().filter(|tool| tool.name == "fetch").for_each(|tool| *tool = fetch(&["GET"]));
+    tools
+}
+
 /// In a fixed order.
-pub(super) fn all() -> Vec<Tool> {
+pub fn all() -> Vec<Tool> {
     vec![
         done(
             Tool::new(
@@ -172,7 +181,7 @@ pub(super) fn all() -> Vec<Tool> {
             json!({ "matches": { "type": "array", "items": text() }, "truncated": { "type": "boolean" } }),
             reads(),
         ),
-        fetch(),
+        fetch(&["GET", "HEAD"]),
         jobs(),
         Tool::new(
             "explain",

@@ -1,0 +1,181 @@
+//! The Model Context Protocol over HTTP (its "streamable HTTP"), with the tools of `ringfence mcp`.
+//!
+//! Nothing is kept between requests: who asks is known by the token of each, and each tool is one or two methods of the table,
+//! let in like every other request. An id is given to clients of the era with a handshake, for one thing alone: to tell
+//! apart whose call they cancel.
+//!
+//! INVARIANT: no tool does anything but through [`Visitor::call`], [`Visitor::admit`] and what they let in.
+
+mod perform;
+mod server;
+mod underway;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use ringfence_api::{ApiError, ErrorCode, Method};
+use ringfence_types::SessionId;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::ask::blocking;
+use crate::authenticate::{Entrance, identify};
+use crate::dispatch::{Admitted, Arrived, admit};
+use crate::failure::{internal, malformed};
+use crate::http::{Line, MOST_WITH_FILE, collected};
+use crate::stream::Body;
+
+use server::Server;
+pub(crate) use underway::Underway;
+
+/// For whoever has a session of their own.
+const PATH: &str = "/mcp";
+const CLIENT: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// Whose tools are wanted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Those of the session that the token is for.
+    Own,
+    Of(String),
+}
+
+/// Whose tools an address is about, if it is about tools.
+pub(crate) fn addressed(path: &str) -> Option<Wanted> {
+    if path == PATH {
+        return Some(Wanted::Own);
+    }
+    let session = path.strip_prefix("/v1/sessions/")?.strip_suffix(PATH)?;
+    (!session.is_empty() && !session.contains('/')).then(|| Wanted::Of(session.to_owned()))
+}
+
+/// Somebody who uses the tools of a session.
+#[derive(Clone, Debug)]
+struct Visitor {
+    line: Arc<Line>,
+    token: Option<String>,
+    session: SessionId,
+    /// Of the era with a handshake: what tells its calls from those of others who have the same token.
+    client: String,
+}
+
+impl Visitor {
+    fn arrived(&self, method: Method, value: Value) -> Arrived {
+        let (entrance, peer, token) = (self.line.entrance.clone(), self.line.peer, self.token.clone());
+        Arrived { entrance, peer, token, method, value }
+    }
+
+    async fn admit(&self, method: Method, value: Value) -> Result<Admitted, ApiError> {
+        let (daemon, arrived) = (Arc::clone(&self.line.daemon), self.arrived(method, value));
+        blocking(move || admit(&daemon, arrived)).await
+    }
+
+    /// One of their calls, which nobody else can name.
+    fn key(&self, request: &Value) -> underway::Key {
+        let token = self.token.as_deref().map(|token| Sha256::digest(token).to_vec());
+        (self.session.clone(), token, self.client.clone(), request.to_string())
+    }
+}
+
+/// What is of interest in a message before the protocol has it.
+#[derive(Debug, Default, Deserialize)]
+struct Message {
+    #[serde(default)]
+    method: String,
+    #[serde(default)]
+    params: Value,
+}
+
+pub(crate) async fn answer(
+    line: &Arc<Line>,
+    (mut head, token): (Parts, Option<String>),
+    (wanted, body): (Wanted, Incoming),
+) -> Result<Response<Body>, ApiError> {
+    if head.uri.query().is_some() {
+        return Err(malformed("nothing is said in the address of a server of tools"));
+    }
+    let session = match wanted {
+        Wanted::Of(id) => id,
+        Wanted::Own => own(line, token.clone()).await?.to_string(),
+    };
+    let session = serde_json::from_value(Value::from(session))
+        .map_err(|error| malformed(format!("this is no session: {error}")))?;
+    let client = head.headers.get(CLIENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let visitor = Visitor { line: Arc::clone(line), token, session, client: client.to_owned() };
+    // Before anything that they send is read.
+    let admitted = visitor.admit(Method::Mcp, json!({ "session": visitor.session })).await?;
+    let workspace = admitted.live.as_ref().map(|live| live.bound.workspace().path.clone());
+    drop(admitted);
+    let bytes = collected(body, MOST_WITH_FILE).await?;
+    let message: Message = serde_json::from_slice(&bytes).unwrap_or_default();
+    if message.method == "notifications/cancelled" {
+        let request = message.params.get("requestId").cloned().unwrap_or_default();
+        line.daemon.tools_underway.cancel(&visitor.key(&request));
+    }
+    // The protocol has no business with who asks.
+    let _gone = (head.headers.remove(AUTHORIZATION), head.headers.remove(COOKIE));
+    let server = Server { visitor, workspace: workspace.unwrap_or_default() };
+    let service = StreamableHttpService::new(
+        move || Ok(server.clone()),
+        Arc::new(NeverSessionManager::default()),
+        configuration(),
+    );
+    let response = service.handle(http::Request::from_parts(head, Full::new(bytes))).await;
+    let mut response = response.map(Body::Tools);
+    if message.method == "initialize" && response.status() == StatusCode::OK {
+        let _new = response.headers_mut().insert(CLIENT, new_client()?);
+    }
+    Ok(response)
+}
+
+/// `Host` and `Origin` were looked at already, as with every request.
+fn configuration() -> StreamableHttpServerConfig {
+    StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_sse_retry(None)
+        .with_max_request_body_bytes(MOST_WITH_FILE)
+        .disable_allowed_hosts()
+}
+
+fn new_client() -> Result<HeaderValue, ApiError> {
+    let mut random = [0_u8; 16];
+    getrandom::fill(&mut random).map_err(|error| internal(&error))?;
+    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    HeaderValue::from_maybe_shared(Bytes::from(text)).map_err(|error| internal(&error))
+}
+
+/// The session of whoever asks.
+async fn own(line: &Arc<Line>, token: Option<String>) -> Result<SessionId, ApiError> {
+    if let Entrance::Door(session) = &line.entrance {
+        return Ok(session.clone());
+    }
+    let (entrance, peer, daemon) = (line.entrance.clone(), line.peer, Arc::clone(&line.daemon));
+    let entered = blocking(move || identify(&daemon.identities, (&entrance, peer), token.as_deref())).await?;
+    entered.caller.session().cloned().ok_or_else(|| {
+        ApiError::new(ErrorCode::NotFound, "an operator has no session of their own")
+            .with_hint("name one: `/v1/sessions/SESSION/mcp`")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_a_session_or_means_ones_own() {
+        assert_eq!(addressed("/mcp"), Some(Wanted::Own));
+        assert_eq!(addressed("/v1/sessions/ses_1/mcp"), Some(Wanted::Of("ses_1".to_owned())));
+        for other in ["/mcp/", "/v1/mcp", "/v1/sessions//mcp", "/v1/sessions/mcp", "/v1/sessions/a/b/mcp"] {
+            assert_eq!(addressed(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Each tool as methods of the table.
+
+use std::path::PathBuf;
+
+use ringfence_api::methods::Asks;
+use ringfence_api::{
+    ApiError, CallInfo, CallSignal, CallState, Chunk, Data, ErrorCode, Exec, Explain, ExplainSubject,
+    FetchUrl, ListCalls, ListDirectory, Method, ReadFile, ShowCall, SignalCall, WriteFile,
+};
+use ringfence_mcp::input::{self, JobSignal, read};
+use ringfence_mcp::result::{MOST, malformed, refused, structured, text};
+use ringfence_mcp::shell;
+use ringfence_runtime::{Subject, consider};
+use ringfence_types::{Decision, Denial, Layer, Refusal, RefusalCode};
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::server::Server;
+use crate::ask::{Answer, ask, blocking};
+use crate::failure::{internal, malformed as no_sense};
+
+/// How long a start waits to tell what became of a job that ends, or is refused, at once.
+const AT_ONCE_MS: u64 = 300;
+
+/// What came of a tool, or what is said instead.
+type Told = Result<CallToolResult, CallToolResult>;
+
+pub(super) async fn perform(server: &Server, tool: &str, arguments: &Value) -> CallToolResult {
+    let told = match server.tool_denied(tool).await {
+        Some(no) => Err(no),
+        None => server.tool(tool, arguments).await,
+    };
+    told.unwrap_or_else(|instead| instead)
+}
+
+impl Server {
+    async fn tool(&self, tool: &str, arguments: &Value) -> Told {
+        match tool {
+            "exec" => self.exec(read(arguments)?).await,
+            "read_file" => self.read_file(read(arguments)?).await,
+            "write_file" => self.write_file(read(arguments)?).await,
+            "edit_file" => self.edit_file(read(arguments)?).await,
+            "list_dir" => self.list_dir(read(arguments)?).await,
+            "search" => self.search(read(arguments)?).await,
+            "fetch" => self.fetch(read(arguments)?).await,
+            "jobs" => self.jobs(read(arguments)?).await,
+            "explain" => self.explain(read(arguments)?).await,
+            other => Err(malformed(&format!("there is no tool `{other}`"))),
+        }
+    }
+
+    /// Asks the daemon like everybody else.
+    async fn call<R>(&self, what: &str, request: &R) -> Result<R::Answer, CallToolResult>
+    where
+        R: Asks + Serialize + Sync,
+    {
+        let answered = async {
+            let value = serde_json::to_value(request).map_err(|error| internal(&error))?;
+            match ask(&self.visitor.line.daemon, self.visitor.arrived(R::METHOD, value)).await? {
+                Answer::Value(value) => serde_json::from_value(value).map_err(|error| internal(&error)),
+                Answer::Stream(..) => Err(no_sense("this is a stream")),
+            }
+        };
+        answered.await.map_err(|error| self.not_done(what, &error))
+    }
+
+    fn not_done(&self, what: &str, error: &ApiError) -> CallToolResult {
+        let refusal = match (&error.refusal, error.code) {
+            (Some(refusal), _) => refusal.as_ref().clone(),
+            (None, ErrorCode::Forbidden) => Refusal {
+                code: RefusalCode::Approval,
+                layer: Layer::Operator,
+                rule: error.rule.clone().unwrap_or_default(),
+                message: error.message.clone(),
+                hint: error.hint.clone(),
+            },
+            (None, _) => return malformed(&error.message),
+        };
+        refused(&self.denial(what, &refusal))
+    }
+
+    fn denial(&self, what: &str, refusal: &Refusal) -> Denial {
+        Denial::of(what, refusal, Some(&self.workspace))
+    }
+
+    /// Tools that are no call of the pipeline by their own name: it would judge what they consist of, not them.
+    async fn tool_denied(&self, tool: &str) -> Option<CallToolResult> {
+        if !["edit_file", "search", "explain", "jobs"].contains(&tool) {
+            return None;
+        }
+        let admitted = self.visitor.admit(Method::Mcp, json!({ "session": self.visitor.session })).await;
+        let (daemon, name) = (std::sync::Arc::clone(&self.visitor.line.daemon), tool.to_owned());
+        let judged = blocking(move || {
+            let live = admitted?.live.ok_or_else(|| no_sense("the request names no session"))?;
+            let asked = live.bound.lane().asked();
+            let judgement = consider(daemon.runtime.setup(), &asked, None, Subject::Tool(name));
+            let refusal = match judgement.as_ref().map(|judged| (judged.decision(), judged.decisive())) {
+                Ok((Decision::Allow, _) | (_, None)) => return Ok(None),
+                Ok((_, Some(part))) => Refusal {
+                    code: RefusalCode::Tool,
+                    layer: part.layer,
+                    rule: part.rule.clone().into_owned(),
+                    message: part.reason.to_string(),
+                    hint: part.fix.as_deref().map(str::to_owned),
+                },
+                Err(refusal) => refusal.clone(),
+            };
+            daemon.runtime.refuse(&refusal).map_err(|error| internal(&error))?;
+            Ok(Some(refusal))
+        });
+        match judged.await {
+            Ok(refusal) => refusal.map(|refusal| refused(&self.denial(tool, &refusal))),
+            Err(error) => Some(self.not_done(tool, &error)),
+        }
+    }
+
+    fn command(&self, argv: &[&str], cwd: Option<PathBuf>) -> Exec {
+        Exec {
+            session: self.visitor.session.clone(),
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            cwd,
+            environment: Default::default(),
+            stdin: None,
+            timeout_ms: None,
+            background: false,
+            interactive: false,
+            terminal: None,
+            reason: None,
+        }
+    }
+
+    /// A command to its end, with what it printed.
+    async fn run(&self, what: &str, exec: &Exec) -> Result<Ran, CallToolResult> {
+        let mut info = self.call(what, exec).await?;
+        let (stdout, stderr) = (bytes(info.stdout.take())?, bytes(info.stderr.take())?);
+        let said = self.said(what, &info);
+        if info.state == CallState::Done {
+            return Ok(Ran { info, said, stdout, stderr });
+        }
+        let shown = match &info.refusal {
+            Some(refusal) => self.denial(what, refusal).text(),
+            None => info.failure.unwrap_or_default(),
+        };
+        Err(structured(said, &shown))
+    }
+
+    /// What every result of a call says.
+    fn said(&self, what: &str, info: &CallInfo) -> Map<String, Value> {
+        let mut said = Map::new();
+        let mut say = |name: &str, value: Value| said.insert(name.to_owned(), value);
+        match info.state {
+            CallState::Running | CallState::Done => say("ended", json!("done")),
+            CallState::Refused => {
+                say("denial", json!(info.refusal.as_ref().map(|refusal| self.denial(what, refusal))));
+                say("ended", json!("refused"))
+            }
+            CallState::Failed => {
+                say("failure", json!(info.failure));
+                say("ended", json!("failed"))
+            }
+        };
+        if let Some(transaction) = &info.transaction {
+            say("transaction", json!(transaction));
+        }
+        let leaks = (info.leaks > 0).then(|| {
+            format!(
+                "secrets were on their way out ({} times); the transaction says what became of them",
+                info.leaks
+            )
+        });
+        let unrecorded = info
+            .unrecorded
+            .as_ref()
+            .map(|why| format!("the outcome could not be written to the ledger: {why}"));
+        let notes: Vec<String> = [info.note.clone(), leaks, unrecorded].into_iter().flatten().collect();
+        if !notes.is_empty() {
+            say("note", json!(notes.join("; ")));
+        }
+        if let Some(outcome) = &info.outcome {
+            say("exit_code", json!(outcome.exit.code()));
+            say("duration_ms", json!(outcome.duration_ms));
+        }
+        said
+    }
+
+    async fn exec(&self, input: input::Exec) -> Told {
+        let exec = Exec { reason: input.description, ..self.command(&shell(&input.command), input.cwd) };
+        let Ran { info, mut said, stdout, stderr } = self.run("exec", &exec).await?;
+        let ((stdout, more_out), (stderr, more_err)) = (text(&stdout), text(&stderr));
+        let dropped = info.outcome.as_ref().map_or(0, |done| done.stdout.dropped + done.stderr.dropped);
+        let shown = format!("exit code {}\n{stdout}{stderr}", info.exit_code.unwrap_or_default());
+        said.insert("truncated".to_owned(), json!(more_out || more_err || dropped > 0));
+        said.insert("stdout".to_owned(), json!(stdout));
+        said.insert("stderr".to_owned(), json!(stderr));
+        if let Some(limit) = info.outcome.and_then(|outcome| outcome.limit_hit) {
+            said.insert("limit_hit".to_owned(), json!(limit.to_string()));
+        }
+        Ok(structured(said, &shown))
+    }
+
+    /// The text of a file, with the transaction of its reading.
+    async fn text_of(&self, what: &str, path: &std::path::Path) -> Result<Read, CallToolResult> {
+        let request = ReadFile { session: self.visitor.session.clone(), path: path.to_owned() };
+        let read = self.call(what, &request).await?;
+        match read.content {
+            Data::Text(text) => Ok(Read { text, transaction: read.transaction }),
+            Data::Base64 { .. } => Err(malformed("the file is not text (UTF-8)")),
+        }
+    }
+
+    async fn read_file(&self, input: input::Read) -> Told {
+        let read = self.text_of("read_file", &input.path).await?;
+        let (content, truncated) = text(input.part_of(&read.text).as_bytes());
+        let mut said = done(read.transaction);
+        said.insert("total_lines".to_owned(), json!(read.text.lines().count()));
+        said.insert("truncated".to_owned(), json!(truncated));
+        said.insert("content".to_owned(), json!(content));
+        Ok(structured(said, &content))
+    }
+
+    async fn write(
+        &self,
+        what: &str,
+        path: PathBuf,
+        content: String,
+    ) -> Result<Option<String>, CallToolResult> {
+        let session = self.visitor.session.clone();
+        let request = WriteFile { session, path, content: Data::Text(content) };
+        Ok(self.call(what, &request).await?.transaction)
+    }
+
+    async fn write_file(&self, input: input::Write) -> Told {
+        let transaction = self.write("write_file", input.path, input.content).await?;
+        Ok(structured(done(transaction), "written"))
+    }
+
+    async fn edit_file(&self, input: input::Edit) -> Told {
+        let before = self.text_of("edit_file", &input.path).await?;
+        let (after, count) = input.applied(&before.text)?;
+        let mut said = done(self.write("edit_file", input.path, after).await?);
+        said.insert("replaced".to_owned(), json!(count));
+        Ok(structured(said, &format!("replaced {count}")))
+    }
+
+    async fn list_dir(&self, input: input::List) -> Told {
+        let request = ListDirectory { session: self.visitor.session.clone(), path: input.path };
+        let listing = self.call("list_dir", &request).await?;
+        let mut names = Vec::new();
+        let mut entries = Vec::new();
+        for entry in listing.entries {
+            let name = String::from_utf8_lossy(&bytes(Some(entry.name))?).into_owned();
+            entries.push(json!({ "name": name, "kind": entry.kind }));
+            names.push(name);
+        }
+        let mut said = done(listing.transaction);
+        said.insert("entries".to_owned(), Value::Array(entries));
+        Ok(structured(said, &names.join("\n")))
+    }
+
+    /// By a program inside the fence: what is hidden there is hidden from it.
+    async fn search(&self, input: input::Search) -> Told {
+        const NOTHING_FOUND: u8 = 1;
+        let path = input.path.unwrap_or_else(|| PathBuf::from("."));
+        let path = path.to_str().ok_or_else(|| malformed("the path is not text (UTF-8)"))?;
+        let exec = self.command(&["grep", "-rnIE", "-e", &input.pattern, "--", path], None);
+        let Ran { info, mut said, stdout, stderr } = self.run("search", &exec).await?;
+        if info.exit_code.is_none_or(|code| code > NOTHING_FOUND) && stdout.is_empty() {
+            return Err(malformed(&text(&stderr).0));
+        }
+        let (shown, truncated) = text(&stdout);
+        said.insert("truncated".to_owned(), json!(truncated));
+        said.insert("matches".to_owned(), json!(shown.lines().collect::<Vec<_>>()));
+        Ok(structured(said, &shown))
+    }
+
+    async fn fetch(&self, input: input::Fetch) -> Told {
+        if input.method.is_some_and(|method| method != "GET") {
+            return Err(malformed("only `GET` is done here"));
+        }
+        let request = FetchUrl { session: self.visitor.session.clone(), url: input.url };
+        let page = self.call("fetch", &request).await?;
+        let (body, truncated) = text(&bytes(Some(page.body))?);
+        let mut said = done(page.transaction);
+        let headers: Map<String, Value> =
+            page.headers.into_iter().map(|(name, value)| (name, json!(value))).collect();
+        said.insert("status".to_owned(), json!(page.status));
+        said.insert("headers".to_owned(), Value::Object(headers));
+        said.insert("truncated".to_owned(), json!(truncated));
+        let shown = format!("{}\n{body}", page.status);
+        said.insert("body".to_owned(), json!(body));
+        Ok(structured(said, &shown))
+    }
+
+    async fn jobs(&self, input: input::Jobs) -> Told {
+        let session = self.visitor.session.clone();
+        match input {
+            input::Jobs::Start { command, cwd, description } => {
+                let exec = self.command(&shell(&command), cwd);
+                let started =
+                    self.call("jobs", &Exec { background: true, reason: description, ..exec }).await?;
+                let wait = ShowCall { session, call: started.call, wait_ms: Some(AT_ONCE_MS) };
+                let info = self.call("jobs", &wait).await?;
+                Ok(self.told(&[info]))
+            }
+            input::Jobs::List {} => Ok(self.told(&self.call("jobs", &ListCalls { session }).await?.calls)),
+            input::Jobs::Logs { id } => self.logs(number(&id)?).await,
+            input::Jobs::Signal { id, signal } => {
+                let call = number(&id)?;
+                let signal = SignalCall { session: session.clone(), call, signal: of_call(signal) };
+                let _done = self.call("jobs", &signal).await?;
+                let info = self.call("jobs", &ShowCall { session, call, wait_ms: None }).await?;
+                Ok(self.told(&[info]))
+            }
+        }
+    }
+
+    fn told(&self, calls: &[CallInfo]) -> CallToolResult {
+        let lines: Vec<Value> = calls.iter().map(|info| self.line(info)).collect();
+        let shown: Vec<String> = lines.iter().map(Value::to_string).collect();
+        let mut said = done(None);
+        said.insert("jobs".to_owned(), Value::Array(lines));
+        structured(said, &shown.join("\n"))
+    }
+
+    fn line(&self, info: &CallInfo) -> Value {
+        let is_over = info.state != CallState::Running;
+        let mut line = if is_over { self.said("jobs", info) } else { Map::new() };
+        line.insert("state".to_owned(), json!(if is_over { "over" } else { "running" }));
+        line.insert("id".to_owned(), json!(format!("job-{}", info.call)));
+        line.insert("command".to_owned(), json!(info.what));
+        Value::Object(line)
+    }
+
+    /// What there is by now: whoever wants more asks again.
+    async fn logs(&self, call: u64) -> Told {
+        let value = json!({ "session": self.visitor.session, "call": call });
+        let printed = async {
+            let admitted = self.visitor.admit(Method::CallOutput, value).await?;
+            let live = admitted.live.ok_or_else(|| no_sense("the request names no session"))?;
+            let call = live.find_call(call)?;
+            Ok((call.output.after(0).0, call.info()))
+        };
+        let (chunks, info) = printed.await.map_err(|error: ApiError| self.not_done("jobs", &error))?;
+        let mut output = Vec::new();
+        let mut lost = false;
+        for chunk in chunks {
+            match chunk {
+                Chunk::Stdout { data, .. } | Chunk::Stderr { data, .. } => output.extend(bytes(Some(data))?),
+                Chunk::Lost { .. } => lost = true,
+                Chunk::Ended { .. } | Chunk::Cut { .. } => {}
+            }
+        }
+        let more = output.len().saturating_sub(MOST);
+        let output = String::from_utf8_lossy(output.get(more..).unwrap_or_default()).into_owned();
+        let mut said = done(None);
+        said.insert("jobs".to_owned(), json!([self.line(&info)]));
+        said.insert("truncated".to_owned(), json!(lost || more > 0));
+        said.insert("output".to_owned(), json!(output));
+        Ok(structured(said, &output))
+    }
+
+    async fn explain(&self, input: input::Explain) -> Told {
+        let subject = match input {
+            input::Explain::Command(command) => {
+                ExplainSubject::Argv(shell(&command).map(str::to_owned).to_vec())
+            }
+            input::Explain::Read(path) => ExplainSubject::Read(path),
+            input::Explain::Write(path) => ExplainSubject::Write(path),
+            input::Explain::Url(url) => ExplainSubject::Url(url),
+            input::Explain::Tool(name) => ExplainSubject::Tool(name),
+        };
+        let request = Explain { session: self.visitor.session.clone(), subject };
+        let value = json!(self.call("explain", &request).await?);
+        let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
+        result.structured_content = Some(value);
+        Ok(result)
+    }
+}
+
+/// A command that ran.
+struct Ran {
+    info: CallInfo,
+    said: Map<String, Value>,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+struct Read {
+    text: String,
+    transaction: Option<String>,
+}
+
+fn done(transaction: Option<String>) -> Map<String, Value> {
+    let mut said = Map::from_iter([("ended".to_owned(), json!("done"))]);
+    said.extend(transaction.map(|id| ("transaction".to_owned(), json!(id))));
+    said
+}
+
+fn bytes(data: Option<Data>) -> Result<Vec<u8>, CallToolResult> {
+    data.map(Data::bytes)
+        .transpose()
+        .map(Option::unwrap_or_default)
+        .map_err(|error| malformed(&error.message))
+}
+
+/// Jobs are calls of the session, by their number.
+fn number(id: &str) -> Result<u64, CallToolResult> {
+    let number = id.strip_prefix("job-").and_then(|number| number.parse().ok());
+    number.ok_or_else(|| {
+        malformed(&format!("there is no job `{}`", ringfence_types::Bytes::from(id).display()))
+    })
+}
+
+fn of_call(signal: JobSignal) -> CallSignal {
+    match signal {
+        JobSignal::Term => CallSignal::Term,
+        JobSignal::Int => CallSignal::Int,
+        JobSignal::Hup => CallSignal::Hup,
+        JobSignal::Kill => CallSignal::Kill,
+    }
+}

@@ -1,0 +1,122 @@
+//! What each tool takes. An unknown field is an error: there is no parameter that switches anything off.
+
+use std::path::PathBuf;
+
+use rmcp::model::CallToolResult;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::result::malformed;
+
+/// The arguments of a call, or why they make no sense.
+pub fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, CallToolResult> {
+    T::deserialize(arguments).map_err(|error| malformed(&format!("the arguments make no sense: {error}")))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exec {
+    pub command: String,
+    pub cwd: Option<PathBuf>,
+    pub description: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Read {
+    pub path: PathBuf,
+    pub first_line: Option<usize>,
+    pub lines: Option<usize>,
+}
+
+impl Read {
+    /// The lines that are wanted.
+    pub fn part_of(&self, all: &str) -> String {
+        let first = self.first_line.unwrap_or(1).saturating_sub(1);
+        all.split_inclusive('\n').skip(first).take(self.lines.unwrap_or(usize::MAX)).collect()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Write {
+    pub path: PathBuf,
+    pub content: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    pub path: PathBuf,
+    pub old_text: String,
+    pub new_text: String,
+    #[serde(default)]
+    pub all: bool,
+}
+
+impl Edit {
+    /// What the file is to be, and how often it was replaced.
+    pub fn applied(&self, before: &str) -> Result<(String, usize), CallToolResult> {
+        if self.old_text.is_empty() {
+            return Err(malformed("`old_text` is empty"));
+        }
+        let count = before.matches(&self.old_text).count();
+        match count {
+            0 => Err(malformed("`old_text` is not in the file")),
+            2.. if !self.all => {
+                Err(malformed(&format!("`old_text` is {count} times in the file; say more, or `all`")))
+            }
+            _ => Ok((before.replace(&self.old_text, &self.new_text), count)),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct List {
+    pub path: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    pub pattern: String,
+    pub path: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fetch {
+    pub url: String,
+    pub method: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, tag = "action", rename_all = "snake_case")]
+pub enum Jobs {
+    Start { command: String, cwd: Option<PathBuf>, description: Option<String> },
+    List {},
+    Logs { id: String },
+    Signal { id: String, signal: JobSignal },
+}
+
+/// What can be sent to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum JobSignal {
+    Term,
+    Int,
+    Hup,
+    Kill,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Explain {
+    Command(String),
+    Read(PathBuf),
+    Write(PathBuf),
+    Url(String),
+    Tool(String),
+}
