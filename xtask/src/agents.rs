@@ -30,15 +30,22 @@ const AGENTS: &[Agent] = &[
     },
 ];
 
-/// The official client of the Model Context Protocol, which speaks both of its eras.
+/// The official clients of the Model Context Protocol: for Python, and those for TypeScript that programs have today (which
+/// begins with a handshake) and will have (which speaks both eras).
 const MCP_CLIENT: &str = "mcp==2.3.0";
+const MCP_CLIENTS_OF_NODE: &[&str] =
+    &["@modelcontextprotocol/sdk@1.32.2", "@modelcontextprotocol/client@2.4.0"];
 /// Beside the programs.
 const PYTHON: &str = "python";
+const NODE: &str = "node";
+/// What is installed runs in tests alone: no script of a package does.
+const QUIET: [&str; 5] = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"];
 
 /// Installs what is missing. The directory has a program per agent.
 pub(crate) fn ensure(root: &Path) -> Result<PathBuf> {
-    ensure_python(&command::target_directory(root)?.join("agents"))?;
     let directory = command::target_directory(root)?.join("agents");
+    ensure_python(&directory)?;
+    ensure_node(&directory)?;
     let bin = directory.join("bin");
     fs::create_dir_all(&bin)?;
     let wanted: Vec<String> =
@@ -51,9 +58,8 @@ pub(crate) fn ensure(root: &Path) -> Result<PathBuf> {
     let packages = directory.join("packages");
     fs::create_dir_all(&packages)?;
     fs::write(packages.join("package.json"), "{}")?;
-    let quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"];
     command::must_succeed(
-        Command::new("npm").arg("install").args(quiet).args(&wanted).current_dir(&packages),
+        Command::new("npm").arg("install").args(QUIET).args(&wanted).current_dir(&packages),
     )?;
     for agent in AGENTS {
         let program = bin.join(agent.name);
@@ -80,12 +86,32 @@ fn ensure_python(directory: &Path) -> Result<()> {
     Ok(fs::write(&marker, MCP_CLIENT)?)
 }
 
+fn ensure_node(directory: &Path) -> Result<()> {
+    let (packages, marker) = (directory.join(NODE), directory.join("installed-node"));
+    let wanted = MCP_CLIENTS_OF_NODE.join("\n");
+    if packages.exists() && fs::read_to_string(&marker).is_ok_and(|text| text == wanted) {
+        return Ok(());
+    }
+    if packages.exists() {
+        fs::remove_dir_all(&packages)?;
+    }
+    fs::create_dir_all(&packages)?;
+    fs::write(packages.join("package.json"), "{}")?;
+    let install = ["install", "--no-bin-links"];
+    command::must_succeed(
+        Command::new("npm").args(install).args(QUIET).args(MCP_CLIENTS_OF_NODE).current_dir(&packages),
+    )?;
+    Ok(fs::write(&marker, wanted)?)
+}
+
 /// Where everybody can run them: links where that is possible, copies elsewhere.
 pub(crate) fn stage(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
-    let packages = from.with_file_name(PYTHON);
-    command::must_succeed(Command::new("cp").arg("-rT").arg(&packages).arg(to.with_file_name(PYTHON)))?;
+    for name in [PYTHON, NODE] {
+        let (packages, staged) = (from.with_file_name(name), to.with_file_name(name));
+        command::must_succeed(Command::new("cp").arg("-rT").arg(&packages).arg(&staged))?;
+    }
     for agent in AGENTS {
         let (program, staged) = (from.join(agent.name), to.join(agent.name));
         if fs::hard_link(&program, &staged).is_err() {

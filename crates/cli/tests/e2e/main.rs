@@ -129,6 +129,8 @@ mod mcp;
 #[cfg(test)]
 mod mcp_http;
 #[cfg(test)]
+mod mcp_typescript;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod packaging;
