@@ -8,6 +8,7 @@ mod files;
 mod intent;
 mod path;
 mod process;
+mod rewritten;
 mod serve;
 mod streams;
 mod walk;

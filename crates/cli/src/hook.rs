@@ -24,7 +24,7 @@ use crate::args::Agent;
 use crate::environment::Environment;
 use crate::output::note;
 pub(crate) use judge::argv as shell;
-pub(crate) use quote::quoted;
+pub(crate) use quote::{quoted, unquoted};
 pub(crate) use unplugged::switched_off;
 
 use answer::Reply;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::Sessions;
 use super::intent::Intent;
+use super::rewritten;
 use super::streams::{Form, Inner, Outer, connected};
 use super::wire::{Fault, FaultKind, OfProcess, Outgoing, ReadOutput, Start, WriteInput, decoded, encoded};
 use crate::error::REFUSED;
@@ -116,12 +117,15 @@ impl<'s, 'scope> Processes<'s, 'scope> {
     }
 
     /// Answers at once: a person may have to be asked before it begins.
-    pub(super) fn start(&self, start: Start) -> Result<Value, Fault> {
+    pub(super) fn start(&self, mut start: Start) -> Result<Value, Fault> {
         if start.arg0.as_ref().is_some_and(|name| start.argv.first() != Some(name)) {
             return Err(Fault::new(
                 FaultKind::Params,
                 "a program has its own name here: `arg0` is not taken",
             ));
+        }
+        if let Ok(program) = std::env::current_exe() {
+            start.argv = rewritten::meant(start.argv, &program);
         }
         let intent = Intent::of(&start.sandbox, &self.sessions.writing.workspace().path)?;
         let bound = self.sessions.of(intent.access);

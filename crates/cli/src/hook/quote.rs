@@ -14,6 +14,28 @@ pub(crate) fn quoted(word: &OsStr) -> Option<String> {
     Some(format!("'{}'", text.chars().map(escaped).collect::<String>()))
 }
 
+/// The words of a line that is nothing but words of [`quoted`], each perhaps after a name and `=`.
+pub(crate) fn unquoted(line: &str) -> Option<Vec<String>> {
+    let (mut words, mut word) = (Vec::new(), String::new());
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            ' ' => words.push(std::mem::take(&mut word)),
+            '\\' => word.push(rest.next().filter(|c| matches!(c, '\'' | '\\'))?),
+            '\'' => loop {
+                match rest.next()? {
+                    '\'' => break,
+                    inside => word.push(inside),
+                }
+            },
+            'A'..='Z' | '_' | '=' => word.push(c),
+            _ => return None,
+        }
+    }
+    words.push(word);
+    Some(words)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +69,10 @@ mod tests {
             }
         }
         assert_eq!(quoted(OsStr::new("a\0b")), None);
+        let line: Vec<String> = words.iter().map(|word| quoted(OsStr::new(word)).unwrap()).collect();
+        assert_eq!(
+            unquoted(&format!("HOME={}", line.join(" "))).unwrap(),
+            [&["HOME="], &words[1..]].concat()
+        );
     }
 }
