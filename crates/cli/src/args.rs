@@ -26,7 +26,7 @@ use crate::logging::Logs;
 use crate::output;
 use crate::redactor::Redactor;
 
-pub(crate) use agent::{Agent, ExecServer, Init, Mcp, Status};
+pub(crate) use agent::{Agent, Change, ExecServer, Init, Mcp, Status};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke};
 pub(crate) use config::ConfigCommand;
 pub(crate) use identity::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand, TokenCreate};
@@ -115,7 +115,7 @@ pub(crate) enum Command {
     /// Plug Ringfence into the agents of this user: shows the change to their settings, asks, keeps a copy
     Init(Init),
     /// Take Ringfence out of the settings of agents again
-    Uninstall(Init),
+    Uninstall(Change),
     /// What is protected, what was decided today, where the ledger stands
     Status(Status),
     /// Serve tools to an MCP client on standard input and output: commands and files inside the fence

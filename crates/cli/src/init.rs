@@ -15,7 +15,7 @@ use clap::ValueEnum as _;
 use ringfence_types::Bytes;
 
 use crate::approval::{self, Need};
-use crate::args::{Agent, Init};
+use crate::args::{self, Agent, Init};
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
@@ -92,17 +92,32 @@ struct Change {
 }
 
 pub(crate) fn init(arguments: &Init) -> ExitCode {
-    performed(arguments, Way::In)
+    let extent = if arguments.exec_server { Extent::Everything } else { Extent::Hook };
+    if extent == Extent::Everything && arguments.change.agent != Some(Agent::Codex) {
+        return error::failed_text(
+            "`--exec-server` is for codex",
+            Some("`ringfence init codex --exec-server`"),
+        );
+    }
+    performed(&arguments.change, Way::In(extent))
 }
 
-pub(crate) fn uninstall(arguments: &Init) -> ExitCode {
+pub(crate) fn uninstall(arguments: &args::Change) -> ExitCode {
     performed(arguments, Way::Out)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    In,
+    In(Extent),
     Out,
+}
+
+/// How much of what an agent does comes to us.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// What it asks its hooks about.
+    Hook,
+    Everything,
 }
 
 /// What is to be done, and what cannot be: the settings of one agent say nothing about those of another.
@@ -114,7 +129,7 @@ struct Plan {
     done: Vec<PathBuf>,
 }
 
-fn performed(arguments: &Init, way: Way) -> ExitCode {
+fn performed(arguments: &args::Change, way: Way) -> ExitCode {
     let environment = Environment::read();
     if let Err(code) = approval::require(&environment, Need::Nothing, "change the settings of agents") {
         return code;
@@ -152,7 +167,7 @@ fn performed(arguments: &Init, way: Way) -> ExitCode {
     code
 }
 
-fn planned(arguments: &Init, way: Way, (environment, installed): (&Environment, &Installed)) -> Plan {
+fn planned(arguments: &args::Change, way: Way, (environment, installed): (&Environment, &Installed)) -> Plan {
     let agents = arguments.agent.map_or_else(|| Agent::value_variants().to_vec(), |agent| vec![agent]);
     // Somebody who names an agent wants it prepared; without a name only what is there is touched.
     let is_meant =
@@ -160,7 +175,7 @@ fn planned(arguments: &Init, way: Way, (environment, installed): (&Environment, 
     let mut plan = Plan::default();
     for agent in agents.into_iter().filter(is_meant) {
         let changes = match way {
-            Way::In => planned_init(agent, environment, installed),
+            Way::In(extent) => planned_init((agent, extent), environment, installed),
             Way::Out => planned_uninstall(agent, (environment, installed), &mut plan.done),
         };
         match changes {
@@ -173,13 +188,21 @@ fn planned(arguments: &Init, way: Way, (environment, installed): (&Environment, 
 
 type Planned = Result<Vec<Change>, InitError>;
 
-fn planned_init(agent: Agent, environment: &Environment, installed: &Installed) -> Planned {
+fn planned_init(
+    (agent, extent): (Agent, Extent),
+    environment: &Environment,
+    installed: &Installed,
+) -> Planned {
     let mut changes = Vec::new();
-    for file in entry::files(agent, environment)? {
+    let mut files = entry::files(agent, environment)?;
+    if extent == Extent::Everything {
+        files.extend(entry::environments(agent, environment)?);
+    }
+    for file in files {
         let before = current(&file.path)?;
         let after = file.with_ours(before.as_deref())?;
         if before.as_deref() == Some(after.as_slice()) {
-            say!("{agent}: `{}` has the hook already", shown(&file.path));
+            say!("{agent}: `{}` is as it should be already", shown(&file.path));
             continue;
         }
         let foreign = foreign(&file, before.as_deref(), installed)?;
@@ -194,7 +217,8 @@ fn planned_uninstall(
     done: &mut Vec<PathBuf>,
 ) -> Planned {
     let mut changes = Vec::new();
-    for file in entry::files(agent, environment)? {
+    let files = entry::files(agent, environment)?;
+    for file in files.into_iter().chain(entry::environments(agent, environment)?) {
         let before = current(&file.path)?;
         let after = foreign(&file, before.as_deref(), installed)?;
         if before != after {
@@ -217,6 +241,7 @@ fn foreign(
     let Some(bytes) = before else { return Ok(None) };
     match installed.restored(&file.path, bytes)? {
         Restored::AsItWas(bytes) => Ok(bytes),
+        Restored::Edited if file.is_alone() && !entry::has_mark(bytes) => Ok(Some(bytes.to_vec())),
         // All of it was ours, whatever has become of it.
         Restored::Edited if file.is_own() => installed.before(&file.path),
         // Where there was no file, nothing was set in it.
@@ -229,7 +254,7 @@ fn foreign(
 }
 
 /// Shows what would change, and asks. Without a terminal nobody can be asked, and nothing is assumed.
-fn agreed(arguments: &Init, changes: &[Change]) -> bool {
+fn agreed(arguments: &args::Change, changes: &[Change]) -> bool {
     for change in changes {
         let text = |bytes: &Option<Vec<u8>>| {
             bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
@@ -265,11 +290,16 @@ fn told(changes: &[Change]) {
     if changes.iter().any(codex) {
         say!("codex runs a new hook only after you have looked at it: type `/hooks` there and trust it");
     }
+    if changes.iter().any(|change| codex(change) && change.path.ends_with(entry::ENVIRONMENTS)) {
+        say!(
+            "codex works inside the fence from its next start on: start it in the directory that it is to work in"
+        );
+    }
 }
 
 /// What was there is kept before anything is written over it.
 fn apply(change: &Change, way: Way, installed: &mut Installed) -> Result<(), InitError> {
-    if way == Way::In {
+    if way != Way::Out {
         // Whether our own hand made a directory is known only before it does.
         installed.note(change, &missing_parents(&change.path))?;
     }

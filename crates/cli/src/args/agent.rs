@@ -28,6 +28,16 @@ impl std::fmt::Display for Agent {
 
 #[derive(Debug, Args)]
 pub(crate) struct Init {
+    #[command(flatten)]
+    pub(crate) change: Change,
+    /// For codex: besides the hook, leave everything it does to `ringfence exec-server`
+    #[arg(long, requires = "agent")]
+    pub(crate) exec_server: bool,
+}
+
+/// Settings of agents that are changed.
+#[derive(Debug, Args)]
+pub(crate) struct Change {
     /// Only this agent; without it every agent that is found
     pub(crate) agent: Option<Agent>,
     /// Show what would be changed, and change nothing

@@ -16,8 +16,14 @@ pub(crate) const MARK: &str = "Ringfence gave no answer, so nothing may be done"
 /// Skills and commands that a person types hold shell text that Claude Code runs on the host, and no hook sees it.
 const NO_SHELL_IN_SKILLS: &str = "disableSkillShellExecution";
 
+/// By this a file of ours that has no command in it is.
+const WRITTEN: &str = "# Written by `ringfence init`; `ringfence uninstall` removes it.";
+
+/// Where Codex is told what it works in.
+pub(super) const ENVIRONMENTS: &str = "environments.toml";
+
 pub(super) fn has_mark(bytes: &[u8]) -> bool {
-    memchr::memmem::find(bytes, MARK.as_bytes()).is_some()
+    [MARK, WRITTEN].iter().any(|mark| memchr::memmem::find(bytes, mark.as_bytes()).is_some())
 }
 
 /// A file that is made or changed.
@@ -33,12 +39,18 @@ enum Content {
     Hook { spot: Spot, entry: Value },
     /// All of it is ours.
     Own(String),
+    /// All of it is ours, and nothing of anybody else is put away for it.
+    Alone(String),
 }
 
 impl File {
     pub(super) fn with_ours(&self, before: Option<&[u8]>) -> Result<Vec<u8>, InitError> {
         match &self.content {
             Content::Own(text) => Ok(text.clone().into_bytes()),
+            Content::Alone(text) if before.is_none_or(has_mark) => Ok(text.clone().into_bytes()),
+            Content::Alone(_) => {
+                Err(InitError::Settings(shown(&self.path), "it is somebody else's".to_owned()))
+            }
             Content::Hook { spot, entry } => {
                 let broken = |why| InitError::Settings(shown(&self.path), why);
                 hooks_json::with(before, spot, (entry, MARK)).map_err(broken)
@@ -48,7 +60,12 @@ impl File {
 
     /// Whether nobody else has a part in it.
     pub(super) fn is_own(&self) -> bool {
-        matches!(self.content, Content::Own(_))
+        matches!(self.content, Content::Own(_) | Content::Alone(_))
+    }
+
+    /// Whether somebody who has put something else there has taken it over.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(self.content, Content::Alone(_))
     }
 
     /// What is left when our part is gone; `None`: no file. A file in which nothing is ours stays, whatever is in it.
@@ -62,7 +79,7 @@ impl File {
             return Ok(Some(before.to_vec()));
         }
         match &self.content {
-            Content::Own(_) => Ok(None),
+            Content::Own(_) | Content::Alone(_) => Ok(None),
             Content::Hook { spot, .. } => {
                 let broken = |why| InitError::Settings(shown(&self.path), why);
                 hooks_json::without(before, (spot, MARK), original).map(Some).map_err(broken)
@@ -135,6 +152,21 @@ pub(super) fn files(agent: Agent, environment: &Environment) -> Result<Vec<File>
             }]
         }
     })
+}
+
+/// What makes Codex leave everything it does to us: the only environment that it can work in.
+pub(super) fn environments(agent: Agent, environment: &Environment) -> Result<Option<File>, InitError> {
+    if agent != Agent::Codex {
+        return Ok(None);
+    }
+    let directory = place::directory(agent, environment).ok_or(InitError::NoHome)?;
+    let program = std::env::current_exe().map_err(InitError::NoProgram)?;
+    let program = program.to_str().ok_or_else(|| InitError::NotText(shown(&program)))?;
+    let text = format!(
+        "{WRITTEN}\ndefault = \"ringfence\"\ninclude_local = false\n\n[[environments]]\nid = \"ringfence\"\nprogram = {}\nargs = [\"exec-server\"]\n",
+        toml::Value::from(program),
+    );
+    Ok(Some(File { path: directory.join(ENVIRONMENTS), content: Content::Alone(text) }))
 }
 
 /// A plugin that asks before each tool call. What it throws blocks the call.

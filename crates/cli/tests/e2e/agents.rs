@@ -94,6 +94,13 @@ pub(crate) fn codex_in(world: &World, place: &Path, more: &[&str], steps: &Value
     codex_by(world, Command::new(agent("codex")), (place, more), steps)
 }
 
+/// With these variables, which may name the port of the model.
+pub(crate) fn codex_with(world: &World, variables: &[(&str, &str)], steps: &Value) -> Ran {
+    let mut command = Command::new(agent("codex"));
+    command.envs(variables.iter().copied());
+    codex_by(world, command, (&world.workspace, &[]), steps)
+}
+
 fn codex_by(world: &World, mut command: Command, (place, more): (&Path, &[&str]), steps: &Value) -> Ran {
     command.args(["exec", "--skip-git-repo-check"]).args(more).arg("--cd").arg(place);
     for setting in [

@@ -15,13 +15,12 @@ use crate::patience::{Patient, end, ended, mortal};
 use crate::testkit::{World, binary, eventually, finish, processes_with};
 
 /// As the documentation says.
+const PLUGGED: &str = "default = \"ringfence\"\ninclude_local = false\n\n[[environments]]\nid = \"ringfence\"\nprogram = PROGRAM\nargs = [\"exec-server\"]\n";
+
 fn plug_in(world: &World) {
     let directory = world.home.join(".codex");
     fs::create_dir_all(&directory).unwrap();
-    let text = format!(
-        "default = \"ringfence\"\ninclude_local = false\n\n[[environments]]\nid = \"ringfence\"\nprogram = {}\nargs = [\"exec-server\"]\n",
-        json!(binary())
-    );
+    let text = PLUGGED.replace("PROGRAM", &json!(binary()).to_string());
     fs::write(directory.join("environments.toml"), text).unwrap();
 }
 
@@ -138,6 +137,118 @@ fn without_its_program_codex_does_nothing() {
     fs::remove_file(&file).unwrap();
     codex(&world, &steps);
     assert!(world.read("made").is_some());
+}
+
+/// One command plugs Codex in, and one takes it out again.
+#[test]
+fn init_writes_what_codex_works_in_and_uninstall_takes_it_away() {
+    let world = World::new();
+    let file = world.home.join(".codex/environments.toml");
+    let tool = |arguments: &[&str]| finish(world.ringfence().args(arguments), b"");
+    tool(&["init", "claude-code", "--exec-server"]).expect(125).says("for codex");
+    let shown = tool(&["init", "codex", "--exec-server", "--dry-run"]).expect(0).text();
+    assert!(shown.contains("+include_local = false") && !file.exists(), "{shown}");
+    tool(&["init", "codex", "--exec-server", "--yes"]).expect(0);
+    let written = fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        written.lines().skip(1).collect::<Vec<_>>(),
+        PLUGGED.replace("PROGRAM", &json!(binary()).to_string()).lines().collect::<Vec<_>>()
+    );
+    assert!(tool(&["init", "codex", "--exec-server", "--yes"]).expect(0).text().contains("nothing to do"));
+    let status = tool(&["status", "--json"]).expect(0).json();
+    assert_eq!(status["agents"][0]["state"], "protected", "{status}");
+    // Nobody has trusted the hook, so that this is all that stands between.
+    let ran = codex_in(
+        &world,
+        &world.workspace,
+        &[],
+        &json!([exec("pwd; cat /proc/1/comm; touch made"), "finished"]),
+    );
+    assert!(world.read("made").is_some(), "{:?} {:?}", ran.outputs, ran.done);
+    let records = world.records();
+    let inside = events(&records, "intent");
+    assert!(
+        inside.iter().any(|event| event["call"]["argv"].to_string().contains("touch made")),
+        "{inside:?}"
+    );
+    tool(&["uninstall", "--yes"]).expect(0);
+    assert!(!file.exists() && !world.home.join(".codex/hooks.json").exists());
+
+    // What somebody else works in is theirs, before us and after.
+    let theirs = "default = \"mine\"\n[[environments]]\nid = \"mine\"\nurl = \"ws://127.0.0.1:1\"\n";
+    fs::write(&file, theirs).unwrap();
+    tool(&["init", "codex", "--exec-server", "--yes"]).expect(125).says("somebody else's");
+    tool(&["uninstall", "--yes"]).expect(0);
+    assert_eq!(fs::read_to_string(&file).unwrap(), theirs);
+    fs::remove_file(&file).unwrap();
+    tool(&["init", "codex", "--exec-server", "--yes"]).expect(0);
+    fs::write(&file, theirs).unwrap();
+    tool(&["uninstall", "--yes"]).expect(0);
+    assert_eq!(fs::read_to_string(&file).unwrap(), theirs, "it was taken over meanwhile");
+}
+
+/// The hook says no where the model can read it, the server contains; what both see is asked about and written down once.
+#[test]
+fn codex_has_the_hook_and_the_exec_server_together() {
+    let world = World::new();
+    let outside = world.beside("outside");
+    configure(&world, "schema = 1\n[[command]]\ndeny = \"chmod\"\n[[command]]\nask = \"mkdir\"\n");
+    finish(world.ringfence().args(["init", "codex", "--exec-server", "--yes"]), b"").expect(0);
+    let watcher = Watcher::new(&world);
+    let steps = json!([
+        exec(&format!("echo in >in; echo out >{}/out; cat /tmp/none; echo end", outside.display())),
+        exec("chmod 700 in"),
+        exec("mkdir made"),
+        patch(&format!("*** Add File: {}/patched\n+x\n", outside.display())),
+        patch("*** Add File: fine.txt\n+x\n"),
+        "finished",
+    ]);
+    let ran = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| codex(&world, &steps));
+        watcher.terminal.wait_for("[d]eny > ");
+        watcher.terminal.type_in(b"o");
+        ran.join().unwrap()
+    });
+    assert!(
+        ran.output(0).contains("end") && !outside.join("out").exists(),
+        "{:?} {:?}",
+        ran.outputs,
+        ran.done
+    );
+    assert_eq!(world.read("in").as_deref(), Some("in\n"));
+    for (number, rule) in [(1, "rule: command"), (3, "rule: path.boundary")] {
+        let said = ran.output(number);
+        for part in ["nothing was done", rule, "instead: "] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+    assert!(world.workspace.join("made").is_dir(), "{}", ran.output(2));
+    assert!(!outside.join("patched").exists() && world.read("fine.txt").is_some(), "{:?}", ran.outputs);
+    let records = world.records();
+    let asked = events(&records, "approval-requested");
+    assert_eq!(asked.len(), 1, "a person is asked once: {asked:?}");
+    let intents = events(&records, "intent");
+    let of =
+        |word: &str| intents.iter().filter(|event| event["call"]["argv"].to_string().contains(word)).count();
+    assert_eq!((of("echo end"), of("mkdir made")), (1, 1), "{intents:?}");
+    assert!(intents.iter().all(|event| !event["call"]["argv"].to_string().contains("--agent=codex")));
+    world.ledger_tool(&["verify"]).expect(0);
+}
+
+/// Why there is no port for Codex: by this variable it comes with nothing that would tell it from anybody else.
+#[test]
+fn codex_shows_no_token_at_an_address_from_the_environment() {
+    let world = World::new();
+    fs::create_dir_all(world.home.join(".codex")).unwrap();
+    let address = [("CODEX_EXEC_SERVER_URL", "ws://127.0.0.1:{port}/reached")];
+    let ran = crate::agents::codex_with(&world, &address, &json!([exec("touch made"), "finished"]));
+    assert!(
+        ran.visits.iter().any(|visit| visit == "/reached as websocket with None"),
+        "{:?} {:?}",
+        ran.visits,
+        ran.done
+    );
+    assert!(world.read("made").is_none(), "it works there or nowhere");
 }
 
 /// A client of the exec-server.

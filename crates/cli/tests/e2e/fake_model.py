@@ -111,7 +111,9 @@ class Model(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path.startswith("/reached"):
-            VISITS.write(self.path + "\n")
+            upgrade = self.headers.get("upgrade")
+            who = " as %s with %s" % (upgrade, self.headers.get("authorization")) if upgrade else ""
+            VISITS.write(self.path + who + "\n")
             VISITS.flush()
             return self.answer(200, "text/plain", b"you reached it")
         return self.answer(404, "application/json", b"{}")
