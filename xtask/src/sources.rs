@@ -16,6 +16,7 @@ const DATA: &[&str] = &[
     "fuzz/corpus/",
     "schema/",
     "crates/authz/tests/corpus/",
+    "crates/grpc/generated/",
     "crates/scan/tests/corpus/",
 ];
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";

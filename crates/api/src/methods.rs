@@ -109,7 +109,7 @@ macro_rules! methods {
                 match self { $(Self::$method => Audit::$audit),+ }
             }
 
-            pub fn reply(self) -> Reply {
+            pub const fn reply(self) -> Reply {
                 match self { $(Self::$method => Reply::$reply),+ }
             }
 

@@ -1,0 +1,255 @@
+//! From messages to requests of the daemon, field by field.
+
+use ringfence_api as api;
+use ringfence_api::Data;
+use serde_json::{Value, json};
+
+use crate::table::Stands;
+use crate::v1;
+
+/// One line for each message: the request and the answer it stands for.
+macro_rules! stand {
+    ($($message:ident => $request:ty, $answer:ident, |$said:pat_param| $value:expr;)+) => {
+        $(impl Stands for v1::$message {
+            type Request = $request;
+            type Answer = v1::$answer;
+
+            fn said(self) -> Value {
+                // All of its fields, so that none can be forgotten.
+                let $said = self;
+                $value
+            }
+        })+
+    };
+}
+
+stand! {
+    CheckHealthRequest => api::CheckHealth, Health, |Self {}| json!({});
+    CheckReadyRequest => api::CheckReady, Ready, |Self {}| json!({});
+    WhoAmIRequest => api::WhoAmI, Identity, |Self {}| json!({});
+    ShutdownRequest => api::Shutdown, ShuttingDown, |Self {}| json!({});
+
+    CreateSessionRequest => api::CreateSession, Session, |request| create(request);
+    ListSessionsRequest => api::ListSessions, SessionList, |Self { all }| json!({ "all": all });
+    GetSessionRequest => api::ShowSession, Session, |Self { session }| json!({ "session": session });
+    StopSessionRequest => api::StopSession, Session, |Self { session, grace_ms }| {
+        json!({ "session": session, "grace_ms": grace_ms })
+    };
+
+    ReportActivityRequest => api::ReportActivity, ActivityReported, |Self { session, kind, text }| {
+        json!({ "session": session, "kind": kind, "text": text })
+    };
+    WatchEventsRequest => api::Subscribe, Event, |Self { after, session }| {
+        json!({ "after": after, "session": session })
+    };
+
+    ExecRequest => api::Exec, Call, |Self { command, background }| exec(command, background.into());
+    RunRequest => api::RunCommand, CallChunk, |Self { command }| exec(command, false.into());
+    ListCallsRequest => api::ListCalls, CallList, |Self { session }| json!({ "session": session });
+    GetCallRequest => api::ShowCall, Call, |Self { session, call, wait_ms }| {
+        json!({ "session": session, "call": call, "wait_ms": wait_ms })
+    };
+    WatchOutputRequest => api::StreamCall, CallChunk, |Self { session, call, after }| {
+        json!({ "session": session, "call": call, "after": after })
+    };
+    SendInputRequest => api::CallInput, CallDone, |Self { session, call, data, close }| {
+        json!({ "session": session, "call": call, "data": Data::from(data), "close": close })
+    };
+    SendSignalRequest => api::SignalCall, CallDone, |Self { session, call, signal }| {
+        json!({ "session": session, "call": call, "signal": signal_word(signal) })
+    };
+    ResizeTerminalRequest => api::ResizeCall, CallDone, |Self { session, call, size }| {
+        json!({ "session": session, "call": call, "size": size.map(terminal) })
+    };
+    CancelCallRequest => api::CancelCall, CallDone, |Self { session, call }| {
+        json!({ "session": session, "call": call })
+    };
+
+    ListApprovalsRequest => api::ListApprovals, ApprovalList, |Self {}| json!({});
+    WatchApprovalsRequest => api::WatchApprovals, Question, |Self {}| json!({});
+    GetApprovalRequest => api::ShowApproval, Question, |Self { id }| json!({ "id": id });
+    AnswerApprovalRequest => api::AnswerApproval, ApprovalAnswered, |Self { id, answer, offer, reason }| {
+        json!({ "id": id, "answer": answer_word(answer, offer), "reason": reason })
+    };
+}
+
+fn create(request: v1::CreateSessionRequest) -> Value {
+    let v1::CreateSessionRequest {
+        workspace,
+        agent,
+        provider,
+        profile,
+        net,
+        environment,
+        timeout_s,
+        idle_timeout_s,
+        limits,
+        secrets,
+        parent,
+        label,
+    } = request;
+    json!({
+        "workspace": workspace,
+        "agent": agent,
+        "provider": Some(provider).filter(|argv| !argv.is_empty()),
+        "profile": profile,
+        "net": net,
+        "environment": environment,
+        "timeout_s": timeout_s,
+        "idle_timeout_s": idle_timeout_s,
+        "limits": session_limits(limits.unwrap_or_default()),
+        "secrets": secrets,
+        "parent": parent,
+        "label": label,
+    })
+}
+
+fn session_limits(limits: v1::SessionLimits) -> Value {
+    let v1::SessionLimits { memory_bytes, processes, cpu_seconds, open_files, file_size_bytes } = limits;
+    json!({
+        "memory_bytes": memory_bytes,
+        "processes": processes,
+        "cpu_seconds": cpu_seconds,
+        "open_files": open_files,
+        "file_size_bytes": file_size_bytes,
+    })
+}
+
+fn exec(command: Option<v1::Command>, background: Value) -> Value {
+    let Some(command) = command else { return json!({}) };
+    let v1::Command {
+        session,
+        argv,
+        cwd,
+        environment,
+        stdin,
+        timeout_ms,
+        interactive,
+        terminal: size,
+        reason,
+    } = command;
+    json!({
+        "session": session,
+        "argv": argv,
+        "cwd": cwd,
+        "environment": environment,
+        "stdin": stdin.map(Data::from),
+        "timeout_ms": timeout_ms,
+        "background": background,
+        "interactive": interactive,
+        "terminal": size.map(terminal),
+        "reason": reason,
+    })
+}
+
+fn terminal(size: v1::TerminalSize) -> Value {
+    let v1::TerminalSize { rows, columns } = size;
+    json!({ "rows": rows, "columns": columns })
+}
+
+/// What is not said is nothing, which the daemon does not take for a signal.
+fn signal_word(signal: i32) -> Option<&'static str> {
+    v1::Signal::try_from(signal)
+        .ok()?
+        .as_str_name()
+        .strip_prefix("SIGNAL_")
+        .filter(|word| *word != "UNSPECIFIED")
+}
+
+/// An offer that is not said, or said with another answer, makes no sense.
+fn answer_word(answer: i32, offer: Option<u64>) -> Value {
+    match (v1::Answer::try_from(answer), offer) {
+        (Ok(v1::Answer::Once), None) => json!("once"),
+        (Ok(v1::Answer::Session), None) => json!("session"),
+        (Ok(v1::Answer::Deny), None) => json!("deny"),
+        (Ok(v1::Answer::AlwaysHere), Some(offer)) => json!({ "always-here": { "offer": offer } }),
+        _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_api::{CallSignal, Method, Request};
+
+    use super::*;
+
+    const SESSION: &str = "ses_01jabcdefghjkmnpqrstvwxyz0";
+
+    fn answer(answer: v1::Answer, offer: Option<u64>) -> Option<api::Answer> {
+        let message =
+            v1::AnswerApprovalRequest { id: "tx".to_owned(), answer: answer.into(), offer, reason: None };
+        match Request::parse(Method::ApprovalAnswer, message.said()) {
+            Ok(Request::ApprovalAnswer(asked)) => Some(asked.answer),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn an_answer_is_one_of_those_there_are() {
+        assert_eq!(answer(v1::Answer::Once, None), Some(api::Answer::Once));
+        assert_eq!(answer(v1::Answer::Session, None), Some(api::Answer::Session));
+        assert_eq!(answer(v1::Answer::Deny, None), Some(api::Answer::Deny));
+        assert_eq!(answer(v1::Answer::AlwaysHere, Some(2)), Some(api::Answer::AlwaysHere { offer: 2 }));
+        assert_eq!(answer(v1::Answer::AlwaysHere, None), None);
+        assert_eq!(answer(v1::Answer::Deny, Some(0)), None);
+        assert_eq!(answer(v1::Answer::Unspecified, None), None);
+    }
+
+    #[test]
+    fn a_signal_is_one_of_those_there_are() {
+        for (number, signal) in [
+            (v1::Signal::Int, Some(CallSignal::Int)),
+            (v1::Signal::Term, Some(CallSignal::Term)),
+            (v1::Signal::Kill, Some(CallSignal::Kill)),
+            (v1::Signal::Hup, Some(CallSignal::Hup)),
+            (v1::Signal::Usr1, Some(CallSignal::Usr1)),
+            (v1::Signal::Usr2, Some(CallSignal::Usr2)),
+            (v1::Signal::Unspecified, None),
+        ] {
+            let word = signal_word(number.into()).map(Value::from).unwrap_or_default();
+            assert_eq!(serde_json::from_value(word).ok(), signal);
+        }
+        assert_eq!(signal_word(99), None);
+    }
+
+    /// Everything that can be said of a session and of a command is understood.
+    #[test]
+    fn a_whole_request_is_understood() {
+        let text = |text: &str| Some(text.to_owned());
+        let create = v1::CreateSessionRequest {
+            workspace: "/w".to_owned(),
+            agent: text("a"),
+            provider: vec!["p".to_owned()],
+            profile: text("guarded"),
+            net: text("none"),
+            environment: [("A".to_owned(), "b".to_owned())].into(),
+            timeout_s: Some(1),
+            idle_timeout_s: Some(2),
+            limits: Some(v1::SessionLimits { memory_bytes: Some(3), ..Default::default() }),
+            secrets: vec!["s".to_owned()],
+            parent: None,
+            label: text("l"),
+        };
+        let Ok(Request::SessionCreate(read)) = Request::parse(Method::SessionCreate, create.said()) else {
+            panic!("a session is created");
+        };
+        assert_eq!(
+            (read.timeout_s, read.idle_timeout_s, read.limits.memory_bytes),
+            (Some(1), Some(2), Some(3))
+        );
+        assert_eq!(read.provider, Some(vec!["p".to_owned()]));
+        let bare = v1::CreateSessionRequest { workspace: "/w".to_owned(), ..Default::default() };
+        let Ok(Request::SessionCreate(read)) = Request::parse(Method::SessionCreate, bare.said()) else {
+            panic!("a session is created");
+        };
+        assert!(read.provider.is_none() && read.limits == api::SessionLimits::default());
+        let missing = v1::ExecRequest { command: None, background: false };
+        assert!(Request::parse(Method::CallExec, missing.said()).is_err());
+        let wide = v1::ResizeTerminalRequest {
+            session: SESSION.to_owned(),
+            call: 1,
+            size: Some(v1::TerminalSize { rows: 70_000, columns: 1 }),
+        };
+        assert!(Request::parse(Method::CallResize, wide.said()).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! What is wrong, as gRPC says it.
+
+use std::collections::HashMap;
+
+use ringfence_api::{ApiError, ErrorCode};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+/// Of `google.rpc.ErrorInfo`.
+const DOMAIN: &str = "ringfence";
+/// A status is in headers, and clients take few bytes of them.
+const LONGEST: usize = 1024;
+
+/// The nearest of gRPC's codes. Which of ours it was is the reason in the details.
+pub fn code(code: ErrorCode) -> Code {
+    match code {
+        ErrorCode::Malformed => Code::InvalidArgument,
+        ErrorCode::Unauthenticated => Code::Unauthenticated,
+        ErrorCode::Forbidden | ErrorCode::Refused => Code::PermissionDenied,
+        ErrorCode::NotFound => Code::NotFound,
+        ErrorCode::Conflict => Code::FailedPrecondition,
+        ErrorCode::TooLarge | ErrorCode::Exhausted => Code::ResourceExhausted,
+        ErrorCode::TimedOut => Code::DeadlineExceeded,
+        ErrorCode::Unavailable => Code::Unavailable,
+        ErrorCode::Internal => Code::Internal,
+    }
+}
+
+/// With a `google.rpc.ErrorInfo`: our code is its reason; hint, rule and request id are its metadata.
+pub fn status(code: Code, error: &ApiError) -> Status {
+    let said = [("hint", &error.hint), ("rule", &error.rule), ("request-id", &error.request_id)];
+    let said = said.into_iter().filter_map(|(name, text)| Some((name.to_owned(), short(text.as_deref()?))));
+    let metadata: HashMap<String, String> = said.collect();
+    let details = ErrorDetails::with_error_info(crate::answers::word(&error.code), DOMAIN, metadata);
+    Status::with_error_details(code, short(&error.message), details)
+}
+
+fn short(text: &str) -> String {
+    let end = text.floor_char_boundary(LONGEST);
+    match text.split_at_checked(end) {
+        Some((short, rest)) if !rest.is_empty() => format!("{short}…"),
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_with_all_that_would_change_the_answer() {
+        for code in ErrorCode::ALL {
+            let mut error = ApiError::new(*code, "no").with_hint("ask\nanother").with_rule("some.rule");
+            error.request_id = Some("req_1".to_owned());
+            let told = status(super::code(*code), &error);
+            assert_ne!(told.code(), Code::Ok);
+            let info = told.get_error_details().error_info().cloned().unwrap();
+            let read: ErrorCode = serde_json::from_value(info.reason.into()).unwrap();
+            assert_eq!((read, info.domain.as_str()), (*code, DOMAIN));
+            assert_eq!(
+                (&info.metadata["hint"], &info.metadata["rule"]),
+                (&"ask\nanother".to_owned(), &"some.rule".to_owned())
+            );
+            assert_eq!(info.metadata["request-id"], "req_1");
+        }
+    }
+
+    #[test]
+    fn what_is_told_fits_into_headers() {
+        let told = status(Code::Internal, &ApiError::new(ErrorCode::Internal, "\u{20ac}".repeat(10_000)));
+        assert!(told.message().len() <= LONGEST + '…'.len_utf8() && told.message().ends_with("\u{20ac}…"));
+    }
+}
