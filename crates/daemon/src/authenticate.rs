@@ -8,6 +8,7 @@ use ringfence_runtime::ledger::{AppendError, Event, Ledger};
 use ringfence_types::{Attenuation, Layer, Principal, Refusal, RefusalCode, Rights, Scope, SessionId};
 
 use crate::failure::unavailable;
+use crate::http::Line;
 use crate::peer::Peer;
 
 /// Where somebody came in.
@@ -62,6 +63,17 @@ pub(crate) fn right_door(entrance: &Entrance, caller: &Caller) -> Result<(), Api
         }
         _ => Ok(()),
     }
+}
+
+/// Somebody who is known and may be here, before it is known what they say. One who may not is written down.
+pub(crate) fn enter(line: &Line, token: Option<&str>, purpose: &str) -> Result<Entered, ApiError> {
+    let entered = identify(&line.daemon.identities, (&line.entrance, line.peer), token)?;
+    if let Err(why) = right_door(&line.entrance, &entered.caller) {
+        audit(line.daemon.runtime.ledger(), (&entered.caller, purpose), Some(&why))
+            .map_err(|error| unavailable(&error))?;
+        return Err(why);
+    }
+    Ok(entered)
 }
 
 /// Where somebody comes from, for counting what they get wrong.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
+use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
@@ -23,6 +24,7 @@ use crate::authenticate::{Entrance, not_let_in, source};
 use crate::dispatch::{Arrived, foretell};
 use crate::events;
 use crate::failure::{internal, malformed};
+use crate::grpc;
 use crate::identity;
 use crate::mcp;
 use crate::network::Network;
@@ -32,7 +34,7 @@ use crate::route;
 use crate::server::Daemon;
 use crate::socket;
 use crate::standing::Standing;
-use crate::stream::{self, Body, Pieces};
+use crate::stream::{self, Body, Held, Pieces};
 use crate::transfer;
 
 /// Of a request without a file in it.
@@ -40,9 +42,9 @@ const MOST: usize = 1024 * 1024;
 /// Of one with a file: base64 and what is around it.
 pub(crate) const MOST_WITH_FILE: usize = MOST_SENT as usize / 3 * 4 + MOST;
 /// What is read of a request before it is known whether whoever sends it may make it.
-const UNASKED: usize = 16 * 1024;
+pub(crate) const UNASKED: usize = 16 * 1024;
 /// How long a client may take to send what it announced.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// One connection.
@@ -65,13 +67,14 @@ pub(crate) struct Line {
 pub(crate) async fn answer(line: Arc<Line>, request: http::Request<Incoming>) -> Response<Body> {
     let id = line.daemon.request_id();
     let _before = line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
-    let mut response = match respond(&line, request).await {
-        Ok(response) => response,
-        Err(mut error) => {
+    let mut response = if grpc::is_asked(&line, &request) {
+        grpc::answer(&line, request, &id).await
+    } else {
+        respond(&line, request).await.unwrap_or_else(|mut error| {
             line.daemon.meters.error(error.code);
             error.request_id = Some(id.clone());
             refusal(&error)
-        }
+        })
     };
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id) {
@@ -85,23 +88,30 @@ pub(crate) async fn answer(line: Arc<Line>, request: http::Request<Incoming>) ->
     response
 }
 
-async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<Response<Body>, ApiError> {
+/// What every request is asked before anything of it is read: the token that came with it, if one did.
+pub(crate) fn token(line: &Line, head: &Parts) -> Result<Option<String>, ApiError> {
     if !line.rate.take() {
-        return Err(ApiError::new(ErrorCode::Exhausted, "too many requests").with_hint("send fewer of them"));
+        return Err(too_many());
     }
-    if line.network.is_none() && request.headers().contains_key(ORIGIN) {
+    if let Some(network) = &line.network {
+        network.admit(head)?;
+        return network.token(&line.daemon.identities, head);
+    }
+    if head.headers.contains_key(ORIGIN) {
         // No page of a browser has business at a Unix socket.
         return Err(ApiError::new(ErrorCode::Forbidden, "requests of web pages are not answered here")
             .with_rule("http.origin"));
     }
+    bearer(&head.headers)
+}
+
+pub(crate) fn too_many() -> ApiError {
+    ApiError::new(ErrorCode::Exhausted, "too many requests").with_hint("send fewer of them")
+}
+
+async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<Response<Body>, ApiError> {
     let (head, body) = request.into_parts();
-    if let Some(network) = &line.network {
-        network.admit(&head)?;
-    }
-    let token = match &line.network {
-        Some(network) => network.token(&line.daemon.identities, &head)?,
-        None => token(&head.headers)?,
-    };
+    let token = token(line, &head)?;
     if head.uri.path() == socket::PATH {
         return socket::open(line, head, token).await;
     }
@@ -167,7 +177,7 @@ async fn login(line: &Arc<Line>, transport: Transport, value: Value) -> Result<R
     Ok(response)
 }
 
-fn token(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+fn bearer(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let text = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).map(str::trim);
     match text {
@@ -289,7 +299,7 @@ fn pieces_of(
     (body, standing): (mpsc::Receiver<Bytes>, Standing),
     line: &Line,
 ) -> Response<Body> {
-    let pieces = Pieces::new(body, form, (standing, Arc::clone(&line.cut)));
+    let pieces = Pieces::new(body, form, Held::new(standing, Arc::clone(&line.cut)));
     let mut response = Response::new(Body::Pieces(pieces));
     let kind = HeaderValue::from_static(form.media_type());
     let _new = response.headers_mut().insert(CONTENT_TYPE, kind);

@@ -1,7 +1,7 @@
 //! The daemon: sessions of agents behind one door.
 //!
 //! Every request takes one path, in [`dispatch`]: who asks, whether they may, what is done, what is written down. Transports
-//! only turn bytes into a method and a request ([`http`]). What is done goes through the pipeline of the runtime, so that there
+//! only turn bytes into a method and a request ([`http`], [`rpc`], [`grpc`]). What is done goes through the pipeline of the runtime, so that there
 //! is no effect here that `ringfence run` would not have.
 //!
 //! What the attacker controls here: everything that arrives on a door of a session, and who connects to the socket.
@@ -18,6 +18,7 @@ mod exec;
 mod failure;
 mod files;
 mod frames;
+mod grpc;
 mod http;
 mod identity;
 mod listen;
@@ -36,6 +37,7 @@ mod sessions;
 mod socket;
 mod standing;
 mod stream;
+mod told;
 mod transfer;
 mod waiter;
 

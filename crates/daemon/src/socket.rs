@@ -14,17 +14,17 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
-use ringfence_api::{ApiError, ErrorCode, Method};
+use ringfence_api::{ApiError, Method};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::ask::{Answer, UNDER_WAY, ask, blocking};
-use crate::authenticate::{Entered, audit, identify, right_door};
+use crate::authenticate::enter;
 use crate::dispatch::Arrived;
-use crate::failure::{malformed, unavailable};
+use crate::failure::malformed;
 use crate::frames::{End, Frames, Timing};
-use crate::http::{Line, MOST_WITH_FILE};
+use crate::http::{Line, MOST_WITH_FILE, too_many};
 use crate::rpc::{self, Asked, Id};
 use crate::standing::Standing;
 use crate::stream::Body;
@@ -48,7 +48,7 @@ pub(crate) async fn open(
 ) -> Result<Response<Body>, ApiError> {
     let accept = agreed(&head)?;
     let (visited, shown) = (Arc::clone(line), token.clone());
-    let entered = blocking(move || enter(&visited, shown.as_deref())).await?;
+    let entered = blocking(move || enter(&visited, shown.as_deref(), PURPOSE)).await?;
     let standing = entered.known.map_or_else(Standing::of_owner, |known| line.daemon.standings.hold(&known));
     let upgraded = hyper::upgrade::on(http::Request::from_parts(head, ()));
     let line = Arc::clone(line);
@@ -69,17 +69,6 @@ pub(crate) async fn open(
     let _new = headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     let _new = headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
     Ok(response)
-}
-
-/// Somebody who is known and may be here. One who may not is written down.
-fn enter(line: &Line, token: Option<&str>) -> Result<Entered, ApiError> {
-    let entered = identify(&line.daemon.identities, (&line.entrance, line.peer), token)?;
-    if let Err(why) = right_door(&line.entrance, &entered.caller) {
-        audit(line.daemon.runtime.ledger(), (&entered.caller, PURPOSE), Some(&why))
-            .map_err(|error| unavailable(&error))?;
-        return Err(why);
-    }
-    Ok(entered)
 }
 
 /// What proves that the request was understood, if it is one for a WebSocket.
@@ -190,9 +179,7 @@ impl Conversation {
         outbox: &mpsc::Sender<String>,
     ) -> Result<(), ApiError> {
         if !self.line.rate.take() {
-            return Err(
-                ApiError::new(ErrorCode::Exhausted, "too many requests").with_hint("send fewer of them")
-            );
+            return Err(too_many());
         }
         while self.tasks.try_join_next().is_some() {}
         self.streams.retain(|_, stream| !stream.is_finished());

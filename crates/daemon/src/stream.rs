@@ -15,6 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::http::text;
 use crate::standing::Standing;
+use crate::told::Told;
 
 /// How long somebody may take to hear why they are cut off.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -24,14 +25,21 @@ pub(crate) enum Body {
     Pieces(Pieces),
     /// As the Model Context Protocol has it. It ends with the call that it is about.
     Tools(BoxBody<Bytes, Infallible>),
+    /// Messages of gRPC.
+    Told(Told),
 }
 
 pub(crate) struct Pieces {
     pieces: mpsc::Receiver<Bytes>,
-    /// Why the rest is not for them.
-    lost: Pin<Box<dyn Future<Output = ApiError> + Send>>,
+    held: Held,
     form: Form,
     is_cut: bool,
+}
+
+/// Something that is held open by somebody's right to it.
+pub(crate) struct Held {
+    /// Why the rest is not for them.
+    lost: Pin<Box<dyn Future<Output = ApiError> + Send>>,
     _there: oneshot::Sender<Infallible>,
 }
 
@@ -57,13 +65,9 @@ impl Form {
     }
 }
 
-impl Pieces {
+impl Held {
     /// `cut` ends the connection of somebody who does not even read that it is over.
-    pub(crate) fn new(
-        pieces: mpsc::Receiver<Bytes>,
-        form: Form,
-        (standing, cut): (Standing, Arc<Notify>),
-    ) -> Self {
+    pub(crate) fn new(standing: Standing, cut: Arc<Notify>) -> Self {
         let (there, gone) = oneshot::channel();
         let (mut own, mut watched) = (standing.clone(), standing);
         let lost = Box::pin(async move { own.lost().await });
@@ -77,14 +81,24 @@ impl Pieces {
                 cut.notify_one();
             }
         });
-        Self { pieces, lost, form, is_cut: false, _there: there }
+        Self { lost, _there: there }
+    }
+
+    pub(crate) fn poll_lost(&mut self, context: &mut Context<'_>) -> Poll<ApiError> {
+        self.lost.as_mut().poll(context)
+    }
+}
+
+impl Pieces {
+    pub(crate) fn new(pieces: mpsc::Receiver<Bytes>, form: Form, held: Held) -> Self {
+        Self { pieces, held, form, is_cut: false }
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if self.is_cut {
             return Poll::Ready(None);
         }
-        if let Poll::Ready(why) = self.lost.as_mut().poll(context) {
+        if let Poll::Ready(why) = self.held.poll_lost(context) {
             self.is_cut = true;
             return Poll::Ready(Some(self.form.last_words(why)));
         }
@@ -106,6 +120,7 @@ impl HttpBody for Body {
             Self::Pieces(pieces) => {
                 pieces.poll_next(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
             }
+            Self::Told(told) => told.poll_next(context).map(|frame| frame.map(Ok)),
         }
     }
 }

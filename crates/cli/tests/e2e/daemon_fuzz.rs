@@ -65,7 +65,7 @@ const FIELDS: &[&str] = &[
     "no-such-field",
 ];
 
-fn runner(cases: u32) -> TestRunner {
+pub(crate) fn runner(cases: u32) -> TestRunner {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 64, ..Config::default() };
     TestRunner::new_with_rng(config, rng)

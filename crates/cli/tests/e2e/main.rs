@@ -45,6 +45,10 @@ mod daemon_files;
 #[cfg(test)]
 mod daemon_fuzz;
 #[cfg(test)]
+mod daemon_grpc;
+#[cfg(test)]
+mod daemon_grpc_fuzz;
+#[cfg(test)]
 mod daemon_load;
 #[cfg(test)]
 mod daemon_matrix;
@@ -98,6 +102,8 @@ mod filtered_tools;
 mod git;
 #[cfg(test)]
 mod grants;
+#[cfg(test)]
+mod grpc_client;
 #[cfg(test)]
 mod help;
 #[cfg(test)]

@@ -1,0 +1,337 @@
+//! gRPC: messages to a method and its request, and back. Who asks and whether they may is found out where HTTP finds it out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
+use http::{HeaderMap, Response, Version};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use ringfence_api::{Access, ApiError, Chunk, ErrorCode, Method};
+use ringfence_grpc::{Flow, Rpc};
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tonic::codec::{DecodeBuf, Decoder, Streaming};
+use tonic::{Code, Status};
+
+use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
+use crate::authenticate::enter;
+use crate::dispatch::Arrived;
+use crate::events;
+use crate::failure::{internal, malformed};
+use crate::http::{Line, PATIENCE, UNASKED, most, token, too_many};
+use crate::server::Daemon;
+use crate::standing::Standing;
+use crate::stream::{Body, Held};
+use crate::told::{Failed, Piece, Told, framed};
+
+const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
+/// How long somebody who is refused may take to come to an end.
+const HEARING: Duration = Duration::from_secs(1);
+const ENCODING: &str = "grpc-encoding";
+const TIMEOUT: &str = "grpc-timeout";
+
+/// Whether a request is one of gRPC. Over TCP there is none.
+pub(crate) fn is_asked(line: &Line, request: &http::Request<Incoming>) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let known = matches!(kind, Some(b"application/grpc" | b"application/grpc+proto"));
+    line.network.is_none() && request.version() == Version::HTTP_2 && known
+}
+
+/// Answers one request. What goes wrong is a status.
+pub(crate) async fn answer(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -> Response<Body> {
+    let body = match respond(line, request, id).await {
+        Ok(told) => Body::Told(told),
+        Err(mut failed) => {
+            line.daemon.meters.error(failed.error.code);
+            failed.error.request_id = Some(id.to_owned());
+            return refusal(&failed);
+        }
+    };
+    let mut response = Response::new(body);
+    let _new = response.headers_mut().insert(CONTENT_TYPE, MEDIA_TYPE);
+    response
+}
+
+fn refusal(failed: &Failed) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(Full::default()));
+    let headers = response.headers_mut();
+    let _new = headers.insert(CONTENT_TYPE, MEDIA_TYPE);
+    if let Err(error) = failed.status().add_header(headers) {
+        tracing::error!(why = %error, "a status cannot be said");
+        let _new = headers.insert(Status::GRPC_STATUS, HeaderValue::from(Code::Internal as i32));
+    }
+    response
+}
+
+async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -> Result<Told, Failed> {
+    let (head, body) = request.into_parts();
+    let (asker, standing) = match Asker::let_in(line, &head).await {
+        Ok(let_in) => let_in,
+        Err(failed) => {
+            hear_out(body).await;
+            return Err(failed);
+        }
+    };
+    let (rpc, until) = (asker.rpc, asker.until);
+    let mut messages = Streaming::new_request(Whole, body, None, Some(most(rpc.method)));
+    if rpc.flow == Flow::Conversation {
+        let (pieces, told) = mpsc::channel(UNDER_WAY);
+        let _conversation = tokio::spawn(asker.converse(messages, pieces));
+        return Ok(told_by(line, (told, standing), id));
+    }
+    let message = tokio::time::timeout(PATIENCE, only(&mut messages)).await;
+    let message = message.map_err(|_late| late("the request did not come to its end"))??;
+    let answer = tokio::time::timeout_at(until.unwrap_or_else(far), asker.ask(&message)).await;
+    let (pieces, told) = mpsc::channel(UNDER_WAY);
+    let standing = match answer.map_err(|_late| late("the time that the client gave was over"))?? {
+        Answer::Value(value) => {
+            let message = framed(&rpc.write(value)?)?;
+            pieces.try_send(Ok(message)).map_err(|error| internal(&error))?;
+            Standing::of_owner()
+        }
+        Answer::Stream(items, standing) => {
+            let (daemon, cut) = (Arc::clone(&line.daemon), Arc::clone(&line.cut));
+            let teller = Teller { daemon, cut, rpc, pieces };
+            let _teller = tokio::spawn(teller.tell(items, until));
+            standing
+        }
+    };
+    Ok(told_by(line, (told, standing), id))
+}
+
+/// Some clients take an answer that comes before they have said anything for a broken connection. Those who say much do not matter.
+async fn hear_out(body: Incoming) {
+    let _nobody = tokio::time::timeout(HEARING, Limited::new(body, UNASKED).collect()).await;
+}
+
+fn told_by(line: &Line, (told, standing): (mpsc::Receiver<Piece>, Standing), id: &str) -> Told {
+    Told::new(told, Held::new(standing, Arc::clone(&line.cut)), id)
+}
+
+/// The method that is called, in a form that is understood.
+fn called(head: &Parts) -> Result<&'static Rpc, Failed> {
+    let none = |message: &str, hint: &str| {
+        Failed::unimplemented(ApiError::new(ErrorCode::NotFound, message).with_hint(hint))
+    };
+    let rpc = Rpc::at(head.uri.path()).filter(|_| head.method == http::Method::POST);
+    let rpc = rpc.ok_or_else(|| none("there is no such method", "`proto/ringfence/v1` has all there are"))?;
+    if head.headers.get(ENCODING).is_some_and(|encoding| encoding != "identity") {
+        return Err(none("messages are not compressed here", "send them with `grpc-encoding: identity`"));
+    }
+    Ok(rpc)
+}
+
+/// How long the client waits: at most eight digits and a unit.
+fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
+    let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
+    let wrong = || malformed("`grpc-timeout` is not a number of up to eight digits with a unit");
+    let (unit, digits) = value.as_bytes().split_last().ok_or_else(wrong)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(wrong());
+    }
+    let number = digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
+    match unit {
+        b'H' => Ok(Some(Duration::from_secs(number * 3600))),
+        b'M' => Ok(Some(Duration::from_secs(number * 60))),
+        b'S' => Ok(Some(Duration::from_secs(number))),
+        b'm' => Ok(Some(Duration::from_millis(number))),
+        b'u' => Ok(Some(Duration::from_micros(number))),
+        b'n' => Ok(Some(Duration::from_nanos(number))),
+        _ => Err(wrong()),
+    }
+}
+
+/// For who gave no time: longer than anything here lasts.
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(365 * 24 * 3600)
+}
+
+fn late(message: &str) -> ApiError {
+    ApiError::new(ErrorCode::TimedOut, message)
+}
+
+/// A message as it came. What is in it is looked at when it is known how long it may be.
+struct Whole;
+
+impl Decoder for Whole {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, frame: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(frame.copy_to_bytes(frame.remaining())))
+    }
+}
+
+async fn next(messages: &mut Streaming<Bytes>) -> Result<Option<Bytes>, ApiError> {
+    messages.message().await.map_err(|status| match status.code() {
+        Code::OutOfRange => ApiError::new(ErrorCode::TooLarge, "the request is longer than it may be here"),
+        _ => malformed("the request is no message of gRPC, or did not come to its end"),
+    })
+}
+
+async fn only(messages: &mut Streaming<Bytes>) -> Result<Bytes, ApiError> {
+    let message = next(messages).await?.ok_or_else(|| malformed("there is no message in the request"))?;
+    match next(messages).await? {
+        Some(_) => Err(malformed("there is more than one message in the request")),
+        None => Ok(message),
+    }
+}
+
+/// Somebody who calls a method.
+struct Asker {
+    line: Arc<Line>,
+    token: Option<String>,
+    rpc: &'static Rpc,
+    until: Option<Instant>,
+}
+
+impl Asker {
+    /// Nothing of what somebody sends is read before it is known who they are. With their right to what they hold open meanwhile.
+    async fn let_in(line: &Arc<Line>, head: &Parts) -> Result<(Self, Standing), Failed> {
+        let token = token(line, head)?;
+        let rpc = called(head)?;
+        let until = deadline(&head.headers)?.and_then(|patience| Instant::now().checked_add(patience));
+        let asker = Self { line: Arc::clone(line), token, rpc, until };
+        let standing = asker.standing().await?;
+        Ok((asker, standing))
+    }
+
+    async fn ask(&self, message: &[u8]) -> Result<Answer, ApiError> {
+        let arrived = Arrived {
+            entrance: self.line.entrance.clone(),
+            peer: self.line.peer,
+            token: self.token.clone(),
+            method: self.rpc.method,
+            value: self.rpc.read(message)?,
+        };
+        ask(&self.line.daemon, arrived).await
+    }
+
+    async fn standing(&self) -> Result<Standing, ApiError> {
+        if self.rpc.method.access() == Access::Anyone {
+            return Ok(Standing::of_owner());
+        }
+        let (line, shown, purpose) = (Arc::clone(&self.line), self.token.clone(), self.rpc.method.name());
+        let entered = blocking(move || enter(&line, shown.as_deref(), purpose)).await?;
+        Ok(entered.known.map_or_else(Standing::of_owner, |known| self.line.daemon.standings.hold(&known)))
+    }
+
+    async fn converse(self, mut messages: Streaming<Bytes>, pieces: mpsc::Sender<Piece>) {
+        let (daemon, cut) = (Arc::clone(&self.line.daemon), Arc::clone(&self.line.cut));
+        let teller = Teller { daemon, cut, rpc: self.rpc, pieces };
+        loop {
+            let message = tokio::select! {
+                message = next(&mut messages) => message,
+                () = teller.pieces.closed() => return,
+            };
+            let answer = match message {
+                Ok(Some(message)) => self.answer(&message).await,
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            if !teller.say(answer).await {
+                return;
+            }
+        }
+    }
+
+    async fn answer(&self, message: &[u8]) -> Result<Value, ApiError> {
+        if !self.line.rate.take() {
+            return Err(too_many());
+        }
+        let _before = self.line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
+        match self.ask(message).await? {
+            Answer::Value(value) => Ok(value),
+            Answer::Stream(..) => Err(malformed("this is a stream, and was asked for as a value")),
+        }
+    }
+}
+
+/// Whoever tells a client one thing after the other.
+struct Teller {
+    daemon: Arc<Daemon>,
+    cut: Arc<Notify>,
+    rpc: &'static Rpc,
+    pieces: mpsc::Sender<Piece>,
+}
+
+impl Teller {
+    async fn tell(self, mut items: mpsc::Receiver<Item>, until: Option<Instant>) {
+        let until = until.unwrap_or_else(far);
+        loop {
+            // Whoever has gone away is noticed also when nothing happens.
+            let item = tokio::select! {
+                item = items.recv() => item.ok_or_else(unfinished),
+                () = self.pieces.closed() => return,
+                () = tokio::time::sleep_until(until) => Err(late("the time that the client gave was over")),
+            };
+            let is_last = matches!(&item, Ok(Item::Chunk(chunk)) if matches!(**chunk, Chunk::Ended { .. }));
+            let value = item.and_then(|item| serde_json::to_value(item).map_err(|error| internal(&error)));
+            if !self.say(value).await || is_last {
+                return;
+            }
+        }
+    }
+
+    /// Whether there is more to say.
+    async fn say(&self, value: Result<Value, ApiError>) -> bool {
+        let piece = value.and_then(|value| framed(&self.rpc.write(value)?));
+        if let Err(error) = &piece {
+            self.daemon.meters.error(error.code);
+        }
+        let goes_on = piece.is_ok();
+        let sent = self.pieces.send(piece.map_err(Failed::from));
+        let sent = match self.rpc.method {
+            // A command waits for whoever reads what it says.
+            Method::CallRun | Method::CallOutput => Ok(sent.await),
+            _ => tokio::time::timeout(events::PATIENCE, sent).await,
+        };
+        match sent {
+            Ok(sent) => goes_on && sent.is_ok(),
+            // What waits for them would wait forever, and so would their place.
+            Err(_) => {
+                let _before = self.daemon.meters.dropped.fetch_add(1, Ordering::Relaxed);
+                self.cut.notify_one();
+                false
+            }
+        }
+    }
+}
+
+/// What has an end says so itself; everything else ended because it could not go on.
+fn unfinished() -> ApiError {
+    ApiError::new(ErrorCode::Unavailable, "the stream broke off").with_hint("go on after what was seen last")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_client_is_a_number_with_a_unit() {
+        let read = |text: &str| {
+            let headers = HeaderMap::from_iter([(TIMEOUT.parse().unwrap(), text.parse().unwrap())]);
+            deadline(&headers).map_err(|error| error.code)
+        };
+        assert_eq!(deadline(&HeaderMap::new()), Ok(None));
+        for (text, time) in [
+            ("1H", Duration::from_secs(3600)),
+            ("2M", Duration::from_secs(120)),
+            ("3S", Duration::from_secs(3)),
+            ("4m", Duration::from_millis(4)),
+            ("5u", Duration::from_micros(5)),
+            ("99999999n", Duration::from_nanos(99_999_999)),
+            ("99999999H", Duration::from_secs(99_999_999 * 3600)),
+        ] {
+            assert_eq!(read(text), Ok(Some(time)), "{text}");
+        }
+        for text in ["", "S", "1", "1s", "-1S", "+1S", "1.5S", "999999999S", "1 S", "S1", "1SS"] {
+            assert_eq!(read(text), Err(ErrorCode::Malformed), "{text}");
+        }
+    }
+}
