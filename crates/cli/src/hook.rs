@@ -25,6 +25,7 @@ use crate::environment::Environment;
 use crate::output::note;
 pub(crate) use judge::argv as shell;
 pub(crate) use quote::{quoted, unquoted};
+pub(crate) use request::event;
 pub(crate) use unplugged::switched_off;
 
 use answer::Reply;

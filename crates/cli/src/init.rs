@@ -1,5 +1,6 @@
 //! `ringfence init` and `ringfence uninstall`: into the settings of agents and out again, without a trace.
 
+mod configured;
 mod diff;
 mod entry;
 mod hooks_json;
@@ -20,6 +21,7 @@ use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::{aside, say};
+pub(crate) use configured::configured;
 pub(crate) use entry::{MARK, command};
 use installed::{Installed, Restored};
 

@@ -2,6 +2,7 @@
 
 mod agents;
 mod exec_server;
+mod probe;
 mod switches;
 mod today;
 
@@ -18,7 +19,7 @@ use crate::host;
 use crate::output::say;
 use today::Today;
 
-pub(crate) use agents::{Guarded, guarded, lines};
+pub(crate) use agents::{Guarded, guarded, lines, probed};
 
 #[derive(Serialize)]
 struct Report {

@@ -121,7 +121,7 @@ fn examine(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: 
         Ok(examination) => examination,
         Err(error) => return error::failed(&error, None),
     };
-    let agents = status::guarded(environment);
+    let agents = status::probed(environment, base);
     if doctor.json {
         print_json(&Examined1 { schema: 1, examination: &examination, agents: &agents, engines: &engines });
     } else {

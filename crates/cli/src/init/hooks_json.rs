@@ -170,6 +170,11 @@ fn checked(after: String, spot: &Spot, (entry, mark): (&Value, &str)) -> Result<
     if ours == [entry] && !twice { Ok(after) } else { Err("a name is in it twice".to_owned()) }
 }
 
+/// All of a file, comments aside.
+pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
+    value(text(bytes)?.1)
+}
+
 fn value(text: &str) -> Result<Value, String> {
     let value = jsonc_parser::parse_to_serde_value(text, &ParseOptions::default());
     value.map(Option::unwrap_or_default).map_err(|error| error.to_string())

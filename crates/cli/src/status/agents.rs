@@ -1,4 +1,5 @@
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use clap::ValueEnum as _;
@@ -6,6 +7,7 @@ use ringfence_types::Bytes;
 use serde::Serialize;
 
 use super::exec_server::{self, Plugged};
+use super::probe::{self, ProbeError};
 use super::switches::{self, Switch};
 use crate::args::Agent;
 use crate::environment::Environment;
@@ -22,6 +24,9 @@ pub(crate) struct Guarded {
     pub(crate) state: State,
     /// What is wrong, or what is not covered.
     pub(crate) notes: Vec<String>,
+    /// Whether a call that may not be made was refused by its hook and written down, where that was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fires: Option<bool>,
 }
 
 /// Whether the hook of an agent judges what it does.
@@ -39,6 +44,34 @@ pub(crate) fn guarded(environment: &Environment) -> Vec<Guarded> {
     Agent::value_variants().iter().filter_map(|agent| of(*agent, environment)).collect()
 }
 
+/// The same, with every hook tried.
+pub(crate) fn probed(environment: &Environment, scratch: &Path) -> Vec<Guarded> {
+    let mut all = Vec::new();
+    for agent in Agent::value_variants() {
+        let Some(mut guarded) = of(*agent, environment) else { continue };
+        match probe::probe(*agent, environment, scratch) {
+            Ok(()) => {
+                guarded.fires = Some(true);
+                guarded.notes.push("its hook fires: a probe was refused and written down".to_owned());
+            }
+            // Nobody has set one up, or it is not needed: that is said already.
+            Err(ProbeError::Missing) => {}
+            Err(error) => guarded.is_silent(*agent, &error),
+        }
+        all.push(guarded);
+    }
+    all
+}
+
+impl Guarded {
+    fn is_silent(&mut self, agent: Agent, error: &ProbeError) {
+        (self.fires, self.protected, self.state) = (Some(false), false, State::Off);
+        self.notes.push(format!("its hook does not work: {}", error::chain(error)));
+        self.notes
+            .push(format!("fix: `ringfence init {agent}` writes it anew; then `ringfence doctor` again"));
+    }
+}
+
 fn of(agent: Agent, environment: &Environment) -> Option<Guarded> {
     let found = match found(agent, environment) {
         Found::Program(path) | Found::Settings(path) => Some(Bytes::from(path).display()),
@@ -48,7 +81,7 @@ fn of(agent: Agent, environment: &Environment) -> Option<Guarded> {
         && let Some((state, notes)) = by_exec_server(environment)
     {
         let protected = state == State::Protected;
-        return Some(Guarded { agent: agent.to_string(), found, protected, state, notes });
+        return Some(Guarded { agent: agent.to_string(), found, protected, state, notes, fires: None });
     }
     let standing = standing(agent, environment);
     if found.is_none() && !matches!(standing, Ok(Standing::On | Standing::Outdated)) {
@@ -65,7 +98,8 @@ fn of(agent: Agent, environment: &Environment) -> Option<Guarded> {
     if state != State::Off {
         notes.extend(limits(agent).map(str::to_owned));
     }
-    Some(Guarded { agent: agent.to_string(), found, protected: state == State::Protected, state, notes })
+    let protected = state == State::Protected;
+    Some(Guarded { agent: agent.to_string(), found, protected, state, notes, fires: None })
 }
 
 /// Codex that leaves everything to us needs no hook. `None`: it does not.

@@ -328,6 +328,61 @@ fn status_knows_settings_that_are_elsewhere() {
     assert_eq!(state(Some(&etc)).0, "protected", "the hook is among the machine's own");
 }
 
+/// Doctor runs every hook as its agent would, and looks into the ledger.
+#[test]
+fn doctor_tries_every_hook_and_says_what_mends_one_that_is_broken() {
+    let world = home();
+    let codex = world.home.join(".codex/hooks.json");
+    tool(&world, &["init", "--yes"]).expect(0);
+    let report = || tool(&world, &["doctor", "--json", "--backend", "native"]).json()["agents"].clone();
+    let of = |report: &Value, agent: &str| {
+        let found = report.as_array().unwrap().iter().find(|one| one["agent"] == agent);
+        found.unwrap_or_else(|| panic!("{report}")).clone()
+    };
+    let doctor = |agent: &str| of(&report(), agent);
+    let all = report();
+    for agent in ["claude-code", "codex", "gemini", "cursor", "goose", "opencode"] {
+        assert_eq!(of(&all, agent)["fires"], true, "{all}");
+    }
+    let probes = world.records();
+    let probes = crate::approvals::events(&probes, "refused");
+    assert!(
+        probes.len() == 6 && probes.iter().all(|event| event["call"]["path"].to_string().contains("probe-"))
+    );
+    let notes = of(&all, "codex")["notes"].to_string();
+    assert!(notes.contains("does not trust the hook yet"), "that is another matter: {notes}");
+
+    let settings = world.home.join(".claude/settings.json");
+    let whole = fs::read_to_string(&settings).unwrap();
+    let program = crate::testkit::binary();
+    let program = program.to_str().unwrap();
+    let answer = r#"echo '{\"hookSpecificOutput\":{\"permissionDecision\":\"deny\"}}'; : "#;
+    for (what, broken) in [
+        ("its program is gone", whole.replace(program, "/nowhere/ringfence")),
+        (
+            "it lets everything pass",
+            whole.replace(" hook claude-code", " hook claude-code >/dev/null; exit 0; :"),
+        ),
+        ("it crashes", whole.replace(" hook claude-code", " hook claude-code | kill -SEGV $$")),
+        ("it says no by itself", whole.replace(&format!("'{program}'"), answer)),
+        ("it writes elsewhere", whole.replace("XDG_STATE_HOME='", "XDG_STATE_HOME='/nowhere")),
+    ] {
+        assert_ne!(broken, whole, "{what}");
+        fs::write(&settings, &broken).unwrap();
+        let told = doctor("claude-code");
+        assert_eq!((&told["fires"], &told["state"]), (&json!(false), &json!("off")), "{what}: {told}");
+        assert!(told["notes"].to_string().contains("`ringfence init claude-code`"), "{what}: {told}");
+        tool(&world, &["init", "claude-code", "--yes"]).expect(0);
+        assert_eq!(doctor("claude-code")["fires"], true, "{what}: what it says mends it");
+    }
+    fs::remove_file(&codex).unwrap();
+    let told = doctor("codex");
+    assert_eq!((&told["state"], told.get("fires")), (&json!("off"), None), "{told}");
+    assert!(told["notes"].to_string().contains("no hook: `ringfence init codex` sets it up"), "{told}");
+    let text = tool(&world, &["doctor", "--backend", "native"]).text();
+    assert!(text.contains("its hook fires: a probe was refused and written down"), "{text}");
+}
+
 /// Somebody who takes the hook out with an editor leaves nothing for us to remember.
 #[test]
 fn what_was_removed_by_hand_leaves_no_trace() {
