@@ -192,7 +192,8 @@ fn init_writes_what_codex_works_in_and_uninstall_takes_it_away() {
 fn codex_has_the_hook_and_the_exec_server_together() {
     let world = World::new();
     let outside = world.beside("outside");
-    configure(&world, "schema = 1\n[[command]]\ndeny = \"chmod\"\n[[command]]\nask = \"mkdir\"\n");
+    // Of the workspace: in the network of the test the owner of the directories above the home is not known.
+    world.write(".ringfence/policy.toml", "[[command]]\ndeny = \"chmod\"\n[[command]]\nask = \"mkdir\"\n");
     finish(world.ringfence().args(["init", "codex", "--exec-server", "--yes"]), b"").expect(0);
     let watcher = Watcher::new(&world);
     let steps = json!([
@@ -205,7 +206,8 @@ fn codex_has_the_hook_and_the_exec_server_together() {
     ]);
     let ran = std::thread::scope(|scope| {
         let ran = scope.spawn(|| codex(&world, &steps));
-        watcher.terminal.wait_for("[d]eny > ");
+        let asked = || watcher.terminal.seen().contains("[d]eny > ");
+        eventually("it asks, or is over", || asked() || ran.is_finished());
         watcher.terminal.type_in(b"o");
         ran.join().unwrap()
     });
