@@ -471,40 +471,6 @@ fn a_container_reaches_what_a_rule_opens_on_this_machine() {
         && record.to_string().contains(&format!("\"port\":{port}"))));
 }
 
-/// The same calls under both backends: the same answers, the same kinds of records.
-#[test]
-fn native_and_container_answer_alike() {
-    let podman = Podman::start();
-    let (world, flags) = podman.world();
-    let calls: [&[&str]; 6] = [
-        &["sh", "-c", "echo out; echo err >&2; exit 3"],
-        &["sh", "-c", "pwd; echo $HOME $TMPDIR; id -gn >/dev/null; test -w ~ && test -w /tmp"],
-        &["sh", "-c", "cat .env; cat ../outside 2>/dev/null; exit 0"],
-        &["sh", "-c", "kill -9 $$"],
-        &["no-such-program"],
-        &["sh", "-c", "echo x >made; ls -A | grep -v '^\\.' | tr '\\n' ' '"],
-    ];
-    world.write(".env", "hidden");
-    let under = |flags: &[&str]| -> Vec<(Value, Value, Value)> {
-        let answers = calls.iter().map(|call| world.json(flags, call));
-        let told = |stderr: &Value| Value::from(stderr.as_str().unwrap_or_default().lines().count());
-        answers
-            .map(|answer| (answer["exit_code"].clone(), answer["stdout"].clone(), told(&answer["stderr"])))
-            .collect()
-    };
-    let native = under(&["--backend", "native"]);
-    let records = |from: usize| -> Vec<Value> {
-        world.records().iter().skip(from).map(|record| record["event"]["kind"].clone()).collect()
-    };
-    let first = world.records().len();
-    let contained = under(&flags.with(&[]));
-    assert_eq!(native, contained);
-    let shape = records(first);
-    let native_shape: Vec<Value> =
-        records(0).into_iter().skip(first - shape.len()).take(shape.len()).collect();
-    assert_eq!(native_shape, shape);
-}
-
 /// S003-43: what people do all day works in an image as well.
 #[test]
 fn legitimate_work_passes_in_a_container() {

@@ -23,6 +23,8 @@ mod consent_git;
 #[cfg(test)]
 mod container;
 #[cfg(test)]
+mod container_alike;
+#[cfg(test)]
 mod container_engines;
 #[cfg(test)]
 mod container_faults;

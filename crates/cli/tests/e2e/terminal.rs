@@ -50,6 +50,11 @@ impl Terminal {
         (&self.master).write_all(keys).unwrap();
     }
 
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.slave, size).unwrap();
+    }
+
     pub(crate) fn mode(&self) -> Termios {
         tcgetattr(&self.slave).unwrap()
     }
@@ -112,7 +117,7 @@ fn end_of_input_and_resizing_work_as_at_any_terminal() {
     let wait = "while [ ! -e go ]; do sleep 0.05; done";
     let child = terminal.run(&world, &format!("trap 'stty size' WINCH; echo start; {wait}; cat; echo over"));
     terminal.wait_for("start");
-    tcsetwinsize(&terminal.slave, Winsize { ws_row: 50, ws_col: 132, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    terminal.resize(50, 132);
     send(&child, rustix::process::Signal::WINCH);
     terminal.wait_for("50 132");
     world.write("go", "");
