@@ -298,10 +298,22 @@ fn attach_root(object: i32, target: &CStr, access: Access) -> Result<(), Errno> 
         Access::Write => NO_SETUID | NO_DEVICES,
     };
     let tree = sys::clone_tree(object)?;
-    let answer =
-        sys::set_attributes(tree, c"", attributes, Reach::Recursive).and_then(|()| attach(tree, target));
+    let answer = sys::set_attributes(tree, c"", attributes, Reach::Recursive)
+        .and_then(|()| opened(tree, access))
+        .and_then(|()| attach(tree, target));
     sys::close(tree);
     answer
+}
+
+/// In a container a part is bound from what is around it, which we may have closed just before. What the host has closed stays so.
+fn opened(tree: i32, access: Access) -> Result<(), Errno> {
+    match access {
+        Access::Read => Ok(()),
+        Access::Write => match sys::allow_writing(tree) {
+            Err(Errno(libc::EPERM)) => Ok(()),
+            answer => answer,
+        },
+    }
 }
 
 fn attach(tree: i32, target: &CStr) -> Result<(), Errno> {

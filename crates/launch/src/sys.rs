@@ -33,8 +33,8 @@ pub(crate) use identity::{
     set_limit, unshare,
 };
 pub(crate) use mounts::{
-    NO_DEVICES, NO_EXECUTE, NO_SETUID, READ_ONLY, Reach, attach_tree, clone_tree, detach, mount, pivot_root,
-    set_attributes,
+    NO_DEVICES, NO_EXECUTE, NO_SETUID, READ_ONLY, Reach, allow_writing, attach_tree, clone_tree, detach,
+    mount, pivot_root, set_attributes,
 };
 pub(crate) use network::{bound_socket, loopback_up, netlink_socket, read_now};
 pub(crate) use processes::{

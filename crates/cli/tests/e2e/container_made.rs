@@ -10,7 +10,7 @@ use crate::patience::Patient;
 use crate::podman::Podman;
 use crate::testkit::{World, collect, finish, is_root, names, send};
 
-/// S003-5, S003-34: a workspace and its parts are read-only, writable or closed; where a part cannot be what it is to be, nothing runs.
+/// S003-5, S003-34: a workspace and its parts are read-only, writable or closed, whatever is around them.
 #[test]
 fn a_workspace_and_its_parts_are_read_only_or_writable() {
     let podman = Podman::start();
@@ -30,14 +30,22 @@ fn a_workspace_and_its_parts_are_read_only_or_writable() {
     assert_eq!(under(&world, "access = \"read\"\n"), ("seen\n".to_owned(), false));
     assert_eq!(under(&world, &part("read")), ("seen\n".to_owned(), false));
     assert_eq!(under(&world, &part("none")), (String::new(), false));
-    // What could not be held is not begun.
-    let policy = world.home.join("refused.toml");
-    fs::write(&policy, format!("access = \"read\"\n{}", part("write"))).unwrap();
-    world
-        .run(&flags.with(&["--policy", policy.to_str().unwrap()]), &script)
-        .expect(125)
-        .says("would be writable inside one that is not");
-    assert!(!world.workspace.join("part/new").exists());
+    // A part that is written in a root that is not, by access or by rules: the rest of it is closed all the same.
+    let beside = "echo x >beside; mkdir d; echo x >part/held/new; echo x >part/new";
+    fs::create_dir(world.workspace.join("part/held")).unwrap();
+    let closed = "[[root]]\npath = \"part/held\"\naccess = \"read\"\n";
+    let rules = "[[path]]\nallow = \"part/\"\noperation = \"write\"\n[[path]]\ndeny = \"**\"\noperation = \"write\"\n";
+    for text in [format!("access = \"read\"\n{}{closed}", part("write")), format!("{rules}{closed}")] {
+        let policy = world.home.join("policy.toml");
+        fs::write(&policy, &text).unwrap();
+        world.run(&flags.with(&["--policy", policy.to_str().unwrap()]), &["sh", "-c", beside]).expect(0);
+        assert!(fs::remove_file(world.workspace.join("part/new")).is_ok(), "{text}");
+        for held in ["beside", "d", "part/held/new"] {
+            assert!(!world.workspace.join(held).exists(), "{held}: {text}");
+        }
+    }
+    finish(world.host("sh").args(["-c", beside]), b"").expect(0);
+    assert!(world.workspace.join("part/held/new").exists(), "the control");
 }
 
 /// S003-5, S003-34: with `none` the container is made without the workspace; the home of it is there, and what was named.

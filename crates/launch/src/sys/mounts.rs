@@ -58,14 +58,24 @@ pub(crate) enum Reach {
 
 /// Adds mount attributes to the mount at `path` relative to `directory` (empty path: the descriptor itself).
 pub(crate) fn set_attributes(directory: i32, path: &CStr, attributes: u64, reach: Reach) -> Result<()> {
-    #[repr(C)]
-    struct MountAttr {
-        set: u64,
-        clear: u64,
-        propagation: u64,
-        userns_fd: u64,
-    }
-    let request = MountAttr { set: attributes, clear: 0, propagation: 0, userns_fd: 0 };
+    change_attributes(directory, path, &MountAttr { set: attributes, ..MountAttr::default() }, reach)
+}
+
+/// Lets a detached tree be written, without the mounts below it. What the host has made read-only is locked: EPERM.
+pub(crate) fn allow_writing(tree: i32) -> Result<()> {
+    change_attributes(tree, c"", &MountAttr { clear: READ_ONLY, ..MountAttr::default() }, Reach::One)
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+fn change_attributes(directory: i32, path: &CStr, request: &MountAttr, reach: Reach) -> Result<()> {
     let recursive = match reach {
         Reach::One => 0,
         Reach::Recursive => libc::AT_RECURSIVE,
@@ -79,7 +89,7 @@ pub(crate) fn set_attributes(directory: i32, path: &CStr, attributes: u64, reach
                 descriptor(directory),
                 text(path),
                 flags as usize,
-                &raw const request as usize,
+                core::ptr::from_ref(request) as usize,
                 size_of::<MountAttr>(),
                 0,
             ],

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use ringfence_types::{Access, Backend, Bytes, NetMode, OciRuntime, Root};
+use ringfence_types::{Backend, Bytes, NetMode, OciRuntime};
 use sha2::{Digest as _, Sha256};
 
 use self::request::{Dialect, Request, Unspeakable};
@@ -77,22 +77,7 @@ fn possible(spec: &Spec) -> Result<&ContainerSpec, StartError> {
         let source = Bytes::from(source).display();
         return Err(unavailable(&format!("the root `{source}` is not shown to a container: {why}")));
     }
-    if let Some(part) = writable_inside_read_only(&spec.roots) {
-        let part = part.path.display();
-        return Err(unavailable(&format!(
-            "the root `{part}` would be writable inside one that is not: use --backend native"
-        )));
-    }
     Ok(wanted)
-}
-
-/// KERNEL: inside, a root is bound with all that the engine has mounted below it, and closed with it.
-fn writable_inside_read_only(roots: &[Root]) -> Option<&Root> {
-    let closed = |part: &Root| {
-        let mut others = roots.iter().filter(|root| root.access == Access::Read);
-        others.any(|root| part.path.as_path().starts_with(root.path.as_path()))
-    };
-    roots.iter().find(|root| root.access == Access::Write && closed(root))
 }
 
 fn unavailable(reason: &str) -> StartError {

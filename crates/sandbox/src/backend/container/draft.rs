@@ -1,13 +1,14 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use ringfence_launch::plan::Access;
 use ringfence_types::Limits;
 use sha2::{Digest as _, Sha256};
 
 use super::request::Bound;
 use super::scratch::{self, Scratch};
 use super::{ids_inside, possible};
-use crate::compile::{self, MountKind};
+use crate::compile::{self, MountKind, RootMount};
 use crate::container::ContainerSpec;
 use crate::session::StartError;
 use crate::spec::{SkeletonFile, Spec};
@@ -30,11 +31,11 @@ pub(crate) struct Draft {
 impl Draft {
     pub(super) fn new(spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<Self, StartError> {
         let wanted = possible(spec)?.clone();
-        let mounts = compile::root_mounts(spec, surveyed).into_iter();
-        let roots = mounts.filter(|mount| mount.kind == MountKind::Root).map(|mount| Bound {
+        let mounts = compile::root_mounts(spec, surveyed);
+        let roots = mounts.iter().filter(|mount| mount.kind == MountKind::Root).map(|mount| Bound {
             source: mount.path.clone(),
-            target: mount.path,
-            access: mount.access,
+            target: mount.path.clone(),
+            access: as_bound(mount, &mounts),
         });
         let mut draft = Self {
             wanted,
@@ -65,4 +66,10 @@ impl Draft {
             format!("{:?}", ((&self.wanted, &self.limits), (&self.home, identity(&self.home)), roots, etc));
         Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// KERNEL: what an engine has bound read-only stays so for everybody inside. Where a part is to be written, PID 1 closes the rest.
+fn as_bound(mount: &RootMount, all: &[RootMount]) -> Access {
+    let written = |part: &RootMount| part.access == Access::Write && part.path.starts_with(&mount.path);
+    if all.iter().any(written) { Access::Write } else { mount.access }
 }
