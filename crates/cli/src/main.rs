@@ -5,6 +5,7 @@ mod args;
 mod asked;
 mod broken;
 mod commands;
+mod daemon;
 mod engine;
 mod environment;
 mod error;

@@ -1,6 +1,7 @@
 //! `ringfence status`: one screen about what is protected and what was decided.
 
 mod agents;
+mod daemon;
 mod exec_server;
 mod probe;
 mod switches;
@@ -17,6 +18,7 @@ use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::say;
+use daemon::Served;
 use today::Today;
 
 pub(crate) use agents::{Guarded, guarded, lines, probed};
@@ -25,6 +27,8 @@ pub(crate) use agents::{Guarded, guarded, lines, probed};
 struct Report {
     schema: u32,
     agents: Vec<Guarded>,
+    /// `null`: none runs.
+    daemon: Option<Served>,
     today: Today,
     ledger: Option<Standing>,
 }
@@ -66,11 +70,12 @@ pub(crate) fn run(arguments: &Status) -> ExitCode {
 
 fn report(environment: &Environment) -> Result<Report, StatusError> {
     let agents = guarded(environment);
+    let daemon = daemon::of(environment);
     let state_dir = host::state_dir(environment)?;
     let setup = host::setup(environment, ringfence_runtime::authz::env::Attendance::Unattended)?;
     let settings = Settings::load(&setup.config_dir.join("ledger.toml")).map_err(OpenError::from)?;
     let Some(reader) = Location::of(&state_dir, &settings)?.read()? else {
-        return Ok(Report { schema: 1, agents, today: Today::default(), ledger: None });
+        return Ok(Report { schema: 1, agents, daemon, today: Today::default(), ledger: None });
     };
     let ledger = match reader.head()? {
         None => None,
@@ -81,13 +86,18 @@ fn report(environment: &Environment) -> Result<Report, StatusError> {
             Some(Standing { records: head.seq, head: head.hash.to_string(), unsigned, open })
         }
     };
-    Ok(Report { schema: 1, agents, today: today::of(&reader)?, ledger })
+    Ok(Report { schema: 1, agents, daemon, today: today::of(&reader)?, ledger })
 }
 
 fn print(report: &Report) {
     say!("agents");
     for line in lines(&report.agents) {
         say!("  {line}");
+    }
+    say!("daemon");
+    match &report.daemon {
+        Some(served) => served.print(),
+        None => say!("  none runs; `ringfence serve` starts one"),
     }
     let today = &report.today;
     say!("today (UTC)");

@@ -7,15 +7,26 @@ mod token;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use ringfence_api::{
+    ApprovePairing, CreateToken, ListPairings, ListTokens, MintedToken, RefusePairing, RevokeToken,
+    RotateToken,
+};
 use ringfence_runtime::Runtime;
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::identity::{Authority, CredentialId, Identities, IdentityError, Meta};
+use ringfence_runtime::identity::{
+    Authority, CredentialId, Identities, IdentityError, Lifetime, Meta, Minted, NewToken, PairingMeta,
+    TokenText,
+};
 use ringfence_runtime::ledger::Timestamp;
 use ringfence_types::{Bytes, Rights, Subtree, Within};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use zeroize::Zeroizing;
 
 use crate::approval::{self, Need};
 use crate::args::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand};
 use crate::commands::run;
+use crate::daemon::Daemon;
 use crate::environment::Environment;
 use crate::error;
 use crate::output::say;
@@ -25,22 +36,29 @@ pub(crate) fn token(command: TokenCommand) -> ExitCode {
 }
 
 pub(crate) fn device(command: DeviceCommand) -> ExitCode {
-    Desk::open().and_then(|desk| device::run(&desk, command)).unwrap_or_else(|code| code)
+    device::run(command).unwrap_or_else(|code| code)
 }
 
 pub(crate) fn operator(command: OperatorCommand) -> ExitCode {
-    Desk::open().and_then(|desk| operator::run(&desk, command)).unwrap_or_else(|code| code)
+    Here::open().and_then(|here| operator::run(&here, command)).unwrap_or_else(|code| code)
 }
 
-/// Where the owner of the state directory says who may do what. The way back in: it needs no token.
-struct Desk {
+/// Where it is said who may do what: at the daemon where one runs, so that what is taken away is cut off before the answer; else
+/// in the store itself.
+enum Desk {
+    Daemon(Daemon),
+    Here(Box<Here>),
+}
+
+/// The store of the state directory, for its owner. The way back in: it needs neither token nor daemon.
+struct Here {
     identities: Identities,
     authority: Authority<'static>,
     /// What was recovered on the way stays held while something is changed.
     _runtime: Runtime,
 }
 
-impl Desk {
+impl Here {
     fn open() -> Result<Self, ExitCode> {
         let environment = Environment::read();
         let operator = approval::require(&environment, Need::Nothing, "say who may do what")?;
@@ -48,10 +66,84 @@ impl Desk {
         let identities = runtime.identities().map_err(|error| failed(&error))?;
         Ok(Self { identities, authority: Authority::Owner(operator), _runtime: runtime })
     }
+}
+
+impl Desk {
+    fn open() -> Result<Self, ExitCode> {
+        let environment = Environment::read();
+        approval::require(&environment, Need::Nothing, "say who may do what")?;
+        match Daemon::find(&environment) {
+            Some(daemon) => Ok(Self::Daemon(daemon)),
+            None => Here::open().map(|here| Self::Here(Box::new(here))),
+        }
+    }
+
+    fn credentials(&self) -> Result<Vec<Meta>, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => daemon.ask(&ListTokens {})?.tokens.into_iter().map(understood).collect(),
+            Self::Here(here) => here.identities.credentials().map_err(|error| failed(&error)),
+        }
+    }
+
+    fn pairings(&self) -> Result<Vec<PairingMeta>, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                daemon.ask(&ListPairings {})?.waiting.into_iter().map(understood).collect()
+            }
+            Self::Here(here) => here.identities.pairings().map_err(|error| failed(&error)),
+        }
+    }
+
+    fn mint(&self, new: NewToken) -> Result<Minted, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                let lifetime_s = match new.lifetime {
+                    Lifetime::Unlimited => None,
+                    // Less than a second is none, and refused there.
+                    Lifetime::For(time) => Some(u64::try_from(time.as_secs()).unwrap_or_default()),
+                };
+                let NewToken { label, rights, operator, .. } = new;
+                revealed(daemon.ask(&CreateToken { label, rights, lifetime_s, operator })?)
+            }
+            Self::Here(here) => here.identities.mint(&here.authority, new).map_err(|error| failed(&error)),
+        }
+    }
+
+    fn rotate(&self, id: &CredentialId) -> Result<Minted, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => revealed(daemon.ask(&RotateToken { id: id.to_string() })?),
+            Self::Here(here) => here.identities.rotate(&here.authority, id).map_err(|error| failed(&error)),
+        }
+    }
+
+    /// Lets a device in, with less than it asks for where that is said.
+    fn approve(&self, pairing: &PairingMeta, rights: Option<Rights>) -> Result<PairingMeta, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                let code = pairing.code.clone();
+                understood(daemon.ask(&ApprovePairing { code, rights })?.pairing)
+            }
+            Self::Here(here) => here
+                .identities
+                .approve_pairing(&here.authority, &pairing.id, rights)
+                .map_err(|error| failed(&error)),
+        }
+    }
+
+    fn refuse(&self, pairing: &PairingMeta) -> Result<PairingMeta, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                understood(daemon.ask(&RefusePairing { code: pairing.code.clone() })?.pairing)
+            }
+            Self::Here(here) => {
+                here.identities.refuse_pairing(&here.authority, &pairing.id).map_err(|error| failed(&error))
+            }
+        }
+    }
 
     /// The credential whose id begins with `text`.
     fn find(&self, text: &str) -> Result<Meta, ExitCode> {
-        let all = self.identities.credentials().map_err(|error| failed(&error))?;
+        let all = self.credentials()?;
         let mut found = all.into_iter().filter(|meta| !text.is_empty() && meta.id.as_str().starts_with(text));
         match (found.next(), found.next()) {
             (Some(only), None) => Ok(only),
@@ -67,10 +159,35 @@ impl Desk {
     }
 
     fn revoke(&self, id: &CredentialId) -> Result<ExitCode, ExitCode> {
-        let meta = self.identities.revoke(&self.authority, id).map_err(|error| failed(&error))?;
+        let meta = match self {
+            Self::Daemon(daemon) => {
+                let _done = daemon.ask(&RevokeToken { id: id.to_string() })?;
+                self.find(id.as_str())?
+            }
+            Self::Here(here) => {
+                here.identities.revoke(&here.authority, id).map_err(|error| failed(&error))?
+            }
+        };
         say!("revoked {}: {}", meta.id, summary(&meta));
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn revealed(minted: MintedToken) -> Result<Minted, ExitCode> {
+    let secret = Zeroizing::new(minted.secret);
+    let text = TokenText::parse(&secret).ok_or_else(strange)?;
+    Ok(Minted { text, meta: understood(minted.token)? })
+}
+
+fn understood<T: DeserializeOwned>(value: Value) -> Result<T, ExitCode> {
+    serde_json::from_value(value).map_err(|_other| strange())
+}
+
+fn strange() -> ExitCode {
+    error::failed_text(
+        "the answer of the daemon makes no sense",
+        Some("it is of another version: start it again with this one"),
+    )
 }
 
 fn failed(error: &IdentityError) -> ExitCode {

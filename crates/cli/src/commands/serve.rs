@@ -17,6 +17,7 @@ use crate::approval::{self, Need};
 use crate::args::Serve;
 use crate::asked;
 use crate::commands::run;
+use crate::daemon::Posted;
 use crate::environment::{self, Environment};
 use crate::error;
 use crate::governor::HostGovernor;
@@ -48,6 +49,9 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
         ..Settings::default()
     };
     let network = network(governor.settings(), governor.setup())?;
+    let _posted = Posted::new(&runtime.setup().state_dir, &socket).map_err(|error| {
+        error::failed_text(&format!("the state directory cannot be written: {error}"), None)
+    })?;
     note!("ringfence: serving at {}", ringfence_types::Bytes::from(socket.as_path()).display());
     let serve = ringfence_daemon::Serve {
         runtime,

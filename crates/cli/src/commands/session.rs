@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use ringfence_api::{
     CallInfo, CallState, Chunk, Data, Exec, ListSessions, RunCommand, SessionInfo, ShowSession, StopSession,
 };
-use ringfence_client::{Client, ClientError};
+use ringfence_client::Client;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::end_session;
 use ringfence_types::{Bytes, SessionId, WorkspaceId};
@@ -15,10 +15,11 @@ use crate::args::{AtDaemon, CreateSession, FAILED, Place, SessionCommand, Sessio
 use crate::asked;
 use crate::commands::run::{self, print_json};
 use crate::commands::serve;
+use crate::daemon::failed;
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
-use crate::output::{bytes_out, note, say};
+use crate::output::{bytes_out, say};
 
 pub(crate) fn run(command: SessionCommand) -> ExitCode {
     let done = match command {
@@ -33,31 +34,10 @@ pub(crate) fn run(command: SessionCommand) -> ExitCode {
 }
 
 /// The daemon of this user.
-pub(crate) fn connect(daemon: &AtDaemon) -> Result<Client, ExitCode> {
+fn connect(daemon: &AtDaemon) -> Result<Client, ExitCode> {
     let environment = Environment::read();
     let socket = serve::socket(daemon.socket.as_deref(), &environment)?;
     Client::connect(&socket, None).map_err(|error| failed(&error))
-}
-
-pub(crate) fn failed(error: &ClientError) -> ExitCode {
-    match error {
-        ClientError::Api(told) => {
-            note!("ringfence: {}", Bytes::from(told.message.as_str()).display());
-            if let Some(rule) = &told.rule {
-                note!("  rule: {}", Bytes::from(rule.as_str()).display());
-            }
-            if let Some(hint) = &told.hint {
-                note!("  hint: {}", Bytes::from(hint.as_str()).display());
-            }
-            ExitCode::from(if told.code == ringfence_api::ErrorCode::Refused {
-                error::REFUSED
-            } else {
-                FAILED
-            })
-        }
-        ClientError::Connect { .. } => error::failed(error, Some("`ringfence serve` starts one")),
-        error => error::failed(error, None),
-    }
 }
 
 fn id(text: &str) -> Result<SessionId, ExitCode> {

@@ -39,6 +39,8 @@ mod container_sessions;
 #[cfg(test)]
 mod daemon;
 #[cfg(test)]
+mod daemon_cli;
+#[cfg(test)]
 mod daemon_ends;
 #[cfg(test)]
 mod daemon_events;

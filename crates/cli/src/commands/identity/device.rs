@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::token::{Form, reveal};
-use super::{Desk, failed, is_over, rights, summary};
+use super::{Desk, Here, failed, is_over, rights, summary};
 use crate::args::DeviceCommand;
 use crate::commands::run::print_json;
 use crate::error;
@@ -21,19 +21,22 @@ use crate::output::{note, say};
 
 const BETWEEN: Duration = Duration::from_millis(300);
 
-pub(super) fn run(desk: &Desk, command: DeviceCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(command: DeviceCommand) -> Result<ExitCode, ExitCode> {
     match command {
-        DeviceCommand::Pair { label, rights: given, out } => pair(desk, &label, rights(&given)?, &out),
-        DeviceCommand::List { json } => list(desk, json.into()),
-        DeviceCommand::Approve { code, scopes } => approve(desk, &code, &scopes),
+        DeviceCommand::Pair { label, rights: given, out } => {
+            pair(&Here::open()?, &label, rights(&given)?, &out)
+        }
+        DeviceCommand::List { json } => list(&Desk::open()?, json.into()),
+        DeviceCommand::Approve { code, scopes } => approve(&Desk::open()?, &code, &scopes),
         DeviceCommand::Refuse { code } => {
-            let pairing = waiting(desk, &code)?;
-            let refused = desk.identities.refuse_pairing(&desk.authority, &pairing.id);
-            say!("refused {}", described(&refused.map_err(|error| failed(&error))?));
+            let desk = Desk::open()?;
+            let refused = desk.refuse(&waiting(&desk, &code)?)?;
+            say!("refused {}", described(&refused));
             Ok(ExitCode::SUCCESS)
         }
-        DeviceCommand::Refresh { file } => refresh(desk, &file),
+        DeviceCommand::Refresh { file } => refresh(&Here::open()?, &file),
         DeviceCommand::Revoke { id } => {
+            let desk = Desk::open()?;
             let found = desk.find(&id)?;
             if found.kind != CredentialKind::Device {
                 return Err(error::failed_text(
@@ -55,10 +58,10 @@ struct Kept {
     key: String,
 }
 
-fn pair(desk: &Desk, label: &str, wants: Rights, out: &Path) -> Result<ExitCode, ExitCode> {
+fn pair(here: &Here, label: &str, wants: Rights, out: &Path) -> Result<ExitCode, ExitCode> {
     // Before anybody is asked: what was approved must not be lost.
     let mut file = new_file(out)?;
-    let paired = paired(desk, label, wants);
+    let paired = paired(here, label, wants);
     let kept = paired.and_then(|(key, minted)| {
         let kept = Kept { schema: 1, id: minted.meta.id.clone(), key: key.secret().to_string() };
         let text = Zeroizing::new(serde_json::to_vec(&kept).map_err(|error| error::failed(&error, None))?);
@@ -73,8 +76,8 @@ fn pair(desk: &Desk, label: &str, wants: Rights, out: &Path) -> Result<ExitCode,
     kept
 }
 
-fn paired(desk: &Desk, label: &str, wants: Rights) -> Result<(DeviceKey, Minted), ExitCode> {
-    let ids = &desk.identities;
+fn paired(here: &Here, label: &str, wants: Rights) -> Result<(DeviceKey, Minted), ExitCode> {
+    let ids = &here.identities;
     let key = DeviceKey::random().map_err(|error| failed(&error.into()))?;
     let new = NewPairing { label: label.to_owned(), key: key.public(), wants };
     let source = Source::User(rustix::process::geteuid().as_raw());
@@ -96,11 +99,11 @@ fn paired(desk: &Desk, label: &str, wants: Rights) -> Result<(DeviceKey, Minted)
     Ok((key, minted))
 }
 
-fn refresh(desk: &Desk, path: &Path) -> Result<ExitCode, ExitCode> {
+fn refresh(here: &Here, path: &Path) -> Result<ExitCode, ExitCode> {
     let (id, key) = kept(path)?;
-    let challenge = desk.identities.challenge(&id).map_err(|error| failed(&error))?;
+    let challenge = here.identities.challenge(&id).map_err(|error| failed(&error))?;
     let signature = key.sign(Purpose::Refresh, &challenge);
-    let minted = desk.identities.refresh(&challenge, &signature).map_err(|error| failed(&error))?;
+    let minted = here.identities.refresh(&challenge, &signature).map_err(|error| failed(&error))?;
     reveal(&minted, Form::Text);
     Ok(ExitCode::SUCCESS)
 }
@@ -133,7 +136,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> ExitCode {
 
 /// The request that shows `code`. What an operator types is what the device shows, so it is this device and no other.
 fn waiting(desk: &Desk, code: &str) -> Result<PairingMeta, ExitCode> {
-    let all = desk.identities.pairings().map_err(|error| failed(&error))?;
+    let all = desk.pairings()?;
     let mut found = all.into_iter().filter(|pairing| pairing.code == code);
     match (found.next(), found.next()) {
         (Some(only), None) => Ok(only),
@@ -150,8 +153,7 @@ fn approve(desk: &Desk, code: &str, scopes: &[Scope]) -> Result<ExitCode, ExitCo
         scopes: scopes.iter().copied().collect::<ScopeSet>(),
         workspaces: pairing.wants.workspaces.clone(),
     });
-    let approved = desk.identities.approve_pairing(&desk.authority, &pairing.id, narrowed);
-    say!("let in {}", described(&approved.map_err(|error| failed(&error))?));
+    say!("let in {}", described(&desk.approve(&pairing, narrowed)?));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -172,11 +174,11 @@ struct Listed<'a> {
 }
 
 fn list(desk: &Desk, form: Form) -> Result<ExitCode, ExitCode> {
-    let all = desk.identities.credentials().map_err(|error| failed(&error))?;
+    let all = desk.credentials()?;
     // One whose hour is over is still a device.
     let is_device = |meta: &Meta| meta.kind == CredentialKind::Device && meta.revoked.is_none();
     let devices: Vec<Meta> = all.into_iter().filter(is_device).collect();
-    let waiting = desk.identities.pairings().map_err(|error| failed(&error))?;
+    let waiting = desk.pairings()?;
     match form {
         Form::Json => print_json(&Listed { schema: 1, devices: &devices, waiting: &waiting }),
         Form::Text => {

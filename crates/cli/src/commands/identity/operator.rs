@@ -5,31 +5,31 @@ use ringfence_types::Bytes;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::{Desk, failed, rights};
+use super::{Here, failed, rights};
 use crate::args::OperatorCommand;
 use crate::commands::run::print_json;
 use crate::error;
 use crate::output::{note, say};
 use crate::secret_input;
 
-pub(super) fn run(desk: &Desk, command: OperatorCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(here: &Here, command: OperatorCommand) -> Result<ExitCode, ExitCode> {
     match command {
         OperatorCommand::Add { name, rights: given, typed } => {
             refuse_typed(&typed)?;
             let rights = rights(&given)?;
             let password = password(&name)?;
             let new = NewOperator { name, rights, password: &password };
-            let added = desk.identities.add_operator(&desk.authority, new).map_err(|error| failed(&error))?;
+            let added = here.identities.add_operator(&here.authority, new).map_err(|error| failed(&error))?;
             say!("added {}", summary(&added));
         }
         OperatorCommand::Passwd { name, typed } => {
             refuse_typed(&typed)?;
             let password = password(&name)?;
-            let set = desk.identities.set_password(&desk.authority, &name, &password);
+            let set = here.identities.set_password(&here.authority, &name, &password);
             say!("set the password of {}", summary(&set.map_err(|error| failed(&error))?));
         }
         OperatorCommand::List { json } => {
-            let all = desk.identities.operators().map_err(|error| failed(&error))?;
+            let all = here.identities.operators().map_err(|error| failed(&error))?;
             if json {
                 print_json(&Listed { schema: 1, operators: &all });
             } else {
@@ -37,7 +37,7 @@ pub(super) fn run(desk: &Desk, command: OperatorCommand) -> Result<ExitCode, Exi
             }
         }
         OperatorCommand::Rm { name } => {
-            let gone = desk.identities.remove_operator(&desk.authority, &name);
+            let gone = here.identities.remove_operator(&here.authority, &name);
             say!("removed {}", summary(&gone.map_err(|error| failed(&error))?));
         }
     }

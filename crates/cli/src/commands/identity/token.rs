@@ -4,7 +4,7 @@ use ringfence_runtime::identity::{Lifetime, Meta, Minted, NewToken};
 use ringfence_types::CredentialKind;
 use serde::Serialize;
 
-use super::{Desk, failed, is_over, rights, summary};
+use super::{Desk, is_over, rights, summary};
 use crate::args::{TokenCommand, TokenCreate};
 use crate::commands::run::print_json;
 use crate::output::{note, say};
@@ -13,7 +13,7 @@ pub(super) fn run(desk: &Desk, command: TokenCommand) -> Result<ExitCode, ExitCo
     match command {
         TokenCommand::Create(create) => self::create(desk, &create),
         TokenCommand::List { all, json } => {
-            let listed = desk.identities.credentials().map_err(|error| failed(&error))?;
+            let listed = desk.credentials()?;
             let shown = |meta: &Meta| meta.kind != CredentialKind::Session && (all || !is_over(meta));
             show(&listed.into_iter().filter(shown).collect::<Vec<_>>(), json.into());
             Ok(ExitCode::SUCCESS)
@@ -25,9 +25,7 @@ pub(super) fn run(desk: &Desk, command: TokenCommand) -> Result<ExitCode, ExitCo
         TokenCommand::Revoke { id } => desk.revoke(&desk.find(&id)?.id),
         TokenCommand::Rotate { id, json } => {
             let found = desk.find(&id)?;
-            let minted =
-                desk.identities.rotate(&desk.authority, &found.id).map_err(|error| failed(&error))?;
-            reveal(&minted, json.into());
+            reveal(&desk.rotate(&found.id)?, json.into());
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -46,8 +44,7 @@ fn create(desk: &Desk, create: &TokenCreate) -> Result<ExitCode, ExitCode> {
         lifetime,
         operator: create.operator.clone(),
     };
-    let minted = desk.identities.mint(&desk.authority, new).map_err(|error| failed(&error))?;
-    reveal(&minted, create.json.into());
+    reveal(&desk.mint(new)?, create.json.into());
     Ok(ExitCode::SUCCESS)
 }
 
