@@ -1,6 +1,7 @@
 //! `ringfence status`: one screen about what is protected and what was decided.
 
 mod agents;
+mod answer;
 mod daemon;
 mod exec_server;
 mod probe;

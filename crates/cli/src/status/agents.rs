@@ -1,11 +1,11 @@
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use clap::ValueEnum as _;
 use ringfence_types::Bytes;
 use serde::Serialize;
 
+use super::answer::answer;
 use super::exec_server::{self, Plugged};
 use super::probe::{self, ProbeError};
 use super::switches::{self, Switch};
@@ -130,13 +130,7 @@ fn fires(agent: Agent, environment: &Environment) -> Result<(), String> {
     const BLOCKED: i32 = 2;
     let line = command(agent, environment).map_err(|error| error::chain(&error))?;
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", &line]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = shell.spawn().map_err(|error| error.to_string())?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // Whoever does not read has its say in the exit code.
-        let _unread = stdin.write_all(b"{}");
-    }
-    let done = child.wait_with_output().map_err(|error| error.to_string())?;
+    let done = answer(shell.args(["-c", &line]), b"{}").map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&done.stderr);
     if done.status.code() == Some(BLOCKED) && said.contains("ringfence: blocked") {
         return Ok(());

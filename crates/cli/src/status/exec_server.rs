@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::answer::answer;
 use super::switches::table;
 use crate::args::Agent;
 use crate::environment::Environment;
@@ -61,7 +62,7 @@ fn read(table: &toml::Table, answers: &dyn Fn(&Path) -> bool) -> Plugged {
 
 /// Whether a program is Ringfence, by asking it.
 fn answers(program: &Path) -> bool {
-    let asked = Command::new(program).arg("--version").output();
+    let asked = answer(Command::new(program).arg("--version"), b"");
     asked.is_ok_and(|said| said.status.success() && said.stdout.starts_with(b"ringfence "))
 }
 
