@@ -124,6 +124,9 @@ impl Spec {
             let closed = self.closed_roots().next()?;
             return Some(format!("it cannot close the root `{}`", shown(closed)));
         }
+        if let Some(closed) = self.closed_roots().find(|path| system::is_of_etc(path)) {
+            return Some(format!("it cannot close `{}`, which every sandbox has of /etc", shown(closed)));
+        }
         let bound = self.closed_in_system().next();
         if let Some(closed) = bound.filter(|_| self.backend == Backend::Bubblewrap) {
             return Some(format!("it cannot close `{}`, which is part of the system", shown(closed)));

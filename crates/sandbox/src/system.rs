@@ -53,6 +53,14 @@ const ETC: &[&str] = &[
     "xdg",
 ];
 
+/// Whether something of this comes from the host's /etc: all of it, one of its entries, or what is in one and not hidden anyway.
+pub(crate) fn is_of_etc(path: &Path) -> bool {
+    let Ok(below) = path.strip_prefix("/etc") else { return false };
+    let is_hidden = ETC_HIDDEN.iter().any(|hidden| below.starts_with(hidden));
+    let is_listed = |name: &std::ffi::OsStr| ETC.iter().any(|entry| name == *entry);
+    !is_hidden && below.components().next().is_none_or(|first| is_listed(first.as_os_str()))
+}
+
 /// Whether this path is inside a directory that comes from the host whole.
 pub(crate) fn is_in_system_directory(path: &Path) -> bool {
     let in_etc = |below: &Path| {

@@ -45,9 +45,13 @@ pub fn roots_held_to(new: &[Root], began: &[Root]) -> Vec<Root> {
     let least = |path: &Bytes| access_at(new, path).min(access_at(began, path));
     let closed = |path: &&&Bytes| least(path) == Access::None;
     let apart = |path: &Bytes| !paths.iter().any(|around| *around != path && is_in(path, around));
-    // The first stays the first; one that would be closed and is in no other is none.
+    // What a sandbox shows of the system is closed by name, in no root at all.
+    let named =
+        |path: &Bytes| new.iter().chain(began).any(|root| root.path == *path && root.access == Access::None);
+    // The first stays the first; one that is open in one of them alone, and in no other root, is none.
+    let gone = |path: &&&Bytes| closed(path) && apart(path) && !named(path);
     let first = began.first().map(|root| &root.path);
-    let others = paths.iter().filter(|path| Some(**path) != first && !(closed(path) && apart(path)));
+    let others = paths.iter().filter(|path| Some(**path) != first && !gone(path));
     let kept = first.into_iter().chain(others.copied());
     kept.map(|path| Root { path: path.clone(), access: least(path) }).collect()
 }
@@ -99,4 +103,26 @@ fn severest(new: Leaks, began: Leaks) -> Leaks {
         files: new.files.max(began.files),
     };
     Leaks { stored: sinks(new.stored, began.stored), shapes: sinks(new.shapes, began.shapes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roots(all: &[(&str, Access)]) -> Vec<Root> {
+        all.iter().map(|(path, access)| Root { path: Bytes::from(*path), access: *access }).collect()
+    }
+
+    #[test]
+    fn what_was_closed_by_name_stays_closed_also_in_no_root() {
+        let work = ("/w", Access::Write);
+        let closed = ("/opt/keys", Access::None);
+        let (with, without) = (roots(&[work, closed]), roots(&[work]));
+        for (new, began) in [(&with, &with), (&without, &with), (&with, &without)] {
+            assert_eq!(roots_held_to(new, began), with);
+        }
+        let open = roots(&[work, ("/opt/keys", Access::Read)]);
+        assert_eq!(roots_held_to(&open, &with), with, "what is opened now was closed");
+        assert_eq!(roots_held_to(&without, &open), without, "what is left out now is no root");
+    }
 }

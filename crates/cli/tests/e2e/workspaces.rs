@@ -283,3 +283,22 @@ fn a_closed_part_of_a_toolchain_is_not_there() {
     assert_eq!(under(&closed, "native").expect(0).text(), "");
     under(&closed, "bubblewrap").expect(125).says("which is part of the system");
 }
+
+/// What every sandbox has of /etc cannot be taken away, and nothing runs where somebody asks for that.
+#[test]
+fn what_is_shown_of_etc_is_not_closed_in_silence() {
+    let world = World::new();
+    let policy = world.home.join("policy.toml");
+    for path in ["/etc/ssl/certs", "/etc/ssl", "/etc"] {
+        fs::write(&policy, format!("[[root]]\npath = \"{path}\"\naccess = \"none\"\n")).unwrap();
+        for backend in ["native", "bubblewrap"] {
+            let flags = ["--policy", policy.to_str().unwrap(), "--backend", backend];
+            let done = world.sh_with(&flags, "touch made");
+            assert!(matches!(done.code, Some(125 | 126)), "{path} {backend}: {done:?}");
+        }
+    }
+    assert!(world.read("made").is_none());
+    fs::write(&policy, "").unwrap();
+    world.sh_with(&["--policy", policy.to_str().unwrap()], "touch made; ls /etc/ssl/certs").expect(0);
+    assert!(world.read("made").is_some(), "the control");
+}
