@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use ringfence_api::CheckHealth;
 use ringfence_api::methods::Asks;
 use ringfence_client::{Client, ClientError};
 use ringfence_types::Bytes;
@@ -21,6 +23,9 @@ use crate::output::note;
 
 /// In the state directory: where its daemon listens. What is inside a fence neither reads nor writes it.
 const NAME: &str = "daemon.socket";
+
+/// How long a daemon may take for what is asked here. One that hangs does not keep anybody from the store.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Says where the daemon of a state directory listens, as long as this lives.
 #[derive(Debug)]
@@ -65,7 +70,11 @@ impl Daemon {
     /// The one that works on the state directory of this user, if there is one.
     pub(crate) fn find(environment: &Environment) -> Option<Self> {
         let socket = posted(&host::state_dir(environment).ok()?.join(NAME))?;
-        let client = Client::connect(&socket, None).ok()?;
+        let mut client = Client::connect(&socket, None).ok()?.with_patience(PATIENCE);
+        if let Err(error @ ClientError::Silent { .. }) = client.call(&CheckHealth {}) {
+            note!("ringfence: {}; it is done without it", Bytes::from(error.to_string().as_str()).display());
+            return None;
+        }
         Some(Self { client: RefCell::new(client), socket })
     }
 

@@ -31,6 +31,8 @@ pub struct Client {
     sender: Option<SendRequest<Full<Bytes>>>,
     /// When the connection was last of use.
     used: Instant,
+    /// How long an answer may take; without it, as long as it takes.
+    patience: Option<Duration>,
 }
 
 /// The daemon closes a connection that says nothing for ten seconds: one that was silent for half of that is not used again.
@@ -55,6 +57,8 @@ pub enum ClientError {
     Start(#[source] io::Error),
     #[error("the daemon does not speak as expected")]
     Protocol(#[source] hyper::Error),
+    #[error("the daemon at `{}` gives no answer", path.display())]
+    Silent { path: PathBuf },
     #[error("the request cannot be written")]
     Request(#[source] http::Error),
     #[error("the answer of the daemon makes no sense")]
@@ -69,10 +73,22 @@ impl Client {
     pub fn connect(socket: &Path, token: Option<String>) -> Result<Self, ClientError> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClientError::Start)?;
-        let mut client =
-            Self { runtime, socket: socket.to_owned(), token, sender: None, used: Instant::now() };
+        let mut client = Self {
+            runtime,
+            socket: socket.to_owned(),
+            token,
+            sender: None,
+            used: Instant::now(),
+            patience: None,
+        };
         client.reconnect()?;
         Ok(client)
+    }
+
+    /// A client that does not wait for an answer longer than this.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
     }
 
     /// Where the daemon listens.
@@ -200,7 +216,15 @@ impl Client {
         let Some(sender) = &mut self.sender else {
             return Err(ClientError::Start(io::ErrorKind::NotConnected.into()));
         };
-        let answer = self.runtime.block_on(sender.send_request(request)).map_err(ClientError::Protocol);
+        let sent = sender.send_request(request);
+        let answer = match self.patience {
+            None => self.runtime.block_on(sent).map_err(ClientError::Protocol),
+            Some(patience) => {
+                let in_time = self.runtime.block_on(async { tokio::time::timeout(patience, sent).await });
+                let silent = |_late| ClientError::Silent { path: self.socket.clone() };
+                in_time.map_err(silent)?.map_err(ClientError::Protocol)
+            }
+        };
         self.used = Instant::now();
         answer
     }

@@ -90,6 +90,11 @@ impl Listening {
         Ok(Self { listener, path: Some(path.to_owned()), _lock: Some(lock) })
     }
 
+    /// Where it can be reached, if that has a name.
+    pub fn address(&self) -> Option<PathBuf> {
+        self.listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
+    }
+
     /// Handed over by whoever starts services.
     pub fn inherited(listener: UnixListener) -> Result<Self, ListenError> {
         let _address = listener.local_addr().map_err(ListenError::Inherited)?;

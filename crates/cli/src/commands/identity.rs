@@ -46,7 +46,7 @@ pub(crate) fn operator(command: OperatorCommand) -> ExitCode {
 /// Where it is said who may do what: at the daemon where one runs, so that what is taken away is cut off before the answer; else
 /// in the store itself.
 enum Desk {
-    Daemon(Daemon),
+    Daemon(Box<Daemon>),
     Here(Box<Here>),
 }
 
@@ -73,7 +73,7 @@ impl Desk {
         let environment = Environment::read();
         approval::require(&environment, Need::Nothing, "say who may do what")?;
         match Daemon::find(&environment) {
-            Some(daemon) => Ok(Self::Daemon(daemon)),
+            Some(daemon) => Ok(Self::Daemon(Box::new(daemon))),
             None => Here::open().map(|here| Self::Here(Box::new(here))),
         }
     }

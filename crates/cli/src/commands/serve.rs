@@ -41,6 +41,7 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
         return checked(arguments, &environment, (&socket, &directory));
     }
     let listening = listening(&socket)?;
+    let socket = listening.address().unwrap_or(socket);
     let runtime = run::runtime(&environment, Attendance::Unattended)?;
     let governor = HostGovernor::new(arguments.policy.clone(), environment, runtime.setup().clone())?;
     let settings = Settings {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Far longer than it takes to answer on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What it says until it ends. One that does not is ended, with all that it has started.
 pub(super) fn answer(command: &mut Command, input: &[u8]) -> io::Result<Output> {

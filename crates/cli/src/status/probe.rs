@@ -2,24 +2,21 @@
 //! the refusal has to be in the ledger.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use ringfence_runtime::ledger::{Kind, Location, OpenError, ReadError, Settings};
 use ringfence_types::Bytes;
 use serde_json::{Value, json};
 
+use super::answer::{PATIENCE, answer};
 use crate::args::Agent;
 use crate::environment::Environment;
 use crate::hook::event;
 use crate::host;
 use crate::init::{InitError, configured};
 
-/// Longer than a hook takes that asks nobody.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How many of the newest refusals are looked through for that of the probe.
 const NEWEST: u32 = 256;
 
@@ -105,41 +102,12 @@ struct Said {
 fn run((line, workspace): (&str, &Path), input: &Value) -> Result<Said, ProbeError> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", line]).current_dir(workspace);
-    let mut child = shell
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(ProbeError::Spawn)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // Whoever does not read has its say in the answer.
-        let _unread = stdin.write_all(input.to_string().as_bytes());
-    }
-    let (out, errors) = (reader(child.stdout.take()), reader(child.stderr.take()));
-    let code = ended(&mut child)?;
-    let text = |pipe: thread::JoinHandle<String>| pipe.join().unwrap_or_default();
-    Ok(Said { code, out: text(out), errors: text(errors) })
-}
-
-fn reader(pipe: Option<impl io::Read + Send + 'static>) -> thread::JoinHandle<String> {
-    const MOST: u64 = 64 * 1024;
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _broken = pipe.map(|pipe| pipe.take(MOST).read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
-}
-
-fn ended(child: &mut Child) -> Result<Option<i32>, ProbeError> {
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
-        if let Some(status) = child.try_wait().map_err(ProbeError::Spawn)? {
-            return Ok(status.code());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    let _over = child.kill();
-    Err(ProbeError::Silent)
+    let done = answer(&mut shell, input.to_string().as_bytes()).map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => ProbeError::Silent,
+        _ => ProbeError::Spawn(error),
+    })?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Said { code: done.status.code(), out: text(&done.stdout), errors: text(&done.stderr) })
 }
 
 /// Only a no that comes of a judgement counts: a hook that blocks everything stops the agent, and protects nobody for long.

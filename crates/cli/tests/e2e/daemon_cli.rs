@@ -104,3 +104,18 @@ fn a_command_inside_a_fence_makes_no_token_by_the_daemon() {
     assert!(made.text().contains("rf_api_"));
     assert_eq!(asked(&served, Method::TokenCreate.name()), 1, "the control: outside the daemon makes one");
 }
+
+/// One that hangs keeps nobody from what is in the store.
+#[test]
+fn a_daemon_that_hangs_is_done_without() {
+    let served = posted(Served::new());
+    let minted = served.ringfence(&["token", "create", "ci", "--scope", "read"]).expect(0).text();
+    let id = minted.split('_').nth(2).unwrap();
+    send(&served.child, Signal::STOP);
+    let revoked = served.ringfence(&["token", "revoke", id]);
+    send(&served.child, Signal::CONT);
+    revoked.expect(0).says("it is done without it");
+    let mut late = served.client_with(minted.trim_end());
+    let refused = late.raw(Method::WhoAmI, json!({}));
+    assert!(matches!(refused, Err(ringfence_client::ClientError::Api(_))), "{refused:?}");
+}
