@@ -125,6 +125,12 @@ impl LiveCall {
         self.info_mut().clone()
     }
 
+    /// What it printed as a whole goes. What is kept in pieces stays.
+    pub(crate) fn forget_output(&self) {
+        let mut info = self.info_mut();
+        (info.stdout, info.stderr) = (None, None);
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }

@@ -31,6 +31,8 @@ use crate::standing::Standing;
 use crate::waiter::{Visit, Waiter, Work};
 use crate::{approvals, files, identity};
 
+/// The longest that a session may take to end.
+const LONGEST_GRACE: Duration = Duration::from_secs(60);
 /// Longer texts of agents are no reports.
 const LONGEST_REPORT: usize = 16 * 1024;
 
@@ -68,7 +70,7 @@ pub(crate) async fn carry_out(daemon: Arc<Daemon>, arrived: Arrived) -> Result<V
     let work = tokio::task::spawn_blocking(move || {
         let admitted = admit(&daemon, arrived)?;
         // Whoever has gone by now does not take it, which gives the work up before it begins.
-        let _gone = sender.send((admitted.standing.clone(), Waiter::of(&admitted.work)));
+        drop(sender.send((admitted.standing.clone(), Waiter::of(&admitted.work))));
         perform(&daemon, admitted)
     });
     tokio::select! {
@@ -347,7 +349,7 @@ fn shown(daemon: &Daemon, caller: &Caller, id: &SessionId) -> Result<SessionInfo
 }
 
 fn stopped(daemon: &Daemon, live: Arc<Live>, request: &StopSession) -> SessionInfo {
-    let grace = request.grace_ms.map(Duration::from_millis);
+    let grace = request.grace_ms.map(|grace| Duration::from_millis(grace).min(LONGEST_GRACE));
     sessions::stop(daemon, &live, ("an operator ended it", grace));
     live.info()
 }

@@ -119,8 +119,9 @@ impl Wired {
         let command = command((live, &lane), &self.exec);
         let (settled, stdout, stderr) = self.perform(&mut lane, command, &sink);
         call.end(|info| told(info, settled, stdout, stderr));
-        live.touch();
+        // Before it is over for the session, which then keeps no output.
         let info = call.info();
+        live.touch();
         if let Sink::Send(sender) = sink {
             let ended = Chunk::Ended { seq: u64::MAX, call: Box::new(info.clone()) };
             // Whoever has gone away needs no end.

@@ -155,7 +155,8 @@ pub(crate) fn explain(daemon: &Daemon, live: &Live, request: Explain) -> Result<
         ExplainSubject::Url(url) => Subject::Url { url: Bytes::from(url.as_str()), method: None },
         ExplainSubject::Tool(name) => Subject::Tool(name),
     };
-    let judged = consider(daemon.runtime.setup(), &live.bound.lane().asked(), None, subject);
+    let mut lane = live.bound.lane();
+    let judged = lane.renew().and_then(|()| consider(daemon.runtime.setup(), &lane.asked(), None, subject));
     Ok(match judged {
         Ok(judgement) => {
             let decision = match judgement.decision() {

@@ -84,7 +84,10 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -
         let _conversation = tokio::spawn(asker.converse(messages, pieces));
         return Ok(told_by(line, (told, standing), id));
     }
-    let message = tokio::time::timeout(PATIENCE, only(&mut messages)).await;
+    let patience = Instant::now() + PATIENCE;
+    let message =
+        tokio::time::timeout_at(until.map_or(patience, |until| until.min(patience)), only(&mut messages))
+            .await;
     let message = message.map_err(|_late| late("the request did not come to its end"))??;
     let answer = tokio::time::timeout_at(until.unwrap_or_else(far), asker.ask(&message)).await;
     let (pieces, told) = mpsc::channel(UNDER_WAY);
@@ -224,10 +227,12 @@ impl Asker {
     async fn converse(self, mut messages: Streaming<Bytes>, pieces: mpsc::Sender<Piece>) {
         let (daemon, cut) = (Arc::clone(&self.line.daemon), Arc::clone(&self.line.cut));
         let teller = Teller { daemon, cut, rpc: self.rpc, pieces };
+        let until = self.until.unwrap_or_else(far);
         loop {
             let message = tokio::select! {
                 message = next(&mut messages) => message,
                 () = teller.pieces.closed() => return,
+                () = tokio::time::sleep_until(until) => Err(late("the time that the client gave was over")),
             };
             let answer = match message {
                 Ok(Some(message)) => self.answer(&message).await,

@@ -16,7 +16,7 @@ use ringfence_runtime::identity::IdentityError;
 use ringfence_types::Transport;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use zeroize::Zeroizing;
 
 use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
@@ -61,6 +61,17 @@ pub(crate) struct Line {
     pub(crate) cut: Arc<Notify>,
     /// For as long as the line is held, also by what a connection has become, it counts as one.
     pub(crate) _held: mpsc::Sender<Infallible>,
+}
+
+impl Line {
+    /// Long requests are taken in a few at once, those of a session apart from all others.
+    async fn place_for_long(&self) -> Option<OwnedSemaphorePermit> {
+        let places = match &self.entrance {
+            Entrance::Door(session) => Arc::clone(&self.daemon.sessions.find(session).ok()?.long),
+            Entrance::Management | Entrance::Network(_) => Arc::clone(&self.daemon.long),
+        };
+        places.acquire_owned().await.ok()
+    }
 }
 
 /// Answers one request. Nothing here fails: what goes wrong is an answer, too.
@@ -131,7 +142,7 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
             let arrived = Arrived { entrance, peer, token, method, value };
             blocking(move || foretell(&daemon, &arrived)).await?;
         }
-        merge(&mut fields, read(method, body).await?)?;
+        merge(&mut fields, read(line, method, body).await?)?;
     }
     if let (Method::Login, Some(network)) = (method, &line.network) {
         return login(line, network.transport(), Value::Object(fields)).await;
@@ -197,12 +208,17 @@ pub(crate) fn most(method: Method) -> usize {
     }
 }
 
-async fn read(method: Method, body: Incoming) -> Result<Map<String, Value>, ApiError> {
-    let bytes = collected(body, most(method)).await?;
+async fn read(line: &Line, method: Method, body: Incoming) -> Result<Map<String, Value>, ApiError> {
+    let bytes = collected(line, body, most(method)).await?;
+    // What takes long to read is not for the thread that serves all connections.
+    if bytes.len() > UNASKED { blocking(move || fields_of(&bytes)).await } else { fields_of(&bytes) }
+}
+
+fn fields_of(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
     if bytes.is_empty() {
         return Ok(Map::new());
     }
-    match serde_json::from_slice(&bytes) {
+    match serde_json::from_slice(bytes) {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err(malformed("the body is not an object")),
         Err(error) => Err(malformed(format!("the body is not JSON: {error}"))),
@@ -210,8 +226,13 @@ async fn read(method: Method, body: Incoming) -> Result<Map<String, Value>, ApiE
 }
 
 /// All of a body that is no larger than it may be.
-pub(crate) async fn collected(body: Incoming, most: usize) -> Result<Bytes, ApiError> {
-    let collected = tokio::time::timeout(PATIENCE, Limited::new(body, most).collect()).await;
+pub(crate) async fn collected(line: &Line, body: Incoming, most: usize) -> Result<Bytes, ApiError> {
+    let is_short = body.size_hint().exact().is_some_and(|bytes| bytes <= UNASKED as u64);
+    let taken_in = async {
+        let _place = if is_short { None } else { line.place_for_long().await };
+        Limited::new(body, most).collect().await
+    };
+    let collected = tokio::time::timeout(PATIENCE, taken_in).await;
     let collected = collected
         .map_err(|_late| ApiError::new(ErrorCode::TimedOut, "the request did not come to its end"))?;
     let bytes =

@@ -30,7 +30,7 @@ use crate::ask::blocking;
 use crate::authenticate::{Entrance, identify};
 use crate::dispatch::{Admitted, Arrived, admit};
 use crate::failure::{internal, malformed};
-use crate::http::{Line, MOST_WITH_FILE, collected};
+use crate::http::{Line, collected};
 use crate::stream::Body;
 
 use server::Server;
@@ -38,6 +38,8 @@ pub(crate) use underway::Underway;
 
 /// For whoever has a session of their own.
 const PATH: &str = "/mcp";
+/// Of a message. It is read by the thread that serves all connections.
+const MOST: usize = 8 * 1024 * 1024;
 const CLIENT: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Whose tools are wanted.
@@ -114,8 +116,8 @@ pub(crate) async fn answer(
     let admitted = visitor.admit(Method::Mcp, json!({ "session": visitor.session })).await?;
     let workspace = admitted.live.as_ref().map(|live| live.bound.workspace().path.clone());
     drop(admitted);
-    let bytes = collected(body, MOST_WITH_FILE).await?;
-    let message: Message = serde_json::from_slice(&bytes).unwrap_or_default();
+    let bytes = collected(line, body, MOST).await?;
+    let message = looked_at(&bytes);
     if message.method == "notifications/cancelled" {
         let request = message.params.get("requestId").cloned().unwrap_or_default();
         line.daemon.tools_underway.cancel(&visitor.key(&request));
@@ -136,13 +138,21 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
+/// What is long is for a tool.
+fn looked_at(bytes: &[u8]) -> Message {
+    const LONGEST: usize = 16 * 1024;
+    bytes
+        .get(..=LONGEST)
+        .map_or_else(|| serde_json::from_slice(bytes).unwrap_or_default(), |_long| Message::default())
+}
+
 /// `Host` and `Origin` were looked at already, as with every request.
 fn configuration() -> StreamableHttpServerConfig {
     StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_sse_retry(None)
-        .with_max_request_body_bytes(MOST_WITH_FILE)
+        .with_max_request_body_bytes(MOST)
         .disable_allowed_hosts()
 }
 

@@ -40,9 +40,14 @@ const ROUND: Duration = Duration::from_millis(200);
 /// Connections at once: to the socket of the operators, and to each door.
 const CONNECTIONS: usize = 2048;
 const CONNECTIONS_OF_A_DOOR: usize = 32;
+/// Requests of one connection of HTTP/2 under way at once.
+const STREAMS: u32 = 64;
+const STREAMS_AT_A_DOOR: u32 = 8;
 /// Requests of one connection: so many at once, and so many in a second.
 const BURST: u32 = 2000;
 const RATE: u32 = 2000;
+/// Long requests that are taken in at once.
+const LONG: usize = 32;
 /// Threads for requests: each waits for a disk, a person or a command.
 const THREADS: usize = 640;
 
@@ -60,6 +65,8 @@ pub(crate) struct Daemon {
     pub(crate) standings: Standings,
     pub(crate) meters: Meters,
     pub(crate) tools_underway: mcp::Underway,
+    /// Long requests of everybody who is in no session, which are taken in at once.
+    pub(crate) long: Arc<Semaphore>,
     calls: Arc<AtomicUsize>,
     requests: AtomicU64,
     ending: AtomicBool,
@@ -110,6 +117,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         standings: Standings::default(),
         meters: Meters::default(),
         tools_underway: mcp::Underway::default(),
+        long: Arc::new(Semaphore::new(LONG)),
         calls: Arc::default(),
         requests: AtomicU64::new(0),
         ending: AtomicBool::new(false),
@@ -250,15 +258,23 @@ pub(crate) async fn attend<S>(
     let cut = Arc::new(Notify::new());
     let (held, mut over) = mpsc::channel(1);
     let rate = Bucket::new(BURST, RATE);
+    // What runs inside a fence has no more of the daemon's memory than it needs.
+    let streams = if matches!(entrance, Entrance::Door(_)) { STREAMS_AT_A_DOOR } else { STREAMS };
     let line = Arc::new(Line { daemon, entrance, peer, network, rate, cut: Arc::clone(&cut), _held: held });
+    let asked = Arc::new(AtomicBool::new(false));
+    let has_asked = Arc::clone(&asked);
     let service = service_fn(move |request| {
+        has_asked.store(true, Ordering::SeqCst);
         let line = Arc::clone(&line);
         async move { Ok::<_, std::convert::Infallible>(answer(line, request).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     let _http1 = builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(64 * 1024);
-    let _http2 =
-        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(32 * 1024);
+    let _http2 = builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(streams)
+        .max_header_list_size(32 * 1024);
     tokio::select! {
         served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service) => {
             if let Err(error) = served {
@@ -266,8 +282,17 @@ pub(crate) async fn attend<S>(
             }
         }
         () = cut.notified() => tracing::debug!("a connection was cut"),
+        () = silence(&asked) => tracing::debug!("nothing was asked for on a connection"),
     }
     let _over = over.recv().await;
+}
+
+/// Whoever has not asked for anything by then does not keep a place. Later hyper looks after that.
+async fn silence(asked: &AtomicBool) {
+    tokio::time::sleep(HEAD).await;
+    if asked.load(Ordering::SeqCst) {
+        std::future::pending().await
+    }
 }
 
 impl Daemon {

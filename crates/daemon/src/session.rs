@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use ringfence_api::{ApiError, CallInfo, ErrorCode, ProviderInfo, SessionInfo, SessionState};
 use ringfence_runtime::Bound;
 use ringfence_types::SessionId;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::call::{Inlets, LiveCall};
 use crate::door::Door;
 use crate::failure::{exhausted, internal, not_found};
 
+/// Long requests of one session that are taken in at once.
+const LONG: usize = 2;
 /// Calls that are over and still remembered.
 const REMEMBERED: usize = 64;
 
@@ -31,6 +33,8 @@ pub(crate) struct Live {
     last_call: AtomicU64,
     inside: Mutex<Inside>,
     door: Mutex<Option<Door>>,
+    /// Its long requests that are taken in at once.
+    pub(crate) long: Arc<Semaphore>,
     /// Told when the session is over: whoever serves its door goes.
     pub(crate) over: Notify,
 }
@@ -78,6 +82,7 @@ impl Live {
                 touched: Instant::now(),
             }),
             door: Mutex::new(Some(door)),
+            long: Arc::new(Semaphore::new(LONG)),
             over: Notify::new(),
         }
     }
@@ -130,6 +135,8 @@ impl Live {
             inside.live.values().filter(|call| call.is_over()).map(|call| call.number).collect();
         for number in over {
             let call = inside.live.remove(&number);
+            // Whoever waited for it has what it printed.
+            call.iter().for_each(|call| call.forget_output());
             inside.done.extend(call);
         }
         while inside.done.len() > REMEMBERED {
@@ -145,6 +152,7 @@ impl Live {
     }
 
     pub(crate) fn call_infos(&self) -> Vec<CallInfo> {
+        self.sweep();
         let inside = self.inside();
         inside.done.iter().chain(inside.live.values()).map(|call| call.info()).collect()
     }

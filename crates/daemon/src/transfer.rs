@@ -29,7 +29,7 @@ pub(crate) async fn upload(
     let (entrance, peer) = (line.entrance.clone(), line.peer);
     let arrived = Arrived { entrance, peer, token, method: Method::FileUpload, value };
     let admitted = admitted(&line.daemon, arrived).await?;
-    let content = collected(body, MOST_SENT as usize).await?;
+    let content = collected(line, body, MOST_SENT as usize).await?;
     let written = for_who_waits(admitted, move |visit, request| match request {
         Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),
         _ => Err(malformed("this is no upload")),

@@ -55,6 +55,9 @@ pub struct Edit {
     pub all: bool,
 }
 
+/// The longest file that is made: as long as one that is read may be.
+const MOST: usize = 25 << 20;
+
 impl Edit {
     /// What the file is to be, and how often it was replaced.
     pub fn applied(&self, before: &str) -> Result<(String, usize), CallToolResult> {
@@ -67,8 +70,17 @@ impl Edit {
             2.. if !self.all => {
                 Err(malformed(&format!("`old_text` is {count} times in the file; say more, or `all`")))
             }
+            _ if self.length(before, count).is_none_or(|length| length > MOST) => {
+                Err(malformed(&format!("the file would have more than {MOST} bytes")))
+            }
             _ => Ok((before.replace(&self.old_text, &self.new_text), count)),
         }
+    }
+
+    /// How long the file would be. Known before it is made: a few bytes for each of many can be more than there is memory.
+    fn length(&self, before: &str, count: usize) -> Option<usize> {
+        let without = before.len() - count * self.old_text.len();
+        self.new_text.len().checked_mul(count)?.checked_add(without)
     }
 }
 
@@ -119,4 +131,23 @@ pub enum Explain {
     Write(PathBuf),
     Url(String),
     Tool(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_is_not_longer_than_a_file_may_be() {
+        let edit = |new: &str| Edit {
+            path: PathBuf::from("a"),
+            old_text: "a".to_owned(),
+            new_text: new.to_owned(),
+            all: true,
+        };
+        assert_eq!(edit("bc").applied("aXa").unwrap(), ("bcXbc".to_owned(), 2));
+        let (many, long) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
+        assert_eq!(edit(&long).length(&many, 1 << 20), Some(1 << 40));
+        assert!(edit(&long).applied(&many).is_err());
+    }
 }

@@ -376,6 +376,13 @@ impl<'r> Bound<'r> {
         roots
     }
 
+    /// Writes down that the answer was no to something that is no call of the pipeline.
+    pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
+        let (session, refusal) = (Some(self.id.clone()), self.leaks.refusal(refusal));
+        let event = Event::Refused { transaction: None, session, call: None, refusal };
+        self.runtime.ledger().append(&event).map(drop)
+    }
+
     /// As it would be asked for again, to judge what is not done.
     pub fn asked(&self) -> Asked {
         Asked {

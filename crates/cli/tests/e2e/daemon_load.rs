@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{CallState, CheckReady, SessionInfo, SessionState, ShowSession, StopSession};
+use ringfence_api::{CallState, CheckReady, ListCalls, SessionInfo, SessionState, ShowSession, StopSession};
 use ringfence_client::ClientError;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
 
-use crate::patience::{Patient, ended};
+use crate::patience::{PATIENCE, Patient, ended};
 use crate::served::{Served, exec, stdout};
 use crate::testkit::{eventually, marker, processes_with};
 
@@ -305,4 +305,34 @@ fn refused_for_the_ledger(served: &Served, session: &SessionInfo) -> String {
     };
     assert!(why.contains("ledger"), "{why}");
     why
+}
+
+/// What a call printed is for whoever waited for it. Kept for all who may ask later, it would be as much as an agent likes.
+#[test]
+fn what_was_printed_as_a_whole_is_not_kept() {
+    let served = Served::new();
+    let session = served.session();
+    let info = served.sh(&session, "head -c 100000 /dev/zero | tr '\\0' x");
+    assert_eq!(stdout(&info).len(), 100_000);
+    let calls = served.client().call(&ListCalls { session: session.session.clone() }).unwrap().calls;
+    assert_eq!((calls.len(), calls[0].exit_code, calls[0].stdout.is_none()), (1, Some(0), true), "{calls:?}");
+}
+
+/// Places are for those who ask.
+#[test]
+fn a_connection_that_asks_nothing_is_closed() {
+    let served = Served::new();
+    let silent = |said: &[u8]| {
+        let mut stream = UnixStream::connect(&served.socket).unwrap();
+        stream.write_all(said).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    };
+    let all = [silent(b""), silent(b"GET /v1"), silent(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")];
+    for mut stream in all {
+        let mut rest = Vec::new();
+        // How it ends is no matter: it does.
+        let ended = stream.read_to_end(&mut rest);
+        assert!(!matches!(&ended, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{ended:?}");
+    }
 }

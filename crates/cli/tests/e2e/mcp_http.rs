@@ -330,7 +330,8 @@ fn a_rule_about_a_tool_holds_over_http() {
     world.write("a", "x");
     configure(&world, "schema = 1\n[[tool]]\ndeny = [\"search\", \"edit_file\", \"exec\", \"list_dir\"]\n");
     let served = Served::with(world, &[]);
-    let tools = Tools::of_operator(&served, &served.session()).modern();
+    let session = served.session();
+    let tools = Tools::of_operator(&served, &session).modern();
     for (tool, arguments) in [
         ("search", json!({ "pattern": "x" })),
         ("edit_file", json!({ "path": "a", "old_text": "x", "new_text": "y" })),
@@ -342,7 +343,15 @@ fn a_rule_about_a_tool_holds_over_http() {
         assert!(rule.starts_with(&format!("tools.{tool}")), "{no}");
     }
     assert_eq!(tools.done("read_file", json!({ "path": "a" }))["content"], "x", "control");
-    assert_eq!(served.records("refused").len(), 4);
+    let refused = served.records("refused");
+    assert_eq!(refused.len(), 4);
+    for record in refused {
+        assert_eq!(record["event"]["session"], session.session.as_str(), "{record}");
+    }
+    // From the next call on.
+    assert!(tools.done("jobs", json!({ "action": "list" }))["jobs"].is_array(), "control");
+    configure(&served.world, "schema = 1\n[[tool]]\ndeny = [\"jobs\"]\n");
+    eventually("the new rule holds", || tools.call("jobs", json!({ "action": "list" }))["isError"] == true);
 }
 
 /// What somebody waits for ends with them: by a word in the era with a handshake, by going away in both.

@@ -93,8 +93,10 @@ impl Server {
         let (daemon, name) = (std::sync::Arc::clone(&self.visitor.line.daemon), tool.to_owned());
         let judged = blocking(move || {
             let live = admitted?.live.ok_or_else(|| no_sense("the request names no session"))?;
-            let asked = live.bound.lane().asked();
-            let judgement = consider(daemon.runtime.setup(), &asked, None, Subject::Tool(name));
+            let mut lane = live.bound.lane();
+            let judgement = lane
+                .renew()
+                .and_then(|()| consider(daemon.runtime.setup(), &lane.asked(), None, Subject::Tool(name)));
             let refusal = match judgement.as_ref().map(|judged| (judged.decision(), judged.decisive())) {
                 Ok((Decision::Allow, _) | (_, None)) => return Ok(None),
                 Ok((_, Some(part))) => Refusal {
@@ -106,7 +108,7 @@ impl Server {
                 },
                 Err(refusal) => refusal.clone(),
             };
-            daemon.runtime.refuse(&refusal).map_err(|error| internal(&error))?;
+            lane.refuse(&refusal).map_err(|error| internal(&error))?;
             Ok(Some(refusal))
         });
         match judged.await {
