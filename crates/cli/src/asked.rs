@@ -9,7 +9,7 @@ use ringfence_runtime::authz::policy::{
 };
 use ringfence_runtime::images::InImage;
 use ringfence_runtime::ledger::{Location, OpenError, Settings as LedgerSettings, Timestamp};
-use ringfence_runtime::policy_files::{IN_WORKSPACE, OperatorFile, PolicyPlaces, load};
+use ringfence_runtime::policy_files::{IN_WORKSPACE, OperatorFile, PolicyPlaces, load, load_operator};
 use ringfence_runtime::{Asked, PolicySource, Runtime, Setup};
 use ringfence_types::{Access, Backend, Bytes, HostRule, Layer, Refusal, RefusalCode, WorkspaceId};
 
@@ -192,13 +192,10 @@ pub(crate) fn settings(
     named: Option<&Path>,
 ) -> Result<Settings, ExitCode> {
     let default = setup.config_dir.join("config.toml");
-    let places = PolicyPlaces {
-        operator: named.map_or(OperatorFile::Default(&default), OperatorFile::Named),
-        workspace: Path::new("/nowhere"),
-        writable: &[],
-    };
-    let files = load(places).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
-    Ok(settings_of(&files, environment.home.as_deref()))
+    let operator = named.map_or(OperatorFile::Default(&default), OperatorFile::Named);
+    let file =
+        load_operator(operator, &[]).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    Ok(settings_of(file.as_slice(), environment.home.as_deref()))
 }
 
 /// Stored answers that hold in a workspace, each as a file of the operator.
