@@ -1,5 +1,7 @@
 //! Running every test program as root and as an ordinary user.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -75,6 +77,7 @@ pub(crate) fn is_root() -> bool {
 /// Runs each program and shows the output of those that fail.
 pub(crate) fn run(stage: &Stage, executables: &[TestExecutable], who: As) -> Result<Tally> {
     let places = Places::new(stage, who)?;
+    let before = names_in(Path::new("/"))?;
     let mut total = Tally::default();
     for (test, program) in executables.iter().zip(&stage.programs) {
         let start = Instant::now();
@@ -87,7 +90,15 @@ pub(crate) fn run(stage: &Stage, executables: &[TestExecutable], who: As) -> Res
         }
         total.add(unsteady::look_again(first, &test.name, |name| Ok(run.of(&["--exact", name])?.tally))?);
     }
+    for left in names_in(Path::new("/"))?.difference(&before) {
+        println!("FAILED: a test has made `/{}` on this machine", left.display());
+        total.failed += 1;
+    }
     Ok(total)
+}
+
+fn names_in(directory: &Path) -> Result<BTreeSet<OsString>> {
+    fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name())).collect()
 }
 
 /// Directories of one pass, owned by whoever runs it.

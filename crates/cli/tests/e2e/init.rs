@@ -358,14 +358,17 @@ fn doctor_tries_every_hook_and_says_what_mends_one_that_is_broken() {
     let program = program.to_str().unwrap();
     let answer = r#"echo '{\"hookSpecificOutput\":{\"permissionDecision\":\"deny\"}}'; : "#;
     for (what, broken) in [
-        ("its program is gone", whole.replace(program, "/nowhere/ringfence")),
+        ("its program is gone", whole.replace(program, "/nonexistent/ringfence")),
         (
             "it lets everything pass",
             whole.replace(" hook claude-code", " hook claude-code >/dev/null; exit 0; :"),
         ),
         ("it crashes", whole.replace(" hook claude-code", " hook claude-code | kill -SEGV $$")),
         ("it says no by itself", whole.replace(&format!("'{program}'"), answer)),
-        ("it writes elsewhere", whole.replace("XDG_STATE_HOME='", "XDG_STATE_HOME='/nowhere")),
+        (
+            "it writes elsewhere",
+            whole.replace("XDG_STATE_HOME='", &format!("XDG_STATE_HOME='{}", world.beside("else").display())),
+        ),
     ] {
         assert_ne!(broken, whole, "{what}");
         fs::write(&settings, &broken).unwrap();
