@@ -137,11 +137,18 @@ fn a_step_that_fails_is_named_and_nothing_runs() {
 }
 
 #[test]
-fn a_root_that_cannot_be_closed_is_refused() {
+fn a_part_that_is_closed_is_not_there_and_one_that_cannot_be_closed_is_refused() {
     let world = World::new();
     let mut spec = world.spec();
-    fs::create_dir(world.path("workspace/closed")).unwrap();
+    fs::create_dir_all(world.path("workspace/closed/open")).unwrap();
+    fs::write(world.path("workspace/closed/file"), "seen").unwrap();
+    let look = world.sh("cat closed/file");
+    let (control, _) = run(&mut Session::start(&spec, &NoRules).unwrap(), &look).unwrap();
+    assert_eq!(control.exit.code(), 0);
     spec.roots.push(Root { path: Bytes::from(world.path("workspace/closed")), access: Access::None });
+    let (closed, _) = run(&mut Session::start(&spec, &NoRules).unwrap(), &look).unwrap();
+    assert_ne!(closed.exit.code(), 0);
+    spec.roots.push(Root { path: Bytes::from(world.path("workspace/closed/open")), access: Access::Write });
     assert!(matches!(Session::start(&spec, &NoRules), Err(StartError::Unavailable { .. })));
 }
 
