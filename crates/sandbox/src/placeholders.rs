@@ -537,6 +537,15 @@ mod tests {
             drop(placeholders);
             fs::write(&list, content).unwrap();
         }
+
+        /// What there is to remove. Until it becomes another program, a child that a neighbouring test starts holds the lock.
+        fn swept(&self) -> usize {
+            let swept = |_| {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                Some(sweep(&self.registry()).unwrap()).filter(|removed| *removed > 0)
+            };
+            (0..1000).find_map(swept).unwrap_or(0)
+        }
     }
 
     fn absent() -> Vec<Absent> {
@@ -608,7 +617,7 @@ mod tests {
         let bench = Bench::new();
         bench.crash();
         assert_eq!(bench.names(), ALL);
-        assert_eq!(sweep(&bench.registry()).unwrap(), 3);
+        assert_eq!(bench.swept(), 3);
         assert_eq!(bench.names(), [".git"]);
         assert_eq!(sweep(&bench.registry()).unwrap(), 0);
 
@@ -625,7 +634,7 @@ mod tests {
         bench.crash();
         fs::write(bench.ws().join(".vscode/settings.json"), "{}").unwrap();
         fs::write(bench.ws().join(".git/commondir"), "../elsewhere\n").unwrap();
-        assert_eq!(sweep(&bench.registry()).unwrap(), 1);
+        assert_eq!(bench.swept(), 1);
         assert!(bench.ws().join(".vscode/settings.json").exists());
         assert_eq!(fs::read(bench.ws().join(".git/commondir")).unwrap(), b"../elsewhere\n");
     }
