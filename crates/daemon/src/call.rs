@@ -135,14 +135,19 @@ impl LiveCall {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Nothing more becomes of it.
-    pub(crate) fn end(&self, change: impl FnOnce(&mut CallInfo)) {
-        change(&mut self.info_mut());
+    /// Nothing more becomes of it. What became of it is for whoever waited, with what it printed: as soon as it is over, that goes.
+    pub(crate) fn end(&self, change: impl FnOnce(&mut CallInfo)) -> CallInfo {
+        let info = {
+            let mut info = self.info_mut();
+            change(&mut info);
+            info.clone()
+        };
         *self.input_mut() = None;
         *self.ended_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.is_over.store(true, Ordering::SeqCst);
         self.output.close();
         self.ended.notify_waiters();
+        info
     }
 
     pub(crate) async fn ended(&self, patience: Duration) {

@@ -118,9 +118,7 @@ impl Wired {
         let _unchanged = lane.renew();
         let command = command((live, &lane), &self.exec);
         let (settled, stdout, stderr) = self.perform(&mut lane, command, &sink);
-        call.end(|info| told(info, settled, stdout, stderr));
-        // Before it is over for the session, which then keeps no output.
-        let info = call.info();
+        let info = call.end(|info| told(info, settled, stdout, stderr));
         live.touch();
         if let Sink::Send(sender) = sink {
             let ended = Chunk::Ended { seq: u64::MAX, call: Box::new(info.clone()) };

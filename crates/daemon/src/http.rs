@@ -227,7 +227,8 @@ fn fields_of(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
 
 /// All of a body that is no larger than it may be.
 pub(crate) async fn collected(line: &Line, body: Incoming, most: usize) -> Result<Bytes, ApiError> {
-    let is_short = body.size_hint().exact().is_some_and(|bytes| bytes <= UNASKED as u64);
+    // What anyone may send is short: nobody who is unknown takes a place of those who are known.
+    let is_short = most <= UNASKED || body.size_hint().exact().is_some_and(|bytes| bytes <= UNASKED as u64);
     let taken_in = async {
         let _place = if is_short { None } else { line.place_for_long().await };
         Limited::new(body, most).collect().await

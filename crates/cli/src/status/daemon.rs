@@ -24,7 +24,10 @@ pub(super) fn of(environment: &Environment) -> Option<Served> {
     Some(Served {
         socket: Bytes::from(daemon.socket.as_path()),
         version: daemon.ask(&CheckHealth {}).ok()?.version,
-        unready: daemon.ask(&CheckReady {}).map(|ready| ready.because).unwrap_or_default(),
+        unready: daemon.ask(&CheckReady {}).map_or_else(
+            |_told| vec!["it does not say whether it takes any".to_owned()],
+            |ready| ready.because,
+        ),
         sessions: daemon.ask(&ListSessions { all: false }).ok().map(|list| list.sessions.len()),
         questions: daemon.ask(&ListApprovals {}).ok().map(|list| list.questions.len()),
     })

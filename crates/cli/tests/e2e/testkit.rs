@@ -113,7 +113,7 @@ impl World {
     }
 
     pub(crate) fn all_records(&self) -> Vec<Value> {
-        let done = self.ledger_tool(&["tail", "-n", "1000", "--json"]).expect(0);
+        let done = self.ledger_tool(&["tail", "-n", "100000", "--json"]).expect(0);
         done.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
