@@ -11,7 +11,17 @@ use crate::passes::{self, Tally};
 pub(crate) const MOST: u64 = 3;
 
 /// Programs and modules whose tests attack the fence.
-const ATTACKS: &[&str] = &["battery", "container", "hostile", "filtered_probes", "protected", "escape"];
+const ATTACKS: &[&str] = &[
+    "battery",
+    "container",
+    "container_images",
+    "container_isolation",
+    "container_network",
+    "hostile",
+    "filtered_probes",
+    "protected",
+    "escape",
+];
 
 /// What one test program had to say.
 #[derive(Debug, Default)]

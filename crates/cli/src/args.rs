@@ -284,7 +284,7 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Network {
-    /// Network inside: none (the default), filtered (hosts that are allowed, and no others) or full (the host's)
+    /// Network inside: none (the default), filtered (hosts that are allowed, and no others) or full (the host's; in a container the engine's)
     #[arg(long, value_name = "MODE")]
     pub(crate) net: Option<NetMode>,
     /// Host that may be reached: NAME, *.NAME for all below it, or an address; with a port only that one. Implies --net filtered

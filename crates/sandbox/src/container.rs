@@ -163,6 +163,8 @@ pub struct Image {
     pub bytes: u64,
     /// Digests of its manifest, as registries name it and signatures are about.
     pub manifests: Vec<String>,
+    /// Places for which an engine makes something writable, unless it is told of something else there.
+    pub volumes: Vec<String>,
 }
 
 /// A container and what we have written on it.
@@ -170,6 +172,8 @@ pub struct Image {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Labelled {
     pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) names: Vec<String>,
     #[serde(default)]
     pub(crate) labels: HashMap<String, String>,
 }
@@ -264,7 +268,9 @@ impl Engine {
         let bytes = found.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
         let named = found.repo_digests.unwrap_or_default();
         let manifests = named.iter().filter_map(|name| Some(name.rsplit_once('@')?.1.to_owned())).collect();
-        Ok(Image { id, bytes, manifests })
+        let volumes = found.config.and_then(|config| config.volumes).unwrap_or_default();
+        let volumes = volumes.into_iter().collect();
+        Ok(Image { id, bytes, manifests, volumes })
     }
 
     /// Makes an image of one layer from a tar archive of a root file system.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::{Achieved, Message};
-use ringfence_types::Backend;
+use ringfence_types::{Backend, NetMode};
 use rustix::io::Errno;
 
 use crate::backend::bubblewrap;
@@ -26,6 +26,15 @@ pub(crate) struct Launching {
     outer: Outer,
     backend: Backend,
     cgroups: Cgroups,
+}
+
+/// What a launcher that is PID 1 of a container is told.
+pub(crate) struct Inside {
+    /// The engine's.
+    pub(crate) cgroups: Cgroups,
+    /// Who the caller is inside.
+    pub(crate) ids: (u32, u32),
+    pub(crate) net: NetMode,
 }
 
 /// PID 1 has done everything in the plan and said what the kernel enforces.
@@ -73,10 +82,13 @@ impl Launching {
     pub(crate) fn inside(
         control: Control,
         container: Container,
-        (cgroups, (uid, gid)): (Cgroups, (u32, u32)),
+        Inside { cgroups, ids: (uid, gid), net }: Inside,
     ) -> Result<Self, StartError> {
-        // A network of its own as well: engines let more through in theirs, such as echo requests.
-        let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWNET;
+        // A network of its own as well: engines let more through in theirs, such as echo requests. And Podman does not listen to who
+        // asks it for control groups and shared memory that no other container can join.
+        let network = if net == NetMode::Full { 0 } else { libc::CLONE_NEWNET };
+        let unheard = libc::CLONE_NEWCGROUP | libc::CLONE_NEWIPC;
+        let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | unheard | network;
         let namespaces = u64::from(namespaces.cast_unsigned());
         let start = Message::Start { namespaces, uid: uid.into(), gid: gid.into(), cgroups: 0 };
         control.send(start, &[]).map_err(spawn_error)?;

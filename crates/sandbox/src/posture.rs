@@ -70,7 +70,7 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
         Control::Ipc if matches!(spec.view, View::WholeMachine { .. }) => {
             absent("profile `danger` shows the host's sockets", "use --profile workspace")
         }
-        Control::Ipc if spec.net == NetMode::Full && abi < 6 => Level::Partial {
+        Control::Ipc if shares_the_network(spec) && abi < 6 => Level::Partial {
             by: "IPC namespace".into(),
             missing: "abstract Unix sockets of the host (needs Landlock ABI 6, Linux 6.12)".into(),
         },
@@ -78,6 +78,11 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
         Control::Syscalls => syscalls(evidence),
         Control::Limits | Control::Env => enforced(""),
     }
+}
+
+/// Of a container `full` is the engine's network, and has no sockets of the host in it.
+fn shares_the_network(spec: &Spec) -> bool {
+    spec.net == NetMode::Full && spec.backend != Backend::Container
 }
 
 /// What profile `danger` promises about files: the sensitive roots are hidden, nothing else.
@@ -155,6 +160,9 @@ fn net(evidence: &Evidence<'_>) -> Level {
         (NetMode::Filtered, Some(doors)) => filtered(doors),
         (NetMode::Filtered, None) => {
             absent("the doors of the filtered network are missing", "use --net none")
+        }
+        (NetMode::Full, _) if evidence.spec.backend == Backend::Container => {
+            absent("the network of the engine was asked for with --net full", "use --net none or filtered")
         }
         (NetMode::Full, _) => {
             absent("the network of the host was asked for with --net full", "use --net none")

@@ -60,6 +60,8 @@ pub enum StartError {
     Engine(#[source] EngineError),
     #[error("the engine starts containers with {used}, and `{wanted}` was asked for")]
     OtherRuntime { wanted: OciRuntime, used: String },
+    #[error("the engine cannot make a network for --net full: {reason}")]
+    NoNetwork { reason: String },
 }
 
 impl StartError {
@@ -87,6 +89,12 @@ impl StartError {
                 "install `{wanted}` and let the engine use it: `podman --runtime {wanted} system service …`, or `runtime = \"{wanted}\"` \
                  below [engine] in containers.conf; for Docker `runtimes` in daemon.json"
             )),
+            Self::NoNetwork { .. } => Some(
+                "give the engine what it makes networks with: Podman as root needs `netavark` or \
+                 `containernetworking-plugins`, and iptables or nftables; without root `passt` or `slirp4netns`, and \
+                 /dev/net/tun open to everybody; Docker its bridge. Or use --net filtered"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }

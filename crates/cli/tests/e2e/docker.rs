@@ -82,9 +82,14 @@ impl Docker {
         self.wait();
     }
 
+    /// The root file system of the image of a world.
+    pub(crate) fn archive(&self) -> PathBuf {
+        self.place.path().join("rootfs.tar")
+    }
+
     pub(crate) fn world(&self) -> (World, Flags) {
         let world = World::new();
-        let archive = self.place.path().join("rootfs.tar");
+        let archive = self.archive();
         pack(&archive);
         self.images(&world, &["build", "dev", archive.to_str().unwrap()]).expect(0);
         (world, Flags::of(&self.socket()))

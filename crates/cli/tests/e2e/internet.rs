@@ -134,6 +134,11 @@ impl Internet {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
+    /// Who holds the namespaces of the host, for an engine that is to be there.
+    pub(crate) fn holder(&self) -> u32 {
+        self.holder.id()
+    }
+
     /// Of a child of [`Self::start`]: each program on the way there becomes the next one.
     pub(crate) fn pid_of_ringfence(&self, child: &Child) -> Pid {
         Pid::from_child(child)

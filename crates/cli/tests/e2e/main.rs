@@ -11,6 +11,9 @@ mod approval;
 #[cfg(test)]
 mod approvals;
 #[cfg(test)]
+#[path = "../attempts/mod.rs"]
+mod attempts;
+#[cfg(test)]
 mod bound;
 #[cfg(test)]
 mod channels;
@@ -29,7 +32,13 @@ mod container_engines;
 #[cfg(test)]
 mod container_faults;
 #[cfg(test)]
+mod container_images;
+#[cfg(test)]
+mod container_isolation;
+#[cfg(test)]
 mod container_made;
+#[cfg(test)]
+mod container_network;
 #[cfg(test)]
 mod container_policy;
 #[cfg(test)]

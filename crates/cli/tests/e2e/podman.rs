@@ -27,6 +27,8 @@ pub(crate) enum Runtime {
     Crun,
     /// With storage that is soon full: 200 MiB in memory, that only the service sees. Without root it makes no container there.
     InSmallStorage,
+    /// In the mount and network namespaces of this process, as root: the bridge that it makes is there and nowhere else.
+    In(u32),
 }
 
 /// What the image has, besides what our own binary needs.
@@ -245,11 +247,20 @@ const IN_SMALL_STORAGE: &str = "mkdir -p root && mount -t tmpfs -o size=200m tmp
 
 fn podman(place: &Path, runtime: Runtime) -> Command {
     let (name, before) = match runtime {
-        Runtime::Runc => ("runc", None),
+        Runtime::Runc | Runtime::In(_) => ("runc", None),
         Runtime::Crun => ("crun", Some(WITHOUT_CGROUP2).filter(|_| is_root())),
         Runtime::InSmallStorage => ("runc", Some(IN_SMALL_STORAGE)),
     };
-    let mut command = Command::new(if before.is_some() { "/usr/bin/unshare" } else { "/usr/bin/podman" });
+    let mut command = Command::new(match (runtime, before) {
+        (Runtime::In(_), _) => "/usr/bin/nsenter",
+        (_, Some(_)) => "/usr/bin/unshare",
+        (_, None) => "/usr/bin/podman",
+    });
+    if let Runtime::In(process) = runtime {
+        let place = place.display();
+        command.args(["--target", &process.to_string(), "--mount", "--net", &format!("--wdns={place}")]);
+        command.args(["--", "podman", &format!("--network-config-dir={place}/net")]);
+    }
     if let Some(before) = before {
         let own = if is_root() { &["--mount"][..] } else { &["--mount", "--user", "--map-root-user"] };
         command.args(own).args(["sh", "-c", before, "podman"]);

@@ -10,16 +10,17 @@ mod request;
 mod scratch;
 mod verify;
 mod vessel;
+mod volumes;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use ringfence_types::{Backend, Bytes, NetMode, OciRuntime};
+use ringfence_types::{Backend, Bytes, OciRuntime};
 use sha2::{Digest as _, Sha256};
 
-use self::request::{Dialect, Request, Unspeakable};
+use self::request::{Dialect, Network, Request, Unspeakable};
 use self::scratch::Scratch;
 use super::native::Surroundings;
 use crate::container::{ContainerSpec, Engine, EngineError, Labelled};
@@ -64,11 +65,6 @@ fn possible(spec: &Spec) -> Result<&ContainerSpec, StartError> {
     };
     if matches!(spec.view, View::WholeMachine { .. }) {
         return Err(unavailable("it does not do profile `danger`"));
-    }
-    if spec.net == NetMode::Full {
-        return Err(unavailable(
-            "it shares no network with the host: use --net filtered or none, or --backend native",
-        ));
     }
     let sources = spec.roots.iter().map(|root| root.path.as_path());
     if let Some((source, why)) =
@@ -125,17 +121,31 @@ impl Container {
         ]);
         let wanted = &draft.wanted;
         let bound = draft.bound(&scratch);
-        let request = Request { wanted, limits: &draft.limits, bound: &bound, labels };
+        // Missing is said by its name here; at creation it would be one of many reasons.
+        let image = engine.image(wanted.image.as_str())?;
+        let covered = volumes::covered(&image.volumes, &bound).map_err(|volumes::Refused(path)| {
+            let path = Bytes::from(path).display();
+            unavailable(&format!("the image declares a volume at `{path}`, which is not the image's to give"))
+        })?;
+        let request = Request {
+            wanted,
+            limits: &draft.limits,
+            network: draft.network,
+            bound: &bound,
+            covered: &covered,
+            labels,
+        };
         let body = request.body(Dialect::from(&engine)).map_err(|Unspeakable(path)| {
             let path = Bytes::from(path).display();
             unavailable(&format!("no engine can be told of the path `{path}`"))
         })?;
-        // Missing is said by its name here; at creation it would be one of many reasons.
-        engine.image(wanted.image.as_str())?;
         let name = scratch.name();
-        engine.create(&name, body).map_err(|error| unknown_runtime(error, wanted.runtime))?;
+        engine.create(&name, body).map_err(|error| match unknown_runtime(error, wanted.runtime) {
+            StartError::Engine(error) => no_network(error, draft.network),
+            other => other,
+        })?;
         let container = Self { engine, name, scratch };
-        container.engine.start(&container.name)?;
+        container.engine.start(&container.name).map_err(|error| no_network(error, draft.network))?;
         Ok(container)
     }
 
@@ -158,6 +168,24 @@ fn unknown_runtime(error: EngineError, wanted: Option<OciRuntime>) -> StartError
         }
         (error, _) => StartError::Engine(error),
     }
+}
+
+/// An engine that is asked for no network cannot fail to make one.
+fn no_network(error: EngineError, network: Network) -> StartError {
+    match (error, network) {
+        (EngineError::Refused(message), Network::Engine) if is_about_networks(&message) => {
+            StartError::NoNetwork { reason: message }
+        }
+        (error, _) => StartError::Engine(error),
+    }
+}
+
+/// What engines name when they cannot make a network: the programs that do it for them, and what those need.
+fn is_about_networks(message: &str) -> bool {
+    const WORDS: [&str; 8] =
+        ["network", "slirp4netns", "pasta", "netavark", "cni", "iptables", "nftables", "tun"];
+    let message = message.to_lowercase();
+    WORDS.iter().any(|word| message.contains(word))
 }
 
 impl Drop for Container {
@@ -222,7 +250,11 @@ fn started(pid: u32) -> Option<u64> {
 fn sweep(engine: &Engine, registry: &str) {
     let listed = engine.labelled(REGISTRY, registry);
     let listed = listed.inspect_err(|error| tracing::warn!(why = %error, "what was left is not swept"));
-    for Labelled { id, labels } in listed.unwrap_or_default() {
+    for Labelled { id, names, labels } in listed.unwrap_or_default() {
+        // Labels come from images as well, names only from whoever makes a container.
+        if !names.iter().any(|name| name.trim_start_matches('/').starts_with(scratch::CONTAINER_PREFIX)) {
+            continue;
+        }
         let owner = labels.get(OWNER).and_then(|owner| Owner::parse(owner));
         if owner.is_none_or(|owner| owner.is_gone()) {
             // Another session may be removing it at this moment.

@@ -5,7 +5,7 @@ use ringfence_launch::plan::Access;
 use ringfence_types::Limits;
 use sha2::{Digest as _, Sha256};
 
-use super::request::Bound;
+use super::request::{Bound, Network};
 use super::scratch::{self, Scratch};
 use super::{ids_inside, possible};
 use crate::compile::{self, MountKind, RootMount};
@@ -19,6 +19,7 @@ use crate::survey::SurveyedRoot;
 pub(crate) struct Draft {
     pub(super) wanted: ContainerSpec,
     pub(super) limits: Limits,
+    pub(super) network: Network,
     pub(super) registry: PathBuf,
     pub(super) home: PathBuf,
     /// Files of `/etc` that are ours, as they are now.
@@ -40,6 +41,7 @@ impl Draft {
         let mut draft = Self {
             wanted,
             limits: spec.limits.clone(),
+            network: Network::from(spec.net),
             registry: spec.registry.clone(),
             home: spec.home.clone(),
             etc: scratch::etc(spec, ids_inside()),
@@ -62,8 +64,10 @@ impl Draft {
         let identity = |path: &PathBuf| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
         let roots: Vec<_> = self.roots.iter().map(|bound| (bound, identity(&bound.source))).collect();
         let etc: Vec<&PathBuf> = self.etc.iter().map(|file| &file.path).collect();
-        let text =
-            format!("{:?}", ((&self.wanted, &self.limits), (&self.home, identity(&self.home)), roots, etc));
+        let text = format!(
+            "{:?}",
+            ((&self.wanted, &self.limits, self.network), (&self.home, identity(&self.home)), roots, etc)
+        );
         Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }

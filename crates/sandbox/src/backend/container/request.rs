@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use bollard::models::{
-    ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType,
-    ResourcesUlimits,
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountType, ResourcesUlimits,
 };
 use ringfence_launch::plan::Access;
-use ringfence_types::Limits;
+use ringfence_types::{Limits, NetMode};
 use rustix::process::Resource;
 
 use crate::cgroup::OWN_PROCESSES;
@@ -25,10 +25,31 @@ pub(super) struct Bound {
     pub(super) access: Access,
 }
 
+/// What the engine puts a container into. It is never the network of the host or of another container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    /// None: the launcher makes one of ours inside.
+    Empty,
+    /// One that the engine connects to what the host reaches.
+    Engine,
+}
+
+impl From<NetMode> for Network {
+    fn from(net: NetMode) -> Self {
+        match net {
+            NetMode::None | NetMode::Filtered => Self::Empty,
+            NetMode::Full => Self::Engine,
+        }
+    }
+}
+
 pub(super) struct Request<'a> {
     pub(super) wanted: &'a ContainerSpec,
     pub(super) limits: &'a Limits,
+    pub(super) network: Network,
     pub(super) bound: &'a [Bound],
+    /// Where nothing of the image is to be seen or written.
+    pub(super) covered: &'a [String],
     pub(super) labels: HashMap<String, String>,
 }
 
@@ -49,6 +70,12 @@ impl From<&Engine> for Dialect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unspeakable(pub(super) PathBuf);
 
+/// What is in memory, and whose content is gone with the session.
+pub(super) const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
+
+/// Of the 1024 that an engine gives a container: where processors are short, others come first.
+const HALF_A_WEIGHT: i64 = 512;
+
 /// The launcher, inside.
 const LAUNCHER: &str = "/.ringfence/launch";
 
@@ -64,6 +91,10 @@ impl Request<'_> {
             working_dir: Some("/".to_owned()),
             hostname: Some("ringfence".to_owned()),
             labels: Some(self.labels.clone()),
+            // An engine runs the image's check beside PID 1, not inside what PID 1 has made.
+            healthcheck: Some(HealthConfig { test: Some(texts(&["NONE"])), ..HealthConfig::default() }),
+            // Whatever the image would be told to end with.
+            stop_signal: Some("SIGKILL".to_owned()),
             host_config: Some(self.host_config(dialect)?),
             ..ContainerCreateBody::default()
         })
@@ -73,7 +104,7 @@ impl Request<'_> {
         let mounts: Result<Vec<Mount>, Unspeakable> = self.bound.iter().map(mount).collect();
         let memory = Some(signed(self.limits.memory_bytes));
         let closed = HostConfig {
-            network_mode: Some("none".to_owned()),
+            network_mode: Some(dialect.network(self.network).to_owned()),
             ipc_mode: Some("private".to_owned()),
             cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
             cap_drop: Some(vec!["ALL".to_owned()]),
@@ -99,6 +130,7 @@ impl Request<'_> {
             memory_swap: memory,
             pids_limit: Some(signed(self.limits.processes.saturating_add(OWN_PROCESSES))),
             nano_cpus: self.limits.millicpus.map(|millicpus| signed(millicpus.saturating_mul(1_000_000))),
+            cpu_shares: Some(HALF_A_WEIGHT),
             ulimits: Some(self.ulimits()),
             ..closed
         })
@@ -117,14 +149,26 @@ impl Request<'_> {
 
     fn private_places(&self) -> HashMap<String, String> {
         let options = format!("rw,noexec,nosuid,nodev,mode=1777,size={}", self.limits.tmp_bytes);
-        let place = |path: &str| (path.to_owned(), options.clone());
+        let [tmp, var_tmp, run] = PRIVATE.map(str::to_owned);
         // What an image keeps in /run is of no use without its services, and is covered inside.
-        let covered = ("/run".to_owned(), "rw,noexec,nosuid,nodev,mode=755,size=4096".to_owned());
-        HashMap::from([place("/tmp"), place("/var/tmp"), covered])
+        let covered = (run, "rw,noexec,nosuid,nodev,mode=755,size=4096".to_owned());
+        let closed = "ro,noexec,nosuid,nodev,mode=555,size=4096";
+        let volumes = self.covered.iter().map(|path| (path.clone(), closed.to_owned()));
+        volumes.chain([(tmp, options.clone()), (var_tmp, options), covered]).collect()
     }
 }
 
 impl Dialect {
+    /// WHY NOT `default`: what that is can be configured, the host's network included.
+    fn network(self, network: Network) -> &'static str {
+        match (network, self.kind) {
+            (Network::Empty, _) => "none",
+            (Network::Engine, EngineKind::Docker) => "bridge",
+            // A bridge with root; without it what runs in user space.
+            (Network::Engine, EngineKind::Podman) => "private",
+        }
+    }
+
     /// As whom the launcher starts. In a rootless engine the caller is root, without the rights of root; in any other
     /// they have their own number.
     fn ids(self) -> (u32, u32) {
@@ -185,7 +229,7 @@ fn mount(bound: &Bound) -> Result<Mount, Unspeakable> {
 
 /// Podman puts the fields of a mount together as comma-separated values again, so that a comma or a quote in a path
 /// would begin another option.
-fn speakable(path: &Path) -> Result<String, Unspeakable> {
+pub(super) fn speakable(path: &Path) -> Result<String, Unspeakable> {
     let plain = |text: &&str| !text.chars().any(|c| matches!(c, ',' | '"' | '\\') || c.is_control());
     path.to_str().filter(plain).map(str::to_owned).ok_or_else(|| Unspeakable(path.to_owned()))
 }
@@ -208,7 +252,9 @@ mod tests {
     fn body(bound: &[Bound], kind: EngineKind) -> Result<ContainerCreateBody, Unspeakable> {
         let image = "0".repeat(64).parse().unwrap();
         let wanted = ContainerSpec { engine: "/s".into(), image, runtime: None };
-        let request = Request { wanted: &wanted, limits: &Limits::default(), bound, labels: HashMap::new() };
+        let limits = Limits::default();
+        let (network, labels) = (Network::Empty, HashMap::new());
+        let request = Request { wanted: &wanted, limits: &limits, network, bound, covered: &[], labels };
         request.body(Dialect { kind, privilege: Privilege::Rootful })
     }
 
@@ -229,9 +275,11 @@ mod tests {
             assert!(
                 host.memory.unwrap() > 0 && host.memory == host.memory_swap && host.pids_limit.unwrap() > 0
             );
+            assert_eq!(host.cpu_shares, Some(512));
             assert!(host.tmpfs.unwrap()["/tmp"].contains("noexec,nosuid,nodev"));
             assert!(body.image.unwrap().starts_with("sha256:"));
             assert_eq!(body.env, Some(Vec::new()));
+            assert_eq!(body.healthcheck.unwrap().test.unwrap(), ["NONE"]);
             for (open, what) in [
                 (host.cap_add.is_some_and(|added| added != ["SETFCAP"]), "capabilities"),
                 (host.devices.is_some() || host.device_requests.is_some(), "devices"),
@@ -241,6 +289,21 @@ mod tests {
                 (host.port_bindings.is_some() || host.publish_all_ports.is_some(), "ports"),
             ] {
                 assert!(!open, "{what}");
+            }
+        }
+    }
+
+    /// S004-3: the whole network is one of the engine's, by a name that no configuration can make the host's.
+    #[test]
+    fn no_network_is_the_hosts_or_another_containers() {
+        for kind in [EngineKind::Podman, EngineKind::Docker] {
+            let dialect = Dialect { kind, privilege: Privilege::Rootful };
+            for (net, wanted) in [
+                (NetMode::None, "none"),
+                (NetMode::Filtered, "none"),
+                (NetMode::Full, if kind == EngineKind::Podman { "private" } else { "bridge" }),
+            ] {
+                assert_eq!(dialect.network(Network::from(net)), wanted);
             }
         }
     }

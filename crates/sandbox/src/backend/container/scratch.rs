@@ -26,6 +26,9 @@ use crate::system;
 /// Names of scratch directories begin with this and the process they belong to.
 const PREFIX: &str = "container-";
 
+/// And names of containers with this, since they have the name of their scratch directory.
+pub(super) const CONTAINER_PREFIX: &str = "ringfence-container-";
+
 #[derive(Debug)]
 pub(super) struct Scratch {
     directory: TempDir,

@@ -11,7 +11,7 @@ use crate::compile::{self, Ground};
 use crate::container::Engine;
 use crate::control::Control;
 use crate::landlock;
-use crate::launching::{Launching, Sealed};
+use crate::launching::{Inside, Launching, Sealed};
 use crate::network::Netfilter;
 use crate::posture::{Evidence, posture};
 use crate::relay;
@@ -55,7 +55,8 @@ impl Vessel {
         let ids = ids_inside();
         self.container.scratch.furnish(spec, surveyed, ids).map_err(StartError::Spawn)?;
         let cgroups = Cgroups::of_process(self.init, &spec.limits);
-        let launching = Launching::inside(Control::new(self.socket), self.container, (cgroups, ids))?;
+        let inside = Inside { cgroups, ids, net: spec.net };
+        let launching = Launching::inside(Control::new(self.socket), self.container, inside)?;
         let landlock_abi = landlock::abi();
         let ground = Ground { netfilter, ..Ground::here(landlock_abi, launching.cgroups()) };
         let plan = Zeroizing::new(compile::container(spec, surveyed, &ground)?);
