@@ -80,7 +80,12 @@ fn a_container_has_its_share_of_the_processor() {
     let (world, flags) = podman.world();
     if !is_root() {
         let object = world.json(&flags.with(&["--cpus", "0.2"]), &["sh", "-c", "echo ran >ran"]);
-        assert_ne!(object["exit_code"], 0, "{object}");
+        // A control group for it is root's to make.
+        assert_eq!((&object["ended"], &object["exit_code"]), (&"refused".into(), &126.into()), "{object}");
+        let message = object["refusal"]["message"].as_str().unwrap();
+        assert!(message.contains("share of the processor (needs a cpu control group)"), "{object}");
+        podman.nothing_stays();
+        world.run(&flags.with(&[]), &["true"]).expect(0);
         assert_eq!(world.read("ran"), None);
         return;
     }

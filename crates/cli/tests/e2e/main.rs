@@ -42,6 +42,8 @@ mod container_network;
 #[cfg(test)]
 mod container_policy;
 #[cfg(test)]
+mod container_rules;
+#[cfg(test)]
 mod container_served;
 #[cfg(test)]
 mod container_sessions;
