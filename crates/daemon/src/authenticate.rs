@@ -102,6 +102,7 @@ fn owner(entrance: &Entrance, peer: Option<Peer>) -> Result<Entered, ApiError> {
 pub(crate) fn not_let_in(denied: &Denied) -> ApiError {
     let code = match denied {
         Denied::Wait { .. } => ErrorCode::Exhausted,
+        Denied::Csrf => ErrorCode::Forbidden,
         _ => ErrorCode::Unauthenticated,
     };
     let told = ApiError::new(code, denied.to_string()).with_rule(denied.rule());

@@ -45,6 +45,7 @@ pub(crate) const MOST_WITH_FILE: usize = MOST_SENT as usize / 3 * 4 + MOST;
 pub(crate) const UNASKED: usize = 16 * 1024;
 /// How long a client may take to send what it announced.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// One connection.
@@ -106,7 +107,7 @@ pub(crate) fn token(line: &Line, head: &Parts) -> Result<Option<String>, ApiErro
     }
     if let Some(network) = &line.network {
         network.admit(head)?;
-        return network.token(&line.daemon.identities, head);
+        return network.token(head);
     }
     if head.headers.contains_key(ORIGIN) {
         // No page of a browser has business at a Unix socket.
@@ -149,6 +150,7 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
     }
     let arrived = Arrived {
         entrance: line.entrance.clone(),
+    go_on(&mut fields, method, &head.headers)?;
         peer: line.peer,
         token,
         method,
@@ -157,7 +159,7 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
     if method == Method::FileDownload {
         return transfer::download(Arc::clone(&line.daemon), arrived).await;
     }
-    Ok(match (ask(&line.daemon, arrived).await?, method.reply()) {
+    let mut response = match (ask(&line.daemon, arrived).await?, method.reply()) {
         (Answer::Stream(items, standing), _) => streamed(line, method, (items, standing)),
         (Answer::Value(Value::String(text)), Reply::Text) => {
             whole("text/plain; version=0.0.4", text.into_bytes())
@@ -178,7 +180,21 @@ async fn login(line: &Arc<Line>, transport: Transport, value: Value) -> Result<R
             IdentityError::Denied(denied) => not_let_in(&denied),
             error => identity::failed(error),
         })
-    })
+    };
+    if let (Method::Logout, Some(network)) = (method, &line.network) {
+        let gone = ringfence_web::cookie_gone(network.transport()).map_err(|error| internal(&error))?;
+        let _new = response.headers_mut().insert(SET_COOKIE, gone);
+    }
+    Ok(response)
+}
+
+/// Where a browser goes on after a stream that broke off; the address is still that of the first time.
+fn go_on(fields: &mut Map<String, Value>, method: Method, headers: &HeaderMap) -> Result<(), ApiError> {
+    let (Method::Events, Some(last)) = (method, headers.get(LAST_EVENT)) else { return Ok(()) };
+    let last = last.to_str().ok().and_then(|last| last.parse::<u64>().ok());
+    let last = last.ok_or_else(|| malformed("the header `Last-Event-ID` is the number of no event"))?;
+    let _before = fields.insert("after".to_owned(), last.into());
+    Ok(())
     .await?;
     let answer = LoggedIn { csrf: session.csrf.to_string() };
     let mut response = whole("application/json", text(&answer).into_bytes());

@@ -70,7 +70,7 @@ pub(crate) fn of_device(
             challenge(identities.ask_to_pair(&new, source).map_err(failed)?.challenge)
         }
         Request::DeviceChallenge(request) => {
-            challenge(identities.challenge(&id(&request.subject)?).map_err(failed)?)
+            challenge(identities.challenge(&id(&request.subject)?, source).map_err(failed)?)
         }
         Request::DeviceProve(proof) => {
             let (challenge, signature) = signed(&proof.subject, proof.nonce, proof.signature)?;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::request::Parts;
 use ringfence_api::{ApiError, ErrorCode};
-use ringfence_runtime::identity::Identities;
+use ringfence_runtime::identity::of_browser;
 use ringfence_types::{Bind, Transport};
-use ringfence_web::{Certificate, Guard, NeedsCsrf, Shown, Turned, secure, shown};
+use ringfence_web::{Certificate, Guard, Shown, Turned, secure, shown};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -64,23 +64,15 @@ impl Network {
     }
 
     /// The token that was shown: in a header, or in a cookie with what only our own page knows.
-    pub(crate) fn token(&self, identities: &Identities, head: &Parts) -> Result<Option<String>, ApiError> {
+    pub(crate) fn token(&self, head: &Parts) -> Result<Option<String>, ApiError> {
         match shown(head, self.bind.transport()) {
             Shown::Nothing => Ok(None),
             Shown::Bearer(token) => Ok(Some(token.to_owned())),
             Shown::Strange => {
                 Err(unauthenticated("the header `Authorization` is not `Bearer TOKEN`", "identity.no-token"))
             }
-            Shown::Cookie { token, csrf, needs_csrf } => {
-                if needs_csrf == NeedsCsrf::Yes {
-                    identities.check_csrf(token, csrf).map_err(|denied| {
-                        ApiError::new(ErrorCode::Forbidden, denied.to_string())
-                            .with_rule(denied.rule())
-                            .with_hint(denied.hint().unwrap_or_default())
-                    })?;
-                }
-                Ok(Some(token.to_owned()))
-            }
+            // Half of what it takes: whoever asks who it is looks at both.
+            Shown::Cookie { token, csrf } => Ok(Some(of_browser(token, csrf).to_string())),
         }
     }
 

@@ -8,7 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode, Version};
@@ -47,6 +48,8 @@ pub(crate) async fn open(
     token: Option<String>,
 ) -> Result<Response<Body>, ApiError> {
     let accept = agreed(&head)?;
+    // A browser that offers protocols wants one of them, and is told no half of a secret.
+    let speaks_ours = lists(&head.headers, SEC_WEBSOCKET_PROTOCOL.as_str(), ringfence_web::PROTOCOL);
     let (visited, shown) = (Arc::clone(line), token.clone());
     let entered = blocking(move || enter(&visited, shown.as_deref(), PURPOSE)).await?;
     let standing = entered.known.map_or_else(Standing::of_owner, |known| line.daemon.standings.hold(&known));
@@ -68,6 +71,9 @@ pub(crate) async fn open(
     let _new = headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     let _new = headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     let _new = headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    if speaks_ours {
+        let _new = headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(ringfence_web::PROTOCOL));
+    }
     Ok(response)
 }
 

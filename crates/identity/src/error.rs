@@ -29,6 +29,10 @@ pub enum Denied {
     Wider(#[from] Wider),
     #[error("a token does not outlive its maker")]
     Lifetime,
+    #[error(
+        "a token gets another secret from itself, from the one it was made with, or from the owner of the machine"
+    )]
+    NotTheirs,
     #[error("the challenge was not signed with the key of the device, or is too old")]
     Proof,
     #[error("no operator has approved the pairing yet")]
@@ -54,6 +58,7 @@ impl Denied {
             Self::Workspace(_) => "identity.workspace",
             Self::Wider(_) => "identity.wider",
             Self::Lifetime => "identity.lifetime",
+            Self::NotTheirs => "identity.not-theirs",
             Self::Proof => "identity.proof",
             Self::NotApproved | Self::PairingRefused => "identity.pairing",
             Self::Csrf => "identity.csrf",
@@ -75,6 +80,9 @@ impl Denied {
             }
             Self::Workspace(_) => "use a token for this workspace, or one without `--workspace`",
             Self::Wider(_) | Self::Lifetime => "ask for less, or let somebody make it who has more",
+            Self::NotTheirs => {
+                "revoke it and make another, or `ringfence token rotate` on the machine itself"
+            }
             Self::NotApproved => {
                 "`ringfence device approve` on the machine, or an operator with scope `pair`"
             }

@@ -129,14 +129,12 @@ impl Authority<'_> {
         matches!(self, Self::Token(known) if known.id == *id)
     }
 
-    /// What a new credential is worth nothing without. Who came with a password or a device key can come again; a token
-    /// that was made by a token has nothing else to stand on.
+    /// What a new credential is worth nothing without: whatever was shown when it was made. That the same person could come
+    /// again with a password or a device key says nothing about whoever has the cookie or the token of this hour.
     fn parent(&self) -> Option<&Known> {
         match self {
-            Self::Token(known) if matches!(known.kind, CredentialKind::Api | CredentialKind::Session) => {
-                Some(known)
-            }
-            _ => None,
+            Self::Owner(_) => None,
+            Self::Token(known) => Some(known),
         }
     }
 

@@ -33,5 +33,5 @@ pub use proof::{Challenge, DeviceKey, Purpose, Signature, code_of, signed_text};
 pub use record::{CredentialId, Meta, OperatorMeta, Owner, PairingMeta};
 pub use sqlite::Sqlite;
 pub use store::{Rows, Store, StoreError, Table};
-pub use token::{TokenText, csrf_of};
+pub use token::{TokenText, of_browser};
 pub use witness::{Unwitnessed, Witness};

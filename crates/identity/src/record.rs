@@ -102,6 +102,9 @@ pub(crate) struct Credential {
     pub(crate) key: Option<String>,
     /// When a device cannot be renewed any more.
     pub(crate) ends: Option<Timestamp>,
+    /// SHA-256 of what the page of a browser has beside the cookie.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) page: Option<String>,
 }
 
 /// A credential as everybody who may know of it sees it.
@@ -186,6 +189,12 @@ pub(crate) enum Stage {
         rights: Rights,
         owner: Owner,
         by: String,
+        /// The credential of whoever approved it, without which the device is worth nothing.
+        #[serde(default)]
+        parent: Option<CredentialId>,
+        /// When that one ends.
+        #[serde(default)]
+        until: Option<Timestamp>,
     },
     Refused,
 }
@@ -223,4 +232,7 @@ pub(crate) struct Nonce {
     /// The pairing or the device that it is for.
     pub(crate) subject: CredentialId,
     pub(crate) expires: Timestamp,
+    /// Who asked for it.
+    #[serde(default)]
+    pub(crate) source: String,
 }

@@ -1,7 +1,9 @@
 //! Who failed too often waits, longer each time. What it remembers has a bound.
 //!
-//! By source, for everything: whoever guesses from one place. By account, for passwords alone: whoever guesses from many
-//! places. Not by token: a secret of 256 bits is not guessed, and its id is no reason to keep its holder out.
+//! Wrong tokens by source: only who shows another wrong one waits. Passwords apart from them, by source and name, which is whoever
+//! guesses one from one place; by source, whoever guesses many; by name, whoever guesses from many places. The last two keep out
+//! others as well, and so never for long. Not by token: a secret of 256 bits is not guessed, and its id is no reason to keep its
+//! holder out.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,6 +12,7 @@ use std::time::Duration;
 /// So many failures cost nothing: people mistype.
 const FREE_SOURCE: u32 = 5;
 const FREE_ACCOUNT: u32 = 10;
+const FREE_PASSWORDS: u32 = 20;
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST_SOURCE: Duration = Duration::from_secs(15 * 60);
 /// Short, or anybody could keep an operator out.
@@ -19,22 +22,29 @@ const MOST: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
+    /// Tokens from there.
     Source(String),
+    /// Passwords from there.
+    Passwords(String),
+    /// Passwords of this name from there.
+    Guesses { source: String, account: String },
+    /// Passwords of this name.
     Account(String),
 }
 
 impl Key {
     fn free(&self) -> u32 {
         match self {
-            Self::Source(_) => FREE_SOURCE,
+            Self::Source(_) | Self::Guesses { .. } => FREE_SOURCE,
+            Self::Passwords(_) => FREE_PASSWORDS,
             Self::Account(_) => FREE_ACCOUNT,
         }
     }
 
     fn longest(&self) -> Duration {
         match self {
-            Self::Source(_) => LONGEST_SOURCE,
-            Self::Account(_) => LONGEST_ACCOUNT,
+            Self::Source(_) | Self::Guesses { .. } => LONGEST_SOURCE,
+            Self::Passwords(_) | Self::Account(_) => LONGEST_ACCOUNT,
         }
     }
 }
@@ -97,8 +107,10 @@ impl Throttle {
 
     /// Who got in with the password of an account may mistype it again. The source stays as it is: it could be in with its
     /// own password and guess another.
-    pub(crate) fn succeeded(&mut self, account: &Key) {
-        self.known.remove(account);
+    pub(crate) fn succeeded(&mut self, keys: &[Key]) {
+        for key in keys {
+            self.known.remove(key);
+        }
     }
 
     fn make_room(&mut self, key: &Key, now: Duration) {
@@ -162,7 +174,7 @@ mod tests {
             throttle.failed(std::slice::from_ref(&key), at(0));
         }
         assert_eq!(throttle.check(std::slice::from_ref(&key), at(0)).unwrap().left, at(60));
-        throttle.succeeded(&key);
+        throttle.succeeded(std::slice::from_ref(&key));
         assert_eq!(throttle.check(std::slice::from_ref(&key), at(0)), None);
     }
 

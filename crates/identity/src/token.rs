@@ -21,6 +21,8 @@ pub struct TokenText {
     pub(crate) kind: CredentialKind,
     pub(crate) id: CredentialId,
     secret: Zeroizing<String>,
+    /// Of a browser: the digest of what its page sent.
+    page: Option<Zeroizing<String>>,
 }
 
 impl TokenText {
@@ -28,7 +30,7 @@ impl TokenText {
     pub(crate) fn random(kind: CredentialKind, id: CredentialId) -> Result<Self, getrandom::Error> {
         let mut bytes = Zeroizing::new([0_u8; SECRET]);
         getrandom::fill(bytes.as_mut_slice())?;
-        Ok(Self { kind, id, secret: Zeroizing::new(hex(bytes.as_slice())) })
+        Ok(Self { kind, id, secret: Zeroizing::new(hex(bytes.as_slice())), page: None })
     }
 
     /// `None`: it is none of ours.
@@ -37,12 +39,20 @@ impl TokenText {
             return None;
         }
         let parts: Vec<&str> = text.split('_').collect();
-        let [PREFIX, kind, id, secret] = parts.as_slice() else { return None };
-        let whole = secret.len() == SECRET * 2 && is_hex(secret);
+        let (kind, id, secret, page) = match parts.as_slice() {
+            [PREFIX, kind, id, secret] => (kind, id, secret, None),
+            [PREFIX, kind @ "web", id, secret, page] => (kind, id, secret, Some(page)),
+            _ => return None,
+        };
+        let part = |text: &&str| {
+            let whole = text.len() == SECRET * 2 && is_hex(text);
+            whole.then(|| Zeroizing::new((*text).to_owned()))
+        };
         Some(Self {
             kind: CredentialKind::from_str(kind).ok()?,
             id: CredentialId::parse(id)?,
-            secret: whole.then(|| Zeroizing::new((*secret).to_owned()))?,
+            secret: part(secret)?,
+            page: page.map(part).map_or(Some(None), |page| page.map(Some))?,
         })
     }
 
@@ -64,6 +74,15 @@ impl TokenText {
     pub(crate) fn matches(&self, digest: &str) -> bool {
         self.digest().as_bytes().ct_eq(digest.as_bytes()).into()
     }
+
+    /// Whether it came from the page that has the other half of `kept`, where there is one.
+    pub(crate) fn is_of_page(&self, kept: Option<&str>) -> bool {
+        match (self.kind, &self.page, kept) {
+            (CredentialKind::Web, Some(page), Some(kept)) => page.as_bytes().ct_eq(kept.as_bytes()).into(),
+            (CredentialKind::Web, _, _) => false,
+            _ => true,
+        }
+    }
 }
 
 impl fmt::Debug for TokenText {
@@ -72,17 +91,28 @@ impl fmt::Debug for TokenText {
     }
 }
 
-/// What a page sends back with each change, so that another site cannot: it follows from the cookie, which that site cannot
-/// read.
-pub fn csrf_of(cookie: &TokenText) -> Zeroizing<String> {
-    let mut hash = Sha256::new();
-    hash.update(b"ringfence csrf v1\0");
-    hash.update(cookie.secret.as_bytes());
-    Zeroizing::new(hex(&hash.finalize()))
+/// What the page of a browser has beside the cookie and sends with each request. The browser shows the cookie to every port of
+/// the host, so that nothing may follow from the cookie alone, this least of all.
+pub(crate) fn page_half() -> Result<Zeroizing<String>, getrandom::Error> {
+    let mut bytes = Zeroizing::new([0_u8; SECRET]);
+    getrandom::fill(bytes.as_mut_slice())?;
+    Ok(Zeroizing::new(hex(bytes.as_slice())))
 }
 
-pub(crate) fn same(shown: &str, known: &str) -> bool {
-    shown.as_bytes().ct_eq(known.as_bytes()).into()
+/// What is kept of it.
+pub(crate) fn page_digest(half: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"ringfence page v2\0");
+    hash.update(half.as_bytes());
+    hex(&hash.finalize())
+}
+
+/// What a browser shows, as one text: the cookie, and behind it a digest of what its page sent.
+pub fn of_browser(cookie: &str, half: Option<&str>) -> Zeroizing<String> {
+    Zeroizing::new(match half {
+        Some(half) => format!("{cookie}_{}", page_digest(half)),
+        None => cookie.to_owned(),
+    })
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

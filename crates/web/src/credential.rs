@@ -1,8 +1,8 @@
 //! How a request says who it is from.
 
-use http::header::{AUTHORIZATION, COOKIE, UPGRADE};
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, COOKIE, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, Method};
 
 use ringfence_types::Transport;
 
@@ -10,6 +10,9 @@ use crate::answer;
 
 /// Where our own page puts what it was given at the login.
 pub const CSRF_HEADER: &str = "x-ringfence-csrf";
+/// A page cannot set headers of a WebSocket. It offers this protocol, and behind [`CSRF_PROTOCOL`] what it was given.
+pub const PROTOCOL: &str = "ringfence";
+pub const CSRF_PROTOCOL: &str = "ringfence.csrf.";
 
 /// What was shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,22 +20,14 @@ pub enum Shown<'a> {
     Nothing,
     /// `Authorization: Bearer`: only a program that means it sends this.
     Bearer(&'a str),
-    /// A browser sends this by itself, whoever made it ask.
+    /// A browser sends this by itself, whoever made it ask, and to every port of the host. So it is half of what it takes,
+    /// also to read: `csrf` is the other.
     Cookie {
         token: &'a str,
         csrf: Option<&'a str>,
-        /// Whether `csrf` has to be right.
-        needs_csrf: NeedsCsrf,
     },
     /// A scheme that is not ours, or a header that makes no sense.
     Strange,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NeedsCsrf {
-    Yes,
-    /// It changes nothing.
-    No,
 }
 
 /// A header beats a cookie: the browser adds the cookie by itself.
@@ -43,7 +38,17 @@ pub fn shown(request: &Parts, transport: Transport) -> Shown<'_> {
     }
     let Some(token) = cookie(&request.headers, answer::cookie_name(transport)) else { return Shown::Nothing };
     let csrf = request.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-    Shown::Cookie { token, csrf, needs_csrf: needs_csrf(request) }
+    Shown::Cookie { token, csrf: csrf.or_else(|| offered(request)) }
+}
+
+/// What the page of a WebSocket was given.
+fn offered(request: &Parts) -> Option<&str> {
+    if !request.headers.contains_key(UPGRADE) {
+        return None;
+    }
+    let values =
+        request.headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).find_map(|offer| offer.trim().strip_prefix(CSRF_PROTOCOL))
 }
 
 fn bearer(value: &str) -> Option<&str> {
@@ -58,19 +63,6 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let mut found = pairs.filter(|(known, _)| *known == name).map(|(_, value)| value);
     found.next().filter(|_| found.next().is_none())
-}
-
-/// A WebSocket can change things after a request that only reads. Its page cannot set headers: what guards it is its
-/// `Origin`, which a browser always sends there.
-fn needs_csrf(request: &Parts) -> NeedsCsrf {
-    let reads = matches!(request.method, Method::GET | Method::HEAD);
-    let upgrades = request.headers.contains_key(UPGRADE);
-    let has_origin = request.headers.contains_key(http::header::ORIGIN);
-    match (reads, upgrades) {
-        (true, false) => NeedsCsrf::No,
-        (true, true) if has_origin => NeedsCsrf::No,
-        _ => NeedsCsrf::Yes,
-    }
 }
 
 #[cfg(test)]
@@ -98,23 +90,23 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_something_needs_more_than_a_cookie() {
-        let kind = |method: &str, more: &[(&str, &str)]| {
-            let headers = [&[("cookie", "x=1; ringfence=t; y=2"), (CSRF_HEADER, "c")], more].concat();
-            let Shown::Cookie { token: "t", csrf: Some("c"), needs_csrf } =
-                shown(&parts(method, &headers), Transport::Plain)
-            else {
-                panic!("no cookie")
-            };
-            needs_csrf
+    fn a_page_shows_what_it_was_given_in_a_header_or_where_a_socket_has_room() {
+        let csrf = |method: &str, more: &[(&str, &str)]| {
+            let headers = [&[("cookie", "x=1; ringfence=t; y=2")], more].concat();
+            match shown(&parts(method, &headers), Transport::Plain) {
+                Shown::Cookie { token: "t", csrf } => csrf.map(str::to_owned),
+                other => panic!("{other:?}"),
+            }
         };
-        assert_eq!(kind("GET", &[]), NeedsCsrf::No);
-        for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "INVENTED"] {
-            assert_eq!(kind(method, &[]), NeedsCsrf::Yes, "{method}");
+        for method in ["GET", "HEAD", "POST", "INVENTED"] {
+            assert_eq!(csrf(method, &[]), None, "{method}");
+            assert_eq!(csrf(method, &[(CSRF_HEADER, "c")]).as_deref(), Some("c"));
         }
-        assert_eq!(kind("GET", &[("upgrade", "websocket")]), NeedsCsrf::Yes);
+        let protocols = ("sec-websocket-protocol", "ringfence, ringfence.csrf.c");
+        assert_eq!(csrf("GET", &[("upgrade", "websocket"), protocols]).as_deref(), Some("c"));
+        assert_eq!(csrf("GET", &[protocols]), None, "nothing else has protocols");
         let page = [("upgrade", "websocket"), ("origin", "http://localhost:7420")];
-        assert_eq!(kind("GET", &page), NeedsCsrf::No);
+        assert_eq!(csrf("GET", &page), None, "an origin is what somebody says of themselves");
     }
 
     #[test]

@@ -10,6 +10,6 @@ mod guard;
 mod tls;
 
 pub use answer::{cookie, cookie_gone, secure};
-pub use credential::{CSRF_HEADER, NeedsCsrf, Shown, shown};
+pub use credential::{CSRF_HEADER, CSRF_PROTOCOL, PROTOCOL, Shown, shown};
 pub use guard::{Guard, Site, SiteError, Turned};
 pub use tls::{Certificate, Pem, TlsError};

@@ -17,7 +17,7 @@ use crate::password;
 use crate::record::{Credential, CredentialId, Operator, Owner};
 use crate::store::StoreError;
 use crate::throttle::Key;
-use crate::token::{self, TokenText, csrf_of};
+use crate::token::{TokenText, of_browser, page_digest, page_half};
 
 /// How long a browser stays in.
 const WEB_SESSION: SignedDuration = SignedDuration::from_hours(12);
@@ -36,12 +36,6 @@ pub enum Source {
 }
 
 impl Source {
-    /// Whether programs that have nothing to do with each other come from there, all on this machine: whoever shows a good
-    /// token there is not kept out by what another got wrong. A secret of 256 bits is not guessed in between.
-    fn is_shared(&self) -> bool {
-        matches!(self, Self::User(_) | Self::Session(_))
-    }
-
     /// One network of IPv6 is one source: whoever has it has all its addresses.
     pub(super) fn network(&self) -> String {
         match self {
@@ -103,17 +97,15 @@ pub struct WebSession {
 
 impl Identities {
     /// Who shows `text`. Failures, and the first success of a visit, are written down.
+    ///
+    /// A good token is let in at any time: a secret of 256 bits is not guessed among wrong ones, and from every source come
+    /// programs that have nothing to do with each other. Who shows wrong ones waits.
     pub fn authenticate(&self, text: &str, source: &Source) -> Result<Known, IdentityError> {
-        let keys = [Key::Source(source.network())];
-        if !source.is_shared() {
-            self.admit(&keys, source, "a token")?;
-        }
         match self.check(text) {
             Ok(known) => self.visited(known, source),
             Err(IdentityError::Denied(denied)) => {
-                if source.is_shared() {
-                    self.admit(&keys, source, "a token")?;
-                }
+                let keys = [Key::Source(source.network())];
+                self.admit(&keys, source, "a token")?;
                 self.mistaken(text, (&keys, source), &denied)
             }
             Err(error) => Err(error),
@@ -148,8 +140,10 @@ impl Identities {
 
     /// Who shows a name and a password, as a session of a browser.
     pub fn login(&self, name: &str, password: &[u8], source: &Source) -> Result<WebSession, IdentityError> {
-        let account = Key::Account(name.chars().take(64).collect());
-        let keys = [Key::Source(source.network()), account.clone()];
+        let name_of_key: String = name.chars().take(64).collect();
+        let account = Key::Account(name_of_key.clone());
+        let guesses = Key::Guesses { source: source.network(), account: name_of_key };
+        let keys = [guesses.clone(), Key::Passwords(source.network()), account.clone()];
         self.admit(&keys, source, "a password")?;
         let found: Option<Operator> = self.read(|rows| find(rows, name))?;
         // Without the store: it is slow on purpose, and the same for a name that nobody has.
@@ -162,22 +156,16 @@ impl Identities {
             self.failed(&keys, &Denied::Unknown)?;
             return self.refused(&Denied::Unknown, source, &as_whom);
         };
-        locked(&self.throttle)?.succeeded(&account);
-        let minted = self.web_session(&operator)?;
-        let known = self.check(&minted.text.reveal())?;
+        locked(&self.throttle)?.succeeded(&[account, guesses]);
+        let page = page_half()?;
+        let minted = self.web_session(&operator, &page)?;
+        let known = self.check(&of_browser(&minted.text.reveal(), Some(&page)))?;
         let purpose = format!("come in with a password from {source}");
         self.witness.authenticated(&known.principal, &purpose, None)?;
-        Ok(WebSession { csrf: csrf_of(&minted.text), cookie: minted.text, known })
+        Ok(WebSession { csrf: page, cookie: minted.text, known })
     }
 
-    /// Whether a change that came with a cookie came from our own page.
-    pub fn check_csrf(&self, cookie: &str, shown: Option<&str>) -> Result<(), Denied> {
-        let cookie = TokenText::parse(cookie).ok_or(Denied::NoToken)?;
-        let right = shown.is_some_and(|shown| token::same(shown, &csrf_of(&cookie)));
-        if right { Ok(()) } else { Err(Denied::Csrf) }
-    }
-
-    fn web_session(&self, operator: &Operator) -> Result<Minted, IdentityError> {
+    fn web_session(&self, operator: &Operator, page: &str) -> Result<Minted, IdentityError> {
         let principal = Principal::Account {
             name: operator.name.clone(),
             credential: "password".to_owned(),
@@ -196,7 +184,8 @@ impl Identities {
                 rights: operator.rights.clone(),
             };
             let (text, credential) = fresh.credential(&by, now)?;
-            let credential = Credential { expires: Some(end(now, WEB_SESSION)?), ..credential };
+            let (expires, page) = (Some(end(now, WEB_SESSION)?), Some(page_digest(page)));
+            let credential = Credential { expires, page, ..credential };
             self.add(rows, (&by, IdentityVerb::Minted), credential, text)
         })
     }
@@ -233,6 +222,9 @@ impl Identities {
             let found = lookup::credential(rows, &text.id)?;
             let found = found.filter(|found| found.kind == text.kind && text.matches(&found.digest));
             let found = found.ok_or(Denied::Unknown)?;
+            if !text.is_of_page(found.page.as_deref()) {
+                return Err(Denied::Csrf.into());
+            }
             let now = self.now(rows)?;
             let line = lookup::line(rows, found)?;
             lookup::judge(rows, &line, now)?;

@@ -22,6 +22,7 @@ const MOST_REQUESTS: usize = 32;
 /// From one source, so that one does not keep out the others.
 const MOST_OF_ONE: usize = 4;
 const MOST_CHALLENGES: usize = 256;
+const MOST_CHALLENGES_OF_ONE: usize = 16;
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ impl Identities {
                 stage: Stage::Asked,
             };
             keep_pairing(rows, &pairing)?;
-            let challenge = self.challenge_row(rows, &pairing.id, now)?;
+            let challenge = self.challenge_row(rows, (&pairing.id, source), now)?;
             Ok(Offered { pairing: shown(pairing), challenge })
         })
     }
@@ -118,8 +119,13 @@ impl Identities {
             let rights = rights.clone().unwrap_or_else(|| found.wants.clone());
             by.rights().may_give(&rights).map_err(Denied::from)?;
             found.wants.may_give(&rights).map_err(Denied::from)?;
-            let stage =
-                Stage::Approved { rights: rights.clone(), owner: by.owner(), by: by.principal().to_string() };
+            let stage = Stage::Approved {
+                rights: rights.clone(),
+                owner: by.owner(),
+                by: by.principal().to_string(),
+                parent: by.parent().map(|parent| parent.id.clone()),
+                until: by.parent().and_then(|parent| parent.expires),
+            };
             let approved = Pairing { stage, ..found };
             keep_pairing(rows, &approved)?;
             self.tell(rows, by.principal(), &asked(IdentityVerb::PairingApproved, &approved, Some(rights)))?;
@@ -142,10 +148,10 @@ impl Identities {
     }
 
     /// Something to sign for a pairing or a device. Also for what there is not: that is not told.
-    pub fn challenge(&self, subject: &CredentialId) -> Result<Challenge, IdentityError> {
+    pub fn challenge(&self, subject: &CredentialId, source: &Source) -> Result<Challenge, IdentityError> {
         self.change(|rows, now| {
             self.sweep(rows, now)?;
-            self.challenge_row(rows, subject, now)
+            self.challenge_row(rows, (subject, source), now)
         })
     }
 
@@ -168,22 +174,25 @@ impl Identities {
             if !is_signed(&found.key, Purpose::Collect, challenge, signature) {
                 return Err(Denied::Proof.into());
             }
-            let (rights, owner, approver) = match found.stage {
-                Stage::Approved { rights, owner, by } => (rights, owner, by),
-                Stage::Refused => return Err(Denied::PairingRefused.into()),
-                Stage::Asked | Stage::Proven => return Err(Denied::NotApproved.into()),
+            let Stage::Approved { rights, owner, by: approver, parent, until } = found.stage else {
+                let refused = found.stage == Stage::Refused;
+                return Err(if refused { Denied::PairingRefused } else { Denied::NotApproved }.into());
             };
             rows.remove(Table::Pairing, found.id.as_str())?;
             let by = Authority::Owner(Principal::System);
             let fresh = Fresh { kind: CredentialKind::Device, label: found.label, owner, rights };
             let (text, credential) = fresh.credential(&by, now)?;
+            let within = |end: Timestamp| until.map_or(end, |until| end.min(until));
             let credential = Credential {
                 made_by: approver,
+                parent,
                 key: Some(found.key),
-                expires: Some(end(now, TOKEN)?),
-                ends: Some(end(now, DEVICE)?),
+                expires: Some(within(end(now, TOKEN)?)),
+                ends: Some(within(end(now, DEVICE)?)),
                 ..credential
             };
+            // Whoever approved it may be nobody by now.
+            lookup::judge(rows, &lookup::line(rows, credential.clone())?, now)?;
             self.add(rows, (&by, IdentityVerb::Minted), credential, text)
         })
     }
@@ -228,15 +237,19 @@ impl Identities {
     fn challenge_row(
         &self,
         rows: &mut dyn Rows,
-        subject: &CredentialId,
+        (subject, source): (&CredentialId, &Source),
         now: Timestamp,
     ) -> Result<Challenge, IdentityError> {
-        if rows.all(Table::Challenge)?.len() >= MOST_CHALLENGES {
+        let waiting: Vec<Nonce> = store::all(rows, Table::Challenge)?;
+        let source = source.network();
+        let here = waiting.iter().filter(|one| one.source == source).count();
+        if waiting.len() >= MOST_CHALLENGES || here >= MOST_CHALLENGES_OF_ONE {
             return Err(IdentityError::Full("too many devices are about to sign; try again in two minutes"));
         }
         let mut bytes = [0_u8; 32];
         getrandom::fill(&mut bytes)?;
-        let nonce = Nonce { nonce: hex(&bytes), subject: subject.clone(), expires: end(now, CHALLENGE)? };
+        let nonce =
+            Nonce { nonce: hex(&bytes), subject: subject.clone(), expires: end(now, CHALLENGE)?, source };
         store::put(rows, Table::Challenge, &nonce.nonce, &nonce)?;
         Ok(Challenge { subject: subject.clone(), nonce: nonce.nonce })
     }

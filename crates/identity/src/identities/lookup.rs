@@ -98,6 +98,24 @@ impl Identities {
         }
     }
 
+    /// Whether two credentials are one, or one was made with the other, or both with a third. Also when they are over.
+    pub fn are_kin(&self, one: &CredentialId, other: &CredentialId) -> Result<bool, IdentityError> {
+        let line_of = |rows: &dyn Rows, id: &CredentialId| -> Result<Vec<CredentialId>, IdentityError> {
+            let mut ids = vec![id.clone()];
+            while let Some(last) = ids.last()
+                && ids.len() <= DEEPEST + 1
+                && let Some(parent) = credential(rows, last)?.and_then(|found| found.parent)
+            {
+                ids.push(parent);
+            }
+            Ok(ids)
+        };
+        self.read(|rows| {
+            let ids = line_of(rows, one)?;
+            Ok(line_of(rows, other)?.iter().any(|id| ids.contains(id)))
+        })
+    }
+
     /// Every credential that is kept, also those that are worth nothing any more.
     pub fn credentials(&self) -> Result<Vec<Meta>, IdentityError> {
         self.read(|rows| {

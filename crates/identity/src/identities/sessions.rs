@@ -1,5 +1,6 @@
 //! Tokens of sessions, and what a session hands on.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use jiff::SignedDuration;
@@ -63,6 +64,20 @@ impl Identities {
         })
     }
 
+    /// The sessions that have a token which is not over.
+    pub fn live_sessions(&self) -> Result<BTreeSet<SessionId>, IdentityError> {
+        self.read(|rows| {
+            let now = self.now(rows)?;
+            let all: Vec<Credential> = store::all(rows, Table::Credential)?;
+            let good = |one: &Credential| one.revoked.is_none() && one.expires.is_none_or(|end| end > now);
+            let sessions = all.into_iter().filter(good).filter_map(|one| match one.owner {
+                Owner::Session { id, .. } => Some(id),
+                Owner::Local { .. } | Owner::Account { .. } => None,
+            });
+            Ok(sessions.collect())
+        })
+    }
+
     /// What a session hands to something that does a part of its work: a token of its own, only ever narrower, that dies
     /// with the one it came from.
     pub fn attenuate(
@@ -84,7 +99,8 @@ impl Identities {
             let current = lookup::known(&line, &self.node).ok_or(Denied::Revoked)?;
             current.attenuation.may_give(&attenuation).map_err(Denied::from)?;
             let children: Vec<Credential> = store::all(rows, Table::Credential)?;
-            let mine = |one: &&Credential| one.parent.as_ref() == Some(&by.id) && one.revoked.is_none();
+            let good = |one: &Credential| one.revoked.is_none() && one.expires.is_none_or(|end| end > now);
+            let mine = |one: &&Credential| one.parent.as_ref() == Some(&by.id) && good(one);
             if children.iter().filter(mine).count() >= MOST_CHILDREN || line.len() >= lookup::DEEPEST {
                 return Err(IdentityError::Full("the session has handed on too many tokens"));
             }

@@ -63,7 +63,14 @@ impl Identities {
             may_touch(by, id)?;
             // Whoever gets the secret has what the token has.
             by.rights().may_give(&found.rights).map_err(Denied::from)?;
-            lookup::judge(rows, &lookup::line(rows, found.clone())?, now)?;
+            let line = lookup::line(rows, found.clone())?;
+            // And has it for as long as the token lasts: one that does not end with whoever rotates it is not theirs to take.
+            if let Authority::Token(known) = by
+                && line.iter().all(|one| one.id != known.id)
+            {
+                return Err(Denied::NotTheirs.into());
+            }
+            lookup::judge(rows, &line, now)?;
             let text = TokenText::random(found.kind, found.id.clone())?;
             let rotated = Credential { digest: text.digest(), renewed: Some(now), ..found };
             keep(rows, &rotated)?;
@@ -145,6 +152,7 @@ impl Fresh {
             revoked: None,
             key: None,
             ends: None,
+            page: None,
         };
         Ok((text, credential))
     }

@@ -29,12 +29,12 @@ impl Device {
     }
 
     fn collect(&self, world: &World, offered: &Offered) -> Result<Minted, IdentityError> {
-        let challenge = world.identities.challenge(&offered.pairing.id)?;
+        let challenge = world.identities.challenge(&offered.pairing.id, &ELSEWHERE)?;
         world.identities.collect(&challenge, &self.sign(Purpose::Collect, &challenge))
     }
 
     fn refresh(&self, world: &World, minted: &Minted) -> Result<Minted, IdentityError> {
-        let challenge = world.identities.challenge(&minted.meta.id)?;
+        let challenge = world.identities.challenge(&minted.meta.id, &ELSEWHERE)?;
         world.identities.refresh(&challenge, &self.sign(Purpose::Refresh, &challenge))
     }
 }
@@ -97,18 +97,18 @@ fn a_signature_is_good_for_one_challenge_one_purpose_and_one_key() {
     assert_eq!(denied(again), Denied::Proof, "it was used up by the attempt");
     let offered = device.asks(&world, rights(&[Scope::Read], None));
     world.identities.approve_pairing(&root(), &offered.pairing.id, None).unwrap();
-    let challenge = world.identities.challenge(&offered.pairing.id).unwrap();
+    let challenge = world.identities.challenge(&offered.pairing.id, &ELSEWHERE).unwrap();
     for wrong in [
         thief.sign(Purpose::Collect, &challenge),
         device.sign(Purpose::Refresh, &challenge),
         Signature(String::new()),
         Signature("zz".repeat(64)),
     ] {
-        let challenge = world.identities.challenge(&offered.pairing.id).unwrap();
+        let challenge = world.identities.challenge(&offered.pairing.id, &ELSEWHERE).unwrap();
         assert_eq!(denied(world.identities.collect(&challenge, &wrong)), Denied::Proof);
     }
     let minted = device.collect(&world, &offered).unwrap();
-    let challenge = world.identities.challenge(&minted.meta.id).unwrap();
+    let challenge = world.identities.challenge(&minted.meta.id, &ELSEWHERE).unwrap();
     let signature = device.sign(Purpose::Refresh, &challenge);
     world.clock.pass(120);
     assert_eq!(denied(world.identities.refresh(&challenge, &signature)), Denied::Proof, "too old");
@@ -162,4 +162,43 @@ fn requests_of_strangers_are_few_and_short_lived() {
         let bad = NewPairing { label: "x".to_owned(), key, wants: Rights::all() };
         assert!(matches!(world.identities.ask_to_pair(&bad, &HERE), Err(IdentityError::Key)));
     }
+}
+
+/// D4: a device ends with the credential of whoever approved it, and at the latest when that does.
+#[test]
+fn a_device_ends_with_whoever_let_it_in() {
+    let world = World::new();
+    let new = NewToken {
+        lifetime: Lifetime::For(SignedDuration::from_mins(10)),
+        ..token(rights(&[Scope::Pair, Scope::Read], None))
+    };
+    let [kept, revoked] = [1, 2].map(|seed| {
+        let pairer = world.identities.mint(&root(), new.clone()).unwrap();
+        let device = Device::new(seed);
+        let offered = device.asks(&world, rights(&[Scope::Read], None));
+        let known = world.known(&pairer);
+        world.identities.approve_pairing(&Authority::Token(&known), &offered.pairing.id, None).unwrap();
+        (device, offered, pairer)
+    });
+    world.identities.revoke(&root(), &revoked.2.meta.id).unwrap();
+    assert_eq!(denied(revoked.0.collect(&world, &revoked.1)), Denied::Revoked, "approved by nobody any more");
+    let minted = kept.0.collect(&world, &kept.1).unwrap();
+    assert_eq!(minted.meta.parent.as_ref(), Some(&kept.2.meta.id));
+    let fresh = kept.0.refresh(&world, &minted).unwrap();
+    assert_eq!(fresh.meta.expires, kept.2.meta.expires);
+    world.identities.revoke(&root(), &kept.2.meta.id).unwrap();
+    assert_eq!(denied(world.authenticate(&fresh)), Denied::Revoked);
+    assert_eq!(denied(kept.0.refresh(&world, &fresh)), Denied::Revoked);
+}
+
+/// D11: one source takes no more than its part of what anybody may ask for.
+#[test]
+fn one_source_does_not_keep_others_from_signing() {
+    let world = World::new();
+    let nobody = world.mint(&[], None).meta.id;
+    for _ in 0..16 {
+        world.identities.challenge(&nobody, &ELSEWHERE).unwrap();
+    }
+    assert!(matches!(world.identities.challenge(&nobody, &ELSEWHERE), Err(IdentityError::Full(_))));
+    world.identities.challenge(&nobody, &HERE).unwrap();
 }

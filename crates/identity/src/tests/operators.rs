@@ -1,5 +1,5 @@
 use super::*;
-use crate::{NewOperator, csrf_of};
+use crate::{NewOperator, of_browser};
 
 fn password() -> String {
     ["correct", "horse", "battery", "staple"].join("-")
@@ -19,17 +19,17 @@ fn s003_19_a_password_opens_a_web_session_with_its_operators_rights() {
     operator(&world, "ann", &[Scope::Read, Scope::Approve]);
     let session = world.identities.login("ann", password().as_bytes(), &ELSEWHERE).unwrap();
     let cookie = session.cookie.reveal();
-    let known = world.identities.authenticate(&cookie, &ELSEWHERE).unwrap();
+    let shown = of_browser(&cookie, Some(&session.csrf));
+    let known = world.identities.authenticate(&shown, &ELSEWHERE).unwrap();
     assert_eq!(known.rights, rights(&[Scope::Read, Scope::Approve], None));
     assert_eq!(known.principal.identity(), "account:ann@node");
-    assert_eq!(world.identities.check_csrf(&cookie, Some(&session.csrf)), Ok(()));
     let second = world.identities.login("ann", password().as_bytes(), &ELSEWHERE).unwrap();
     for wrong in [None, Some(""), Some(second.csrf.as_str()), Some(cookie.as_str())] {
-        assert_eq!(world.identities.check_csrf(&cookie, wrong), Err(Denied::Csrf), "{wrong:?}");
+        let answer = world.identities.authenticate(&of_browser(&cookie, wrong), &ELSEWHERE);
+        assert_eq!(denied(answer), Denied::Csrf, "{wrong:?}");
     }
-    assert_ne!(csrf_of(&session.cookie), csrf_of(&second.cookie));
     world.clock.pass(12 * 3600);
-    assert_eq!(denied(world.identities.authenticate(&cookie, &ELSEWHERE)), Denied::Expired);
+    assert_eq!(denied(world.identities.authenticate(&shown, &ELSEWHERE)), Denied::Expired);
 }
 
 /// S003-28: also the failures, and what was typed is not repeated.
@@ -47,28 +47,41 @@ fn a_wrong_name_and_a_wrong_password_look_the_same() {
 }
 
 #[test]
-fn who_guesses_waits_longer_and_longer_and_a_right_guess_does_not_help() {
+fn who_guesses_a_password_waits_longer_and_longer_and_a_right_guess_does_not_help() {
     let world = World::new();
     operator(&world, "ann", &[Scope::Read]);
-    let minted = world.mint(&[Scope::Read], None);
-    let text = minted.text.reveal();
-    let mut wrong = text.to_string();
-    wrong.replace_range(30..31, if wrong.as_bytes()[30] == b'0' { "1" } else { "0" });
+    operator(&world, "bob", &[Scope::Read]);
+    let login = |name: &str, word: &str, source| world.identities.login(name, word.as_bytes(), source);
     for _ in 0..6 {
-        assert_eq!(denied(world.identities.authenticate(&wrong, &ELSEWHERE)), Denied::Unknown);
+        assert_eq!(denied(login("ann", "not the right one", &ELSEWHERE)), Denied::Unknown);
     }
     let count = world.notes.count();
     for _ in 0..10 {
-        assert_eq!(denied(world.identities.authenticate(&text, &ELSEWHERE)), Denied::Wait { seconds: 1 });
+        assert_eq!(denied(login("ann", &password(), &ELSEWHERE)), Denied::Wait { seconds: 1 });
     }
     assert_eq!(world.notes.count(), count + 1, "one wait is one record");
-    let waits = world.identities.login("ann", password().as_bytes(), &ELSEWHERE);
-    assert_eq!(denied(waits), Denied::Wait { seconds: 1 }, "by any means from there");
-    world.identities.authenticate(&text, &HERE).unwrap();
+    login("bob", &password(), &ELSEWHERE).unwrap();
+    login("ann", &password(), &HERE).unwrap();
+    for _ in 0..6 {
+        assert_eq!(denied(login("bob", "not the right one", &ELSEWHERE)), Denied::Unknown);
+    }
     world.clock.pass(1);
+    assert_eq!(denied(login("bob", "not the right one", &ELSEWHERE)), Denied::Unknown);
+    assert_eq!(denied(login("bob", &password(), &ELSEWHERE)), Denied::Wait { seconds: 2 });
+}
+
+/// Nobody is kept out by what somebody else got wrong at the same address.
+#[test]
+fn wrong_tokens_keep_neither_a_good_one_out_nor_a_password() {
+    let world = World::new();
+    operator(&world, "ann", &[Scope::Read]);
+    let text = world.mint(&[Scope::Read], None).text.reveal();
+    for _ in 0..20 {
+        assert!(world.identities.authenticate("rf_x", &ELSEWHERE).is_err());
+    }
+    assert!(matches!(denied(world.identities.authenticate("rf_x", &ELSEWHERE)), Denied::Wait { .. }));
     world.identities.authenticate(&text, &ELSEWHERE).unwrap();
-    assert_eq!(denied(world.identities.authenticate(&wrong, &ELSEWHERE)), Denied::Unknown);
-    assert_eq!(denied(world.identities.authenticate(&text, &ELSEWHERE)), Denied::Wait { seconds: 2 });
+    world.identities.login("ann", password().as_bytes(), &ELSEWHERE).unwrap();
 }
 
 /// On one machine one user is many programs, and one door many parts of an agent.
@@ -117,7 +130,8 @@ fn a_network_of_ipv6_is_one_source() {
 fn another_password_ends_the_web_sessions_and_an_operator_who_is_gone_has_nothing() {
     let world = World::new();
     operator(&world, "ann", &[Scope::Read]);
-    let web = world.identities.login("ann", password().as_bytes(), &HERE).unwrap().cookie.reveal();
+    let web = world.identities.login("ann", password().as_bytes(), &HERE).unwrap();
+    let web = of_browser(&web.cookie.reveal(), Some(&web.csrf));
     let new = NewToken { operator: Some("ann".to_owned()), ..token(rights(&[Scope::Read], None)) };
     let api = world.identities.mint(&root(), new.clone()).unwrap();
     let wide = NewToken { rights: Rights::all(), ..new };

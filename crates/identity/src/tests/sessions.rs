@@ -138,3 +138,18 @@ fn a_session_hands_on_only_so_many_and_so_deep() {
     }
     assert_eq!(depth, 16);
 }
+
+/// L3: what has expired takes no place.
+#[test]
+fn tokens_that_are_over_make_place_for_others() {
+    let world = World::new();
+    let (_, minted) = session(&world);
+    let own = world.known(&minted);
+    let make = |lifetime| world.identities.attenuate(&own, "x", (narrowed(None), lifetime));
+    for _ in 0..64 {
+        make(Lifetime::For(SignedDuration::from_secs(60))).unwrap();
+    }
+    assert!(matches!(make(Lifetime::Unlimited), Err(IdentityError::Full(_))));
+    world.clock.pass(60);
+    make(Lifetime::Unlimited).unwrap();
+}

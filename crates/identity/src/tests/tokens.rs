@@ -91,6 +91,44 @@ fn only_admins_make_tokens_and_only_up_to_their_own_rights() {
         .unwrap();
 }
 
+/// D4: what is made with a credential of any kind ends with it.
+#[test]
+fn nothing_outlives_what_it_was_made_with() {
+    let world = World::new();
+    let password = ["correct", "horse", "battery"].join("-");
+    let new = crate::NewOperator {
+        name: "ann".to_owned(),
+        rights: rights(&[Scope::Admin, Scope::Read], None),
+        password: password.as_bytes(),
+    };
+    world.identities.add_operator(&root(), new).unwrap();
+    let web = world.identities.login("ann", password.as_bytes(), &HERE).unwrap();
+    let make = |by: &Known| world.identities.mint(&Authority::Token(by), token(rights(&[Scope::Read], None)));
+    let [by_web, by_api] = [
+        make(&web.known).unwrap(),
+        make(&world.known(&world.mint(&[Scope::Admin, Scope::Read], None))).unwrap(),
+    ];
+    assert_eq!(by_web.meta.expires, web.known.expires);
+    world.identities.set_password(&root(), "ann", ["another", "long", "one"].join("-").as_bytes()).unwrap();
+    assert_eq!(denied(world.authenticate(&by_web)), Denied::Revoked);
+    world.known(&by_api);
+}
+
+/// D4: whoever takes a secret has it for as long as the token lasts.
+#[test]
+fn a_token_is_rotated_by_nobody_it_would_outlive() {
+    let world = World::new();
+    let [mine, other] = [world.mint(&[Scope::Admin], None), world.mint(&[Scope::Admin], None)];
+    let known = world.known(&mine);
+    let by = Authority::Token(&known);
+    assert_eq!(denied(world.identities.rotate(&by, &other.meta.id)), Denied::NotTheirs);
+    world.known(&other);
+    let child = world.identities.mint(&by, token(rights(&[Scope::Admin], None))).unwrap();
+    let rotated = world.identities.rotate(&by, &child.meta.id).unwrap();
+    let below = world.known(&rotated);
+    assert_eq!(denied(world.identities.rotate(&Authority::Token(&below), &mine.meta.id)), Denied::NotTheirs);
+}
+
 /// A token that can hand out another's secret would have the other's rights.
 #[test]
 fn rotating_a_wider_token_is_no_way_up() {

@@ -80,7 +80,7 @@ fn paired(here: &Here, label: &str, wants: Rights) -> Result<(DeviceKey, Minted)
     let ids = &here.identities;
     let key = DeviceKey::random().map_err(|error| failed(&error.into()))?;
     let new = NewPairing { label: label.to_owned(), key: key.public(), wants };
-    let source = Source::User(rustix::process::geteuid().as_raw());
+    let source = this_user();
     let offered = ids.ask_to_pair(&new, &source).map_err(|error| failed(&error))?;
     let signature = key.sign(Purpose::Pair, &offered.challenge);
     ids.prove_pairing(&offered.challenge, &signature).map_err(|error| failed(&error))?;
@@ -93,15 +93,19 @@ fn paired(here: &Here, label: &str, wants: Rights) -> Result<(DeviceKey, Minted)
         }
         std::thread::sleep(BETWEEN);
     }
-    let challenge = ids.challenge(&offered.pairing.id).map_err(|error| failed(&error))?;
+    let challenge = ids.challenge(&offered.pairing.id, &source).map_err(|error| failed(&error))?;
     let signature = key.sign(Purpose::Collect, &challenge);
     let minted = ids.collect(&challenge, &signature).map_err(|error| failed(&error))?;
     Ok((key, minted))
 }
 
+fn this_user() -> Source {
+    Source::User(rustix::process::geteuid().as_raw())
+}
+
 fn refresh(here: &Here, path: &Path) -> Result<ExitCode, ExitCode> {
     let (id, key) = kept(path)?;
-    let challenge = here.identities.challenge(&id).map_err(|error| failed(&error))?;
+    let challenge = here.identities.challenge(&id, &this_user()).map_err(|error| failed(&error))?;
     let signature = key.sign(Purpose::Refresh, &challenge);
     let minted = here.identities.refresh(&challenge, &signature).map_err(|error| failed(&error))?;
     reveal(&minted, Form::Text);
