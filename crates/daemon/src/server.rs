@@ -107,6 +107,12 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
     let identities = runtime.identities()?;
     let head = events::end_of(runtime.ledger()).map_err(ServeError::Ledger)?;
     let daemon = Arc::new(Daemon {
+    for session in identities.live_sessions()? {
+        // Whoever had it ended without a word, and nobody has revoked anything.
+        if !ringfence_runtime::goes_on(runtime, &session)? {
+            identities.end_session(&session)?;
+        }
+    }
         runtime,
         identities,
         governor: serve.governor,

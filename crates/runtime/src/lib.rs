@@ -30,7 +30,7 @@ pub use leaks::{LeakError, Leaked};
 pub use pipeline::{Ended, Settled, Touched};
 pub use session::{
     AgentSession, Asked, Bound, OpenSessionError, PolicySource, Runtime, Setup, Toolchain, end_abandoned,
-    end_session,
+    end_session, goes_on,
 };
 pub use workspace::Workspace;
 

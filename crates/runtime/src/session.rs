@@ -30,7 +30,7 @@ use crate::standing::Stored;
 use crate::workspace::{Workspace, judge_extra_root, judge_name};
 use common::{Common, Standing};
 
-pub use resume::{end_abandoned, end_session};
+pub use resume::{end_abandoned, end_session, goes_on};
 
 /// What only the command line knows: where things are, and what the host's environment says.
 #[derive(Clone, Debug)]

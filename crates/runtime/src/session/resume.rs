@@ -73,6 +73,21 @@ pub fn end_abandoned(runtime: &Runtime) -> Result<Vec<SessionId>, OpenSessionErr
     Ok(abandoned)
 }
 
+/// Whether a session goes on: it has not ended, and the process that it lives in is there. The end of one that was left is
+/// written down, however long ago it began.
+pub fn goes_on(runtime: &Runtime, session: &SessionId) -> Result<bool, OpenSessionError> {
+    let records = runtime.ledger().reader()?.about(session.as_str())?;
+    let ended = records.iter().any(|record| matches!(record.event, Event::SessionEnded { .. }));
+    let lives = records.iter().any(|record| match &record.event {
+        Event::SessionStarted { process: Some(process), .. } => process.is_alive(),
+        _ => false,
+    });
+    if !ended && !lives && !records.is_empty() {
+        let _receipt = runtime.ledger().append(&Event::SessionEnded { session: session.clone() })?;
+    }
+    Ok(lives && !ended)
+}
+
 fn live(
     reader: &LedgerReader,
     workspace: &WorkspaceId,
