@@ -118,7 +118,7 @@ pub(crate) fn authorise(caller: &Caller, method: Method, about: Option<&SessionI
                 "method.operators",
                 "an agent does not manage sessions, questions or identities",
             )),
-            None => require(caller, scope),
+            None => require(caller, scope).and_then(|()| everywhere(caller, method)),
         },
         Access::Session(scope) => match caller.session() {
             Some(own) if about == Some(own) => Ok(()),
@@ -137,6 +137,29 @@ fn require(caller: &Caller, scope: Scope) -> Result<(), ApiError> {
     let denied = Denied::Scope(scope);
     let told = forbidden(denied.rule(), &denied.to_string());
     Err(told.with_hint(format!("use a token with scope `{scope}`: `ringfence token create --scope {scope}`")))
+}
+
+/// What is about the whole machine is not for somebody who was let in for some workspaces. What a method is about is said here
+/// only where it looks at workspaces itself: a new one is about all of it.
+fn everywhere(caller: &Caller, method: Method) -> Result<(), ApiError> {
+    let looks_itself = matches!(
+        method,
+        Method::SessionCreate
+            | Method::SessionList
+            | Method::SessionStop
+            | Method::ApprovalList
+            | Method::ApprovalWatch
+            | Method::ApprovalShow
+            | Method::ApprovalAnswer
+            | Method::Events
+            // Never for more workspaces than its maker has.
+            | Method::TokenCreate
+    );
+    if looks_itself || caller.rights.workspaces.is_any() {
+        return Ok(());
+    }
+    let why = format!("`{}` is about the whole machine, and the token is for some workspaces", method.name());
+    Err(forbidden("identity.workspace", &why).with_hint("use a token without `--workspace`"))
 }
 
 pub(crate) fn forbidden(rule: &str, message: &str) -> ApiError {

@@ -1,6 +1,7 @@
 //! All sessions: making them, finding them, ending them.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -128,8 +129,12 @@ pub(crate) fn create(
     request: CreateSession,
 ) -> Result<SessionInfo, ApiError> {
     check(&request)?;
+    is_for(caller, &request.workspace)?;
     let place = daemon.sessions.reserve(daemon.settings.sessions)?;
     let parent = request.parent.as_ref().map(|id| daemon.sessions.find(id)).transpose()?;
+    if parent.as_ref().is_some_and(|parent| !caller.rights.covers_workspace(&parent.bound.workspace().path)) {
+        return Err(not_for());
+    }
     let wanted = Wanted {
         workspace: request.workspace.clone(),
         agent: request.agent.clone(),
@@ -153,7 +158,7 @@ pub(crate) fn create(
     let opened = daemon.runtime.session(asked).map_err(|error| internal(&error))?;
     let mut session = opened.map_err(|refusal| refused(&refusal))?;
     if !caller.rights.covers_workspace(&session.workspace().path) {
-        return Err(forbidden("identity.workspace", "the token is not for this workspace"));
+        return Err(not_for());
     }
     if let Some(parent) = &parent {
         within(parent, &session)?;
@@ -181,6 +186,20 @@ pub(crate) fn create(
     live.bound.keep_containers();
     start_provider(daemon, &live);
     Ok(live.info())
+}
+
+/// Before anything of it is looked at: what there is beyond the workspaces of a token is not told by how it fails.
+fn is_for(caller: &Caller, workspace: &Path) -> Result<(), ApiError> {
+    if caller.rights.workspaces.is_any() {
+        return Ok(());
+    }
+    let real = std::fs::canonicalize(workspace);
+    let own = real.is_ok_and(|real| caller.rights.covers_workspace(&real));
+    if own { Ok(()) } else { Err(not_for()) }
+}
+
+fn not_for() -> ApiError {
+    forbidden("identity.workspace", "the token is not for this workspace")
 }
 
 fn check(request: &CreateSession) -> Result<(), ApiError> {
