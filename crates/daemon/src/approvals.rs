@@ -2,9 +2,12 @@
 
 use ringfence_api::{Answer, AnswerApproval, Answered, ApiError, ApprovalList, Caller, ErrorCode, Question};
 use ringfence_runtime::approval::{AnswerError, Answered as Done, Inbox, Pending, Reply, Say, Terms};
+use ringfence_runtime::identity::{CredentialId, Known};
 use ringfence_runtime::ledger::{ApprovalDecision, Timestamp};
+use ringfence_types::Principal;
 use serde_json::Value;
 
+use crate::authenticate::forbidden;
 use crate::failure::{internal, unavailable};
 use crate::server::Daemon;
 
@@ -57,6 +60,30 @@ fn sees(daemon: &Daemon, caller: &Caller, pending: &Pending) -> bool {
     }
     let session = daemon.sessions.show(&pending.request.session);
     session.is_ok_and(|session| caller.rights.covers_workspace(&session.workspace))
+}
+
+/// Whoever made the call does not answer for it, whatever they show then: with the same credential, with one that was made with
+/// it or with what it was made with, or as the same account. An owner of the machine who shows none is above that.
+pub(crate) fn not_by_who_asked(
+    daemon: &Daemon,
+    (caller, known): (&Caller, Option<&Known>),
+    id: &str,
+) -> Result<(), ApiError> {
+    let Some(known) = known else { return Ok(()) };
+    let Some(asked) = find(daemon, caller, id)?.0.request.by else { return Ok(()) };
+    let Some(shown) = &asked.shown else { return Ok(()) };
+    let account = matches!(asked.principal, Principal::Account { .. });
+    let same = account && asked.principal.identity() == caller.principal.identity();
+    let kin = || match CredentialId::parse(&shown.id) {
+        Some(asker) => daemon.identities.are_kin(&asker, &known.id).map_err(|error| unavailable(&error)),
+        None => Ok(false),
+    };
+    if same || kin()? {
+        let why = "whoever made the call does not answer for it";
+        return Err(forbidden("approval.own-question", why)
+            .with_hint("let somebody else answer, or answer on the machine itself"));
+    }
+    Ok(())
 }
 
 fn inbox(daemon: &Daemon) -> Inbox<'_> {

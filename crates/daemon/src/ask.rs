@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{
-    ApiError, Caller, Chunk, Exec, Happened, Method, Question, Reply, Request, StreamCall, Subscribe,
+    ApiError, Caller, Chunk, Happened, Method, Question, Reply, Request, StreamCall, Subscribe,
 };
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -76,14 +76,19 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// What takes its time without a thread.
 async fn later(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Answer, ApiError> {
-    let Admitted { caller, request, live, mut standing, work, .. } = admitted;
+    let Admitted { caller, by, own, request, live, mut standing, work, .. } = admitted;
     let live = || live.clone().ok_or_else(|| malformed("the request names no session"));
     let daemon = Arc::clone(daemon);
     let items = match request {
         Request::Events(request) => happened(daemon, caller, request),
         Request::ApprovalWatch(_) => asked(daemon, caller),
         Request::CallOutput(request) => output(live()?.find_call(request.call)?, &request),
-        Request::CallRun(ringfence_api::RunCommand(exec)) => run(&daemon, (live()?, &work), exec)?,
+        Request::CallRun(ringfence_api::RunCommand(exec)) => {
+            daemon.takes_work()?;
+            let live = live()?;
+            let wired = Wired::new(&live, exec, Form::Pieces)?.made_by(&by, own.as_ref());
+            run(&daemon, (live, &work), wired)?
+        }
         Request::CallShow(request) => {
             let call = live()?.find_call(request.call)?;
             let patience = Duration::from_millis(request.wait_ms.unwrap_or(0).min(LONGEST_WAIT));
@@ -193,10 +198,8 @@ fn output(call: Arc<LiveCall>, request: &StreamCall) -> mpsc::Receiver<Item> {
 fn run(
     daemon: &Arc<Daemon>,
     (live, work): (Arc<Live>, &Arc<Work>),
-    exec: Exec,
+    wired: Wired,
 ) -> Result<mpsc::Receiver<Item>, ApiError> {
-    daemon.takes_work()?;
-    let wired = Wired::new(&live, exec, Form::Pieces)?;
     work.includes(&wired.call);
     // Nobody wants it any more, or it is over.
     let waiter = Waiter::of(work);

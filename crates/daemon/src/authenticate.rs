@@ -69,7 +69,7 @@ pub(crate) fn right_door(entrance: &Entrance, caller: &Caller) -> Result<(), Api
 pub(crate) fn enter(line: &Line, token: Option<&str>, purpose: &str) -> Result<Entered, ApiError> {
     let entered = identify(&line.daemon.identities, (&line.entrance, line.peer), token)?;
     if let Err(why) = right_door(&line.entrance, &entered.caller) {
-        audit(line.daemon.runtime.ledger(), (&entered.caller, purpose), Some(&why))
+        audit(line.daemon.runtime.ledger(), (&entered.caller.principal, purpose), Some(&why))
             .map_err(|error| unavailable(&error))?;
         return Err(why);
     }
@@ -169,7 +169,7 @@ pub(crate) fn forbidden(rule: &str, message: &str) -> ApiError {
 /// Writes down who was let in to do what, or was not.
 pub(crate) fn audit(
     ledger: &Ledger,
-    (caller, purpose): (&Caller, &str),
+    (principal, purpose): (&Principal, &str),
     refused: Option<&ApiError>,
 ) -> Result<(), AppendError> {
     let refusal = refused.map(|error| Refusal {
@@ -179,7 +179,7 @@ pub(crate) fn audit(
         message: error.message.clone(),
         hint: error.hint.clone(),
     });
-    let principal = caller.principal.clone();
+    let principal = principal.clone();
     ledger.append(&Event::Authenticated { principal, purpose: purpose.to_owned(), refusal }).map(drop)
 }
 

@@ -11,8 +11,10 @@ use ringfence_api::{
     ReportActivity, Reported, Request, SessionInfo, SessionList, StopSession,
 };
 use ringfence_runtime::authz::hosts::sought;
-use ringfence_runtime::identity::{Known, Source};
-use ringfence_types::{Call, CommandPrefix, Fetch, HostLimit, SessionId, Subtree};
+use ringfence_runtime::identity::{Known, Source, TokenText};
+use ringfence_types::{
+    Call, CommandPrefix, Fetch, HostLimit, MadeBy, Principal, SessionId, ShownCredential, Subtree,
+};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -52,6 +54,10 @@ pub(crate) struct Admitted {
     pub(crate) caller: Caller,
     /// The token they showed.
     pub(crate) known: Option<Known>,
+    /// What is written down of them with each call.
+    pub(crate) by: MadeBy,
+    /// What an agent showed: commands that it runs show the same, and never more.
+    pub(crate) own: Option<TokenText>,
     /// Where they come from.
     pub(crate) source: Source,
     pub(crate) request: Request,
@@ -71,7 +77,8 @@ pub(crate) async fn carry_out(daemon: Arc<Daemon>, arrived: Arrived) -> Result<V
         let admitted = admit(&daemon, arrived)?;
         // Whoever has gone by now does not take it, which gives the work up before it begins.
         drop(sender.send((admitted.standing.clone(), Waiter::of(&admitted.work))));
-        perform(&daemon, admitted)
+        let (who, method) = (admitted.caller.principal.clone(), admitted.request.method());
+        told_no(&daemon, (&who, method), perform(&daemon, admitted))
     });
     tokio::select! {
         done = work => done.map_err(|error| internal(&error))?,
@@ -90,10 +97,13 @@ async fn cut(admitted: oneshot::Receiver<(Standing, Waiter)>) -> ApiError {
 pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiError> {
     let method = arrived.method;
     if method.access() == Access::Anyone {
+        no_business(daemon, &arrived)?;
         let request = Request::parse(method, arrived.value)?;
         let source = source(&arrived.entrance, arrived.peer);
         let (standing, work) = (Standing::of_owner(), Arc::new(Work::new(&daemon.handle)));
-        return Ok(Admitted { caller: anyone(), known: None, source, request, live: None, standing, work });
+        let (caller, by) = (anyone(), made_by(&anyone(), None));
+        let known = None;
+        return Ok(Admitted { caller, known, by, own: None, source, request, live: None, standing, work });
     }
     let entered = identify(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
     let judged = may(&arrived, &entered.caller).and_then(|about| {
@@ -105,7 +115,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     let refused = judged.as_ref().err().filter(|error| error.code == ErrorCode::Forbidden);
     if refused.is_some() || method.audit() == Audit::Always {
         // Written before done: what cannot be written down is not done.
-        audit(daemon.runtime.ledger(), (&entered.caller, method.name()), refused)
+        audit(daemon.runtime.ledger(), (&entered.caller.principal, method.name()), refused)
             .map_err(|error| unavailable(&error))?;
     }
     let (request, live) = judged?;
@@ -115,7 +125,46 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
         _ => Standing::of_owner(),
     };
     let work = Arc::new(Work::new(&daemon.handle));
-    Ok(Admitted { caller: entered.caller, known: entered.known, source, request, live, standing, work })
+    let Entered { caller, known } = entered;
+    let by = made_by(&caller, known.as_ref());
+    let own = arrived.token.as_deref().filter(|_| caller.session().is_some()).and_then(TokenText::parse);
+    Ok(Admitted { caller, known, by, own, source, request, live, standing, work })
+}
+
+fn made_by(caller: &Caller, known: Option<&Known>) -> MadeBy {
+    let shown = known.map(|known| ShownCredential { kind: known.kind, id: known.id.to_string() });
+    MadeBy { principal: caller.principal.clone(), shown }
+}
+
+/// What anyone may ask is asked by devices and browsers. Whatever runs in a session is neither, and has nothing to ask for
+/// besides whether somebody is there.
+fn no_business(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiError> {
+    let Entrance::Door(session) = &arrived.entrance else { return Ok(()) };
+    if matches!(arrived.method, Method::Health | Method::Ready) {
+        return Ok(());
+    }
+    let why = forbidden("method.operators", "devices and browsers do not come by the door of a session");
+    let principal = Principal::Agent { session: session.clone(), name: None };
+    audit(daemon.runtime.ledger(), (&principal, arrived.method.name()), Some(&why))
+        .map_err(|error| unavailable(&error))?;
+    Err(why)
+}
+
+/// Somebody who was let in and is told no for who they are: that is written down as a no, whoever finds it out. Whether it
+/// can be or not, the answer stays.
+pub(crate) fn told_no<T>(
+    daemon: &Daemon,
+    (who, method): (&Principal, Method),
+    answer: Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    if let Err(why) = &answer
+        && why.code == ErrorCode::Forbidden
+        && method.access() != Access::Anyone
+        && let Err(error) = audit(daemon.runtime.ledger(), (who, method.name()), Some(why))
+    {
+        tracing::error!(why = %error, "a refusal is not in the ledger");
+    }
+    answer
 }
 
 /// Whether a method is for whoever asks, here, about the session that they name.
@@ -132,7 +181,7 @@ fn may(arrived: &Arrived, caller: &Caller) -> Result<Option<SessionId>, ApiError
 pub(crate) fn foretell(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiError> {
     let entered = identify(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
     let Err(why) = may(arrived, &entered.caller) else { return Ok(()) };
-    audit(daemon.runtime.ledger(), (&entered.caller, arrived.method.name()), Some(&why))
+    audit(daemon.runtime.ledger(), (&entered.caller.principal, arrived.method.name()), Some(&why))
         .map_err(|error| unavailable(&error))?;
     Err(why)
 }
@@ -226,7 +275,7 @@ fn not_left(what: &str) -> ApiError {
 
 /// Does what was asked for and says what came of it. Streams are made elsewhere.
 pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value, ApiError> {
-    let Admitted { caller, known, source, request, live, work, .. } = admitted;
+    let Admitted { caller, known, by, own, source, request, live, work, .. } = admitted;
     match request {
         Request::Health(_) => json(&Health { version: env!("CARGO_PKG_VERSION").to_owned() }),
         Request::Ready(_) => json(&ready(daemon)),
@@ -253,7 +302,10 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         Request::SessionReport(request) => json(&report(&*found(live)?, &request)?),
         Request::ApprovalList(_) => json(&approvals::list(daemon, &caller)?),
         Request::ApprovalShow(request) => json(&approvals::show(daemon, &caller, &request.id)?),
-        Request::ApprovalAnswer(request) => json(&approvals::answer(daemon, &caller, request)?),
+        Request::ApprovalAnswer(request) => {
+            approvals::not_by_who_asked(daemon, (&caller, known.as_ref()), &request.id)?;
+            json(&approvals::answer(daemon, &caller, request)?)
+        }
         request @ (Request::DeviceAsk(_)
         | Request::DeviceChallenge(_)
         | Request::DeviceProve(_)
@@ -275,24 +327,27 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         }
         // The only answer with a cookie: the transport that has one makes it.
         Request::Login(_) => Err(malformed("a password is for browsers, over HTTP on TCP")),
-        request => in_session(daemon, (&found(live)?, &work, &caller), request),
+        request => {
+            let live = found(live)?;
+            let visit = Visit { live: &live, work: &work, left: &caller.attenuation, by: &by };
+            in_session(daemon, (&live, visit, own.as_ref()), request)
+        }
     }
 }
 
 fn in_session(
     daemon: &Arc<Daemon>,
-    (live, work, caller): (&Arc<Live>, &Work, &Caller),
+    (live, visit, own): (&Arc<Live>, Visit<'_>, Option<&TokenText>),
     request: Request,
 ) -> Result<Value, ApiError> {
-    let visit = Visit { live, work, left: &caller.attenuation };
     match request {
         Request::CallExec(request) => {
             daemon.takes_work()?;
             let form = if request.background { Form::Pieces } else { Form::Whole };
-            let wired = Wired::new(live, request, form)?;
+            let wired = Wired::new(live, request, form)?.made_by(visit.by, own);
             match form {
                 Form::Whole => {
-                    work.includes(&wired.call);
+                    visit.work.includes(&wired.call);
                     json(&daemon.counted(|| wired.run(live, Sink::Keep))?)
                 }
                 Form::Pieces => {

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ringfence_api::{ApiError, CallInfo, CallState, Chunk, Data, Exec, TerminalSize};
+use ringfence_runtime::identity::TokenText;
 use ringfence_runtime::{AgentSession, Ended, Interrupt, Io, Settled, Source, Target};
-use ringfence_types::{Bytes, Call, Exec as Command};
+use ringfence_types::{Bytes, Call, Exec as Command, MadeBy};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
@@ -22,6 +23,9 @@ use crate::failure::{internal, malformed};
 use crate::output::Stream;
 use crate::session::Live;
 
+/// By which what runs in a session knows its token.
+pub(crate) const TOKEN_VARIABLE: &str = "RINGFENCE_SESSION_TOKEN";
+
 /// Where the output of a call goes while it runs.
 pub(crate) enum Sink {
     /// Into the call, as much as it keeps.
@@ -34,6 +38,9 @@ pub(crate) enum Sink {
 pub(crate) struct Wired {
     pub(crate) call: Arc<LiveCall>,
     exec: Exec,
+    by: Option<MadeBy>,
+    /// For what it runs, instead of the session's.
+    own: Option<TokenText>,
     stdin: Stdin,
     /// The ends of pipes that the fence gets, and those that are read here.
     outlets: Outlets,
@@ -102,7 +109,13 @@ impl Wired {
         if exec.interactive && exec.terminal.is_none() && !bytes.is_empty() {
             call.write(&bytes, crate::call::Closing::No)?;
         }
-        Ok(Self { call, exec, stdin, outlets })
+        Ok(Self { call, exec, by: None, own: None, stdin, outlets })
+    }
+
+    /// By whom. What an agent runs has the token that the agent showed: one that was handed on is never made more by running
+    /// something.
+    pub(crate) fn made_by(self, by: &MadeBy, own: Option<&TokenText>) -> Self {
+        Self { by: Some(by.clone()), own: own.cloned(), ..self }
     }
 
     /// Runs it to its end. Whatever comes of it is in the call when this returns.
@@ -111,6 +124,12 @@ impl Wired {
         let mut lane = live.bound.lane();
         lane.set_approver(Desk { cancelled: Arc::clone(&call.cancelled) });
         lane.set_stated_reason(self.exec.reason.clone());
+        if let Some(by) = &self.by {
+            lane.set_made_by(by.clone());
+        }
+        if let Some(own) = &self.own {
+            lane.set_variable(TOKEN_VARIABLE, &own.reveal());
+        }
         if let Some(milliseconds) = self.exec.timeout_ms {
             lane.set_wall_limit(milliseconds);
         }

@@ -183,12 +183,13 @@ pub(crate) fn explain(daemon: &Daemon, live: &Live, request: Explain) -> Result<
 
 /// One call without a command, from beginning to end.
 fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Result<Settled, ApiError> {
-    let Visit { live, work, left } = visit;
+    let Visit { live, work, left, by } = visit;
     let under_way = live.call(what, Inlets::default())?;
     work.includes(&under_way);
     let mut lane = live.bound.lane();
     lane.set_approver(Desk { cancelled: std::sync::Arc::clone(&under_way.cancelled) });
     lane.set_left(left.clone());
+    lane.set_made_by(by.clone());
     let interrupts = under_way.interrupts();
     let stdin = if content.is_empty() { Source::Empty } else { Source::Bytes(content) };
     let io = Io {

@@ -13,17 +13,17 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use ringfence_api::{Access, ApiError, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
 use ringfence_runtime::identity::IdentityError;
-use ringfence_types::Transport;
+use ringfence_types::{Principal, Transport};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use zeroize::Zeroizing;
 
 use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
-use crate::authenticate::{Entrance, not_let_in, source};
+use crate::authenticate::{Entrance, audit, not_let_in, source};
 use crate::dispatch::{Arrived, foretell};
 use crate::events;
-use crate::failure::{internal, malformed};
+use crate::failure::{internal, malformed, unavailable};
 use crate::grpc;
 use crate::identity;
 use crate::mcp;
@@ -117,13 +117,32 @@ pub(crate) fn token(line: &Line, head: &Parts) -> Result<Option<String>, ApiErro
     bearer(&head.headers)
 }
 
+/// Somebody whom nobody knows is told no. Each place and reason is written down once in a while, so that a stranger does not
+/// fill the ledger.
+async fn turned_away(line: &Arc<Line>, why: ApiError) -> ApiError {
+    let source = source(&line.entrance, line.peer).to_string();
+    if why.code != ErrorCode::Forbidden || !line.daemon.strangers.is_new(&source, why.rule.as_deref()) {
+        return why;
+    }
+    let (daemon, told) = (Arc::clone(&line.daemon), why.clone());
+    let written = blocking(move || {
+        let who = Principal::Stranger { source };
+        audit(daemon.runtime.ledger(), (&who, "send a request"), Some(&told))
+            .map_err(|error| unavailable(&error))
+    });
+    written.await.err().unwrap_or(why)
+}
+
 pub(crate) fn too_many() -> ApiError {
     ApiError::new(ErrorCode::Exhausted, "too many requests").with_hint("send fewer of them")
 }
 
 async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<Response<Body>, ApiError> {
     let (head, body) = request.into_parts();
-    let token = token(line, &head)?;
+    let token = match token(line, &head) {
+        Ok(token) => token,
+        Err(why) => return Err(turned_away(line, why).await),
+    };
     if head.uri.path() == socket::PATH {
         return socket::open(line, head, token).await;
     }
@@ -131,6 +150,7 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
         return mcp::answer(line, (head, token), (wanted, body)).await;
     }
     let (method, mut fields) = route::find(head.method.as_str(), head.uri.path(), head.uri.query())?;
+    go_on(&mut fields, method, &head.headers)?;
     if method == Method::FileUpload {
         return transfer::upload(line, (token, Value::Object(fields)), body).await;
     }
@@ -150,7 +170,6 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
     }
     let arrived = Arrived {
         entrance: line.entrance.clone(),
-    go_on(&mut fields, method, &head.headers)?;
         peer: line.peer,
         token,
         method,
@@ -165,21 +184,6 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
             whole("text/plain; version=0.0.4", text.into_bytes())
         }
         (Answer::Value(value), _) => whole("application/json", value.to_string().into_bytes()),
-    })
-}
-
-/// A cookie for a name and a password.
-async fn login(line: &Arc<Line>, transport: Transport, value: Value) -> Result<Response<Body>, ApiError> {
-    let Request::Login(login) = Request::parse(Method::Login, value)? else {
-        return Err(malformed("this is no login"));
-    };
-    let (daemon, source) = (Arc::clone(&line.daemon), source(&line.entrance, line.peer));
-    let session = blocking(move || {
-        let password = Zeroizing::new(login.password);
-        daemon.identities.login(&login.name, password.as_bytes(), &source).map_err(|error| match error {
-            IdentityError::Denied(denied) => not_let_in(&denied),
-            error => identity::failed(error),
-        })
     };
     if let (Method::Logout, Some(network)) = (method, &line.network) {
         let gone = ringfence_web::cookie_gone(network.transport()).map_err(|error| internal(&error))?;
@@ -195,6 +199,21 @@ fn go_on(fields: &mut Map<String, Value>, method: Method, headers: &HeaderMap) -
     let last = last.ok_or_else(|| malformed("the header `Last-Event-ID` is the number of no event"))?;
     let _before = fields.insert("after".to_owned(), last.into());
     Ok(())
+}
+
+/// A cookie for a name and a password.
+async fn login(line: &Arc<Line>, transport: Transport, value: Value) -> Result<Response<Body>, ApiError> {
+    let Request::Login(login) = Request::parse(Method::Login, value)? else {
+        return Err(malformed("this is no login"));
+    };
+    let (daemon, source) = (Arc::clone(&line.daemon), source(&line.entrance, line.peer));
+    let session = blocking(move || {
+        let password = Zeroizing::new(login.password);
+        daemon.identities.login(&login.name, password.as_bytes(), &source).map_err(|error| match error {
+            IdentityError::Denied(denied) => not_let_in(&denied),
+            error => identity::failed(error),
+        })
+    })
     .await?;
     let answer = LoggedIn { csrf: session.csrf.to_string() };
     let mut response = whole("application/json", text(&answer).into_bytes());

@@ -36,6 +36,7 @@ mod session;
 mod sessions;
 mod socket;
 mod standing;
+mod strangers;
 mod stream;
 mod told;
 mod transfer;

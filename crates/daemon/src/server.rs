@@ -29,6 +29,7 @@ use crate::rate::Bucket;
 use crate::session::Live;
 use crate::sessions::{self, Sessions};
 use crate::standing::{self, Standings};
+use crate::strangers::Strangers;
 use crate::{Governor, Serve, Settings, door, mcp, reload};
 
 /// How long the head of a request may take.
@@ -63,6 +64,7 @@ pub(crate) struct Daemon {
     pub(crate) sessions: Sessions,
     pub(crate) events: Events,
     pub(crate) standings: Standings,
+    pub(crate) strangers: Strangers,
     pub(crate) meters: Meters,
     pub(crate) tools_underway: mcp::Underway,
     /// Long requests of everybody who is in no session, which are taken in at once.
@@ -105,14 +107,14 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         tracing::warn!(%session, "a session ended with the daemon before this one");
     }
     let identities = runtime.identities()?;
-    let head = events::end_of(runtime.ledger()).map_err(ServeError::Ledger)?;
-    let daemon = Arc::new(Daemon {
     for session in identities.live_sessions()? {
         // Whoever had it ended without a word, and nobody has revoked anything.
         if !ringfence_runtime::goes_on(runtime, &session)? {
             identities.end_session(&session)?;
         }
     }
+    let head = events::end_of(runtime.ledger()).map_err(ServeError::Ledger)?;
+    let daemon = Arc::new(Daemon {
         runtime,
         identities,
         governor: serve.governor,
@@ -121,6 +123,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         sessions: Sessions::default(),
         events: Events::after_those(head),
         standings: Standings::default(),
+        strangers: Strangers::default(),
         meters: Meters::default(),
         tools_underway: mcp::Underway::default(),
         long: Arc::new(Semaphore::new(LONG)),

@@ -18,7 +18,7 @@ use crate::authenticate::forbidden;
 use crate::call::Cancelled;
 use crate::desk::Desk;
 use crate::door::Door;
-use crate::exec::{Form, Sink, Wired};
+use crate::exec::{Form, Sink, TOKEN_VARIABLE, Wired};
 use crate::failure::{exhausted, internal, malformed, not_found, refused, unavailable};
 use crate::reload::Again;
 use crate::server::Daemon;
@@ -272,7 +272,7 @@ fn bind(
     let provider = request.provider.clone().map(|argv| ProviderInfo { argv, exit_code: None, failure: None });
     let mut variables = vec![
         (Bytes::from("RINGFENCE_SESSION_SOCKET"), Bytes::from(door.socket())),
-        (Bytes::from("RINGFENCE_SESSION_TOKEN"), Bytes::from(token.text.reveal().as_str())),
+        (Bytes::from(TOKEN_VARIABLE), Bytes::from(token.text.reveal().as_str())),
     ];
     if let Some(program) = provider.as_ref().and_then(|provider| provider.argv.first()) {
         variables.push((Bytes::from("RINGFENCE_PROVIDER"), Bytes::from(program.as_str())));

@@ -62,12 +62,12 @@ async fn for_who_waits<T: Send + 'static>(
     admitted: Admitted,
     work: impl FnOnce(Visit<'_>, Request) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let Admitted { caller, request, live, work: done, mut standing, .. } = admitted;
+    let Admitted { caller, by, request, live, work: done, mut standing, .. } = admitted;
     let live = live.ok_or_else(|| malformed("the request names no session"))?;
     let _waiter = Waiter::of(&done);
     tokio::select! {
         done = blocking(move || {
-            let visit = Visit { live: &live, work: &done, left: &caller.attenuation };
+            let visit = Visit { live: &live, work: &done, left: &caller.attenuation, by: &by };
             work(visit, request)
         }) => done,
         why = standing.lost() => Err(why),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_types::Attenuation;
+use ringfence_types::{Attenuation, MadeBy};
 use tokio::runtime::Handle;
 
 use crate::call::LiveCall;
@@ -70,6 +70,8 @@ pub(crate) struct Visit<'a> {
     pub(crate) work: &'a Work,
     /// What of it whoever asks may use.
     pub(crate) left: &'a Attenuation,
+    /// Who asks, as it is written down.
+    pub(crate) by: &'a MadeBy,
 }
 
 /// Dropped when whoever waited does not any more, for whatever reason.

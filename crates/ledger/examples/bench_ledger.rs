@@ -185,6 +185,7 @@ fn intent(session: &SessionId) -> Result<Event, getrandom::Error> {
         roots: Vec::new(),
         limits: Limits::default(),
         findings: Vec::new(),
+        by: None,
     })
 }
 

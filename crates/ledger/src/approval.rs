@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use ringfence_types::{
-    Bytes, Call, Card, Fingerprint, GrantId, Layer, Offer, Principal, Quorum, Risk, Root, SessionId,
+    Bytes, Call, Card, Fingerprint, GrantId, Layer, MadeBy, Offer, Principal, Quorum, Risk, Root, SessionId,
     TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ pub struct ApprovalRequest {
     /// What "always here" could store, narrow first.
     pub offers: Vec<Offer>,
     pub card: Card,
+    /// Who made the call, where that is known. `requester` is whose session it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Box<MadeBy>>,
 }
 
 /// Something of the machine that an answer was given for.

@@ -1,6 +1,6 @@
 //! Events in words: one line that is safe on any terminal, whatever an agent has put into it.
 
-use ringfence_types::{Bytes, Call, Exit, FileCall, FlowCall, ToolCall};
+use ringfence_types::{Bytes, Call, Exit, FileCall, FlowCall, MadeBy, ToolCall};
 
 use crate::approval::{ApprovalAnswer, Covers};
 use crate::event::{Event, Reading};
@@ -45,7 +45,9 @@ pub fn summary(event: &Event) -> String {
 
 fn of_effect(event: &Event) -> String {
     match event {
-        Event::Intent { call, rule, .. } => format!("{} [{}]", of_call(call), shown(rule)),
+        Event::Intent { call, rule, by, .. } => {
+            format!("{} [{}]{}", of_call(call), shown(rule), of_maker(by.as_deref()))
+        }
         Event::SecretReleased { name, class, how, .. } => format!("{} ({class}) as {how}", shown(name)),
         Event::Launched { posture, .. } => {
             format!("{} with {} controls", posture.backend, posture.controls.len())
@@ -62,9 +64,10 @@ fn of_effect(event: &Event) -> String {
         Event::LoopFound { repeats, stopped, .. } => {
             format!("{repeats} times the same{}", if *stopped { ", stopped" } else { "" })
         }
-        Event::Refused { call, refusal, .. } => {
+        Event::Refused { call, refusal, by, .. } => {
             let call = call.as_ref().map(|call| format!("{} ", of_call(call))).unwrap_or_default();
-            format!("{call}[{}] {}", shown(&refusal.rule), shown(&refusal.message))
+            let by = of_maker(by.as_deref());
+            format!("{call}[{}] {}{by}", shown(&refusal.rule), shown(&refusal.message))
         }
         Event::Settled { left_to: Some(other), .. } => format!("left to {}", shown(other)),
         Event::Settled { outcome, failure, .. } => match (outcome, failure) {
@@ -81,6 +84,10 @@ fn of_effect(event: &Event) -> String {
         Event::Battery { passed, total, backend, .. } => format!("{backend}: {passed} of {total} held"),
         other => of_the_ledger(other),
     }
+}
+
+fn of_maker(by: Option<&MadeBy>) -> String {
+    by.map(|by| format!(" by {by}")).unwrap_or_default()
 }
 
 fn of_the_ledger(event: &Event) -> String {

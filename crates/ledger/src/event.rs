@@ -3,8 +3,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use ringfence_types::{
     Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, IdentityChange, Layer,
-    LeakAction, LimitName, Limits, Outcome, Patch, Posture, Principal, Profile, Refusal, Root, SecretClass,
-    SessionId, TransactionId, WorkspaceId,
+    LeakAction, LimitName, Limits, MadeBy, Outcome, Patch, Posture, Principal, Profile, Refusal, Root,
+    SecretClass, SessionId, TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -117,6 +117,9 @@ pub enum Event {
         roots: Vec<Root>,
         limits: Limits,
         findings: Vec<Finding>,
+        /// Who made the call, where that is known: several may make calls in one session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Box<MadeBy>>,
     },
     /// A secret is about to be given to what runs. On disk before it happens; never the value.
     SecretReleased {
@@ -164,6 +167,9 @@ pub enum Event {
         session: Option<SessionId>,
         call: Option<Call>,
         refusal: Refusal,
+        /// Who made the call, as in an intent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Box<MadeBy>>,
     },
     /// What an agent says that it does: an allegation.
     Activity {

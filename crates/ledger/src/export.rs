@@ -75,7 +75,10 @@ fn severity(event: &Event) -> Severity {
 fn principal(event: &Event) -> Option<&Principal> {
     match event {
         Event::SessionStarted { principal, .. } | Event::Authenticated { principal, .. } => Some(principal),
-        Event::ApprovalRequested(request) => Some(&request.requester),
+        Event::ApprovalRequested(request) => {
+            Some(request.by.as_ref().map_or(&request.requester, |by| &by.principal))
+        }
+        Event::Intent { by, .. } | Event::Refused { by, .. } => by.as_ref().map(|by| &by.principal),
         Event::ApprovalVoted(vote) => Some(&vote.by),
         Event::ApprovalDecided(decision) => Some(&decision.by),
         Event::GrantMade(made) => Some(&made.by),

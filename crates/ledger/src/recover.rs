@@ -43,6 +43,7 @@ impl Orphan {
             transaction: Some(transaction.clone()),
             session: Some(self.session.clone()),
             call: None,
+            by: None,
             refusal: Refusal {
                 code: RefusalCode::Approval,
                 layer: Layer::Floor,

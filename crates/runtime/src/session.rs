@@ -16,7 +16,7 @@ use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
 };
 use ringfence_sandbox::{Io, Pool, SkeletonFile};
-use ringfence_types::{Attenuation, Bytes, Call, Principal, Refusal, Root, SessionId, TransactionId};
+use ringfence_types::{Attenuation, Bytes, Call, MadeBy, Principal, Refusal, Root, SessionId, TransactionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::facts::Machine;
@@ -185,7 +185,7 @@ impl Runtime {
     pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
         let refusal = self.leaks().refusal(refusal);
         self.ledger
-            .append(&Event::Refused { transaction: None, session: None, call: None, refusal })
+            .append(&Event::Refused { transaction: None, session: None, call: None, refusal, by: None })
             .map(drop)
     }
 
@@ -294,6 +294,8 @@ pub struct AgentSession<'r> {
     pub(crate) stated: Option<String>,
     /// What of the session the next call may use.
     pub(crate) left: Attenuation,
+    /// Who makes the next calls, where several may.
+    pub(crate) made_by: Option<Box<MadeBy>>,
     pub(crate) approver: Box<dyn Approver + 'r>,
     source: Option<Box<dyn PolicySource + 'r>>,
     /// The end of the session is written with the end of the next call.
@@ -379,7 +381,7 @@ impl<'r> Bound<'r> {
     /// Writes down that the answer was no to something that is no call of the pipeline.
     pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
         let (session, refusal) = (Some(self.id.clone()), self.leaks.refusal(refusal));
-        let event = Event::Refused { transaction: None, session, call: None, refusal };
+        let event = Event::Refused { transaction: None, session, call: None, refusal, by: None };
         self.runtime.ledger().append(&event).map(drop)
     }
 
@@ -435,6 +437,17 @@ impl<'r> AgentSession<'r> {
         self.left = left;
     }
 
+    /// Who makes the next calls. It is written down with each.
+    pub fn set_made_by(&mut self, by: MadeBy) {
+        self.made_by = Some(Box::new(by));
+    }
+
+    /// Another value than the session's own for what the next calls run. Not judged: it is ours.
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        let own = [(Bytes::from(name), Bytes::from(value))];
+        self.variables = ringfence_authz::env::merge(std::mem::take(&mut self.variables), &own);
+    }
+
     /// One call, from what was asked to what became of it. The only way to any effect.
     pub fn call(&mut self, call: Call, io: Io<'_>) -> Settled {
         let span = tracing::info_span!("call", id = %self.id).entered();
@@ -486,6 +499,7 @@ impl<'r> AgentSession<'r> {
             bound,
             stated: None,
             left: Attenuation::none(),
+            made_by: None,
             approver: Box::new(Nobody),
             source: None,
             ends: false,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::workspace::words;
-use crate::{Bytes, SessionId, UnknownWord};
+use crate::{Bytes, CredentialKind, SessionId, UnknownWord};
 
 /// Who did something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,6 +80,31 @@ impl fmt::Display for Principal {
             Self::Agent { session, name: Some(name) } => write!(f, "agent {} of {session}", shown(name)),
             Self::System => f.write_str("ringfence"),
         }
+    }
+}
+
+/// By whose right a call was made: in a session, its own token, one that was handed on, or an operator's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeBy {
+    pub principal: Principal,
+    /// What they showed; `None`: the kernel knows them as the owner of the socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<ShownCredential>,
+}
+
+/// A credential by what is public of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownCredential {
+    pub kind: CredentialKind,
+    pub id: String,
+}
+
+impl fmt::Display for MadeBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |shown: &ShownCredential| {
+            format!(" with {} token {}", shown.kind, Bytes::from(shown.id.as_str()).display())
+        };
+        write!(f, "{}{}", self.principal, self.shown.as_ref().map(shown).unwrap_or_default())
     }
 }
 

@@ -26,7 +26,7 @@ mod visible;
 mod workspace;
 
 pub use address::{Special, special_address, special_name};
-pub use approval::{Block, Card, Offer, OfferScope, Principal, Quorum};
+pub use approval::{Block, Card, MadeBy, Offer, OfferScope, Principal, Quorum, ShownCredential};
 pub use bind::{Bind, BindError, Reach, Transport};
 pub use bytes::Bytes;
 pub use call::{

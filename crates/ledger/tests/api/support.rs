@@ -135,6 +135,7 @@ pub(crate) fn intent_by(ids: &Ids, grant: Option<GrantId>) -> Event {
         roots: roots(),
         limits: Limits::default(),
         findings: Vec::new(),
+        by: None,
     }
 }
 
@@ -157,6 +158,7 @@ pub(crate) fn asked(ids: &Ids) -> Event {
         quorum: Quorum::default(),
         reason_rule: ReasonRule::Optional,
         offers: Vec::new(),
+        by: None,
         card: Card { sentence: "Run echo".to_owned(), blocks: Vec::new(), fields: Vec::new() },
     }))
 }
@@ -231,5 +233,5 @@ pub(crate) fn refused(transaction: Option<&TransactionId>) -> Event {
         message: "no".to_owned(),
         hint: None,
     };
-    Event::Refused { transaction: transaction.cloned(), session: None, call: Some(call()), refusal }
+    Event::Refused { transaction: transaction.cloned(), session: None, call: Some(call()), refusal, by: None }
 }

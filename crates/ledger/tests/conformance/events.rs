@@ -62,6 +62,7 @@ pub(crate) fn intent_by(ids: &Ids, grant: Option<GrantId>) -> Event {
         roots: roots(),
         limits: Limits::default(),
         findings: Vec::new(),
+        by: None,
     }
 }
 
@@ -84,6 +85,7 @@ pub(crate) fn asked(ids: &Ids) -> Event {
         quorum: Quorum::default(),
         reason_rule: ReasonRule::Optional,
         offers: Vec::new(),
+        by: None,
         card: Card { sentence: "Run echo".to_owned(), blocks: Vec::new(), fields: Vec::new() },
     }))
 }

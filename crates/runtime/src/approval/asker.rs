@@ -76,6 +76,7 @@ impl Asker<'_> {
             requester: self.requester.clone(),
             offers,
             card,
+            by: None,
         }
     }
 }

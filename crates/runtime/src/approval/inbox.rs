@@ -401,6 +401,7 @@ fn abandoned(request: ApprovalRequest) -> Event {
         transaction: Some(request.transaction),
         session: Some(request.session),
         call: Some(request.call),
+        by: None,
         refusal: Refusal {
             code: RefusalCode::Approval,
             layer: Layer::Floor,

@@ -207,6 +207,8 @@ impl SessionGate {
             roots: action.roots().to_vec(),
             limits: permitted.grant.permissions().limits.clone(),
             findings,
+            // Of whatever runs in the session: whose call it belongs to is not known here.
+            by: None,
         };
         self.write(&event)
     }
@@ -255,7 +257,8 @@ impl SessionGate {
         }
         let session = Some(self.session.clone());
         // Nothing was done, and there is nobody left to tell.
-        let _unwritten = self.write(&Event::Refused { transaction, session, call: Some(call), refusal });
+        let _unwritten =
+            self.write(&Event::Refused { transaction, session, call: Some(call), refusal, by: None });
     }
 
     fn note_end(&self, open: &Open, traffic: Traffic, failure: Option<String>) {
@@ -342,7 +345,8 @@ impl Gate for SessionGate {
         locked(&self.seen).unlisted();
         let session = Some(self.session.clone());
         // It was answered with an error, whether that is written down or not.
-        let _unwritten = self.write(&Event::Refused { transaction: None, session, call: None, refusal });
+        let _unwritten =
+            self.write(&Event::Refused { transaction: None, session, call: None, refusal, by: None });
     }
 
     fn ended(&self, flow: &Flow, traffic: Traffic, end: &FlowEnd) {
@@ -377,8 +381,13 @@ impl SessionGate {
         if locked(&self.seen).unanswered(flow, &refusal) {
             let session = Some(self.session.clone());
             // It is not answered, whether that is written down or not.
-            let _unwritten =
-                self.write(&Event::Refused { transaction: None, session, call: Some(call), refusal });
+            let _unwritten = self.write(&Event::Refused {
+                transaction: None,
+                session,
+                call: Some(call),
+                refusal,
+                by: None,
+            });
         }
     }
 

@@ -209,7 +209,9 @@ impl Asked {
         };
         // A rule with a secret in it would be written down with it.
         let candidates = if recorded.findings.is_empty() { self.question.candidates() } else { Vec::new() };
-        asker.request((&self.question, &self.transaction), (recorded.call, candidates), binding, &redactor)
+        let question = (&self.question, &self.transaction);
+        let request = asker.request(question, (recorded.call, candidates), binding, &redactor);
+        ApprovalRequest { by: session.made_by.clone(), ..request }
     }
 
     fn denied_before(self, session: &mut AgentSession<'_>) -> Refused {

@@ -92,6 +92,7 @@ impl Decided {
             roots: self.grant.permissions().roots.clone(),
             limits: self.grant.permissions().limits.clone(),
             findings: recorded.findings,
+            by: session.made_by.clone(),
         }
     }
 

@@ -89,7 +89,8 @@ pub(super) fn refused(
         hint: refusal.hint.as_deref().map(|hint| redactor.clean(hint)),
         ..refusal.clone()
     };
-    Event::Refused { transaction, session: Some(session.id.clone()), call: Some(recorded.call), refusal }
+    let (id, by) = (Some(session.id.clone()), session.made_by.clone());
+    Event::Refused { transaction, session: id, call: Some(recorded.call), refusal, by }
 }
 
 /// Writes the end of a call down, in one step with what follows from it.
@@ -203,6 +204,7 @@ impl Settling {
                     session: Some(session.id.clone()),
                     call: None,
                     refusal: refusal.clone(),
+                    by: session.made_by.clone(),
                 };
             }
             Ended::Executed(outcome) => (Some(outcome.clone()), None),

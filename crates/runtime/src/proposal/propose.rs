@@ -116,6 +116,7 @@ impl AgentSession<'_> {
                     transaction: None,
                     session: Some(self.id.clone()),
                     call: None,
+                    by: None,
                     refusal: self.leaks.refusal(&refusal),
                 };
                 let _receipt = self.runtime.ledger.append(&event)?;

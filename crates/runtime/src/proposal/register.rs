@@ -319,7 +319,8 @@ impl AgentSession<'_> {
         let applied = self.try_apply(proposal, io);
         let Some(refusal) = applied.as_ref().err().and_then(RegisterError::refusal) else { return applied };
         let session = Some(self.id.clone());
-        let event = Event::Refused { transaction: None, session, call: None, refusal: refusal.clone() };
+        let event =
+            Event::Refused { transaction: None, session, call: None, refusal: refusal.clone(), by: None };
         let _receipt = self.runtime.ledger.append(&event).map_err(RegisterError::Ledger)?;
         Ok(Applied::Refused(refusal))
     }

@@ -162,6 +162,7 @@ impl AgentSession<'_> {
                     transaction: None,
                     session: Some(self.id.clone()),
                     call: None,
+                    by: None,
                     refusal: refusal.clone(),
                 };
                 self.append(vec![event]).map(|_receipts| Err(refusal))

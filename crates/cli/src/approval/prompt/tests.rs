@@ -37,6 +37,7 @@ pub(in crate::approval) fn request(lines: &[&str], offers: usize, risk: Risk) ->
         offers: (0..offers)
             .map(|n| Offer { scope: OfferScope::Exact, permits: n.to_string(), stored: n.to_string() })
             .collect(),
+        by: None,
         card: Card {
             sentence: "May `it` run?".to_owned(),
             blocks: vec![Block { title: None, lines: lines.iter().map(|line| (*line).to_owned()).collect() }],

@@ -129,6 +129,7 @@ fn begun(id: &TransactionId, session: &SessionId, patch: &Patch, root: &Path) ->
             roots: Vec::new(),
             limits,
             findings: Vec::new(),
+            by: None,
         },
     ]
 }
