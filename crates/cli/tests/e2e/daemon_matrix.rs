@@ -20,36 +20,38 @@ use crate::served::Served;
 use crate::testkit::{World, finish};
 
 /// Somebody with something to show, by an entrance.
-struct Visitor {
-    kind: Option<TokenKind>,
+pub(crate) struct Visitor {
+    pub(crate) kind: Option<TokenKind>,
     /// Of an operator.
-    scopes: Vec<Scope>,
-    entrance: Entrance,
-    headers: String,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) entrance: Entrance,
+    pub(crate) headers: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entrance {
+pub(crate) enum Entrance {
     Socket,
     Tcp,
 }
 
 /// What an operator of one scope can do for the tests.
-struct Place {
-    served: Served,
-    port: u16,
+pub(crate) struct Place {
+    pub(crate) served: Served,
+    pub(crate) port: u16,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let world = World::new();
         // Free a moment ago, which is enough: nobody else is told of it.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
-        Self { served: Served::with(world, &[]), port }
+        let place = Self { served: Served::with(world, &[]), port };
+        crate::testkit::eventually("it listens on TCP", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        place
     }
 
-    fn owner(&self) -> Visitor {
+    pub(crate) fn owner(&self) -> Visitor {
         let headers = String::new();
         Visitor {
             kind: Some(TokenKind::Socket),
@@ -59,14 +61,14 @@ impl Place {
         }
     }
 
-    fn api(&self, scope: Scope) -> Visitor {
+    pub(crate) fn api(&self, scope: Scope) -> Visitor {
         let new =
             CreateToken { label: "t".to_owned(), rights: only(scope), lifetime_s: Some(600), operator: None };
         let made = self.served.client().call(&new).unwrap();
         bearer(TokenKind::Api, vec![scope], &made.secret)
     }
 
-    fn device(&self, scope: Scope) -> Visitor {
+    pub(crate) fn device(&self, scope: Scope) -> Visitor {
         let (key, mut client) = (DeviceKey::random().unwrap(), self.served.client());
         let asked = AskToPair { label: "phone".to_owned(), key: key.public(), wants: only(scope) };
         let (subject, nonce, signature) = signed(&key, Purpose::Pair, client.call(&asked).unwrap());
@@ -81,7 +83,7 @@ impl Place {
     }
 
     /// Somebody at a browser.
-    fn web(&self, scope: Scope) -> Visitor {
+    pub(crate) fn web(&self, scope: Scope) -> Visitor {
         let (name, password) = (scope.word(), ["correct", "horse", "battery"].join(" "));
         let mut add = self.served.world.ringfence();
         finish(add.args(["operator", "add", name, "--scope", scope.word()]), password.as_bytes()).expect(0);
@@ -117,7 +119,12 @@ impl Place {
     }
 
     /// The status, the head and, where it is an error or a value, the body of the answer.
-    fn send(&self, entrance: Entrance, (line, headers): (&str, &str), body: &str) -> (u16, String, String) {
+    pub(crate) fn send(
+        &self,
+        entrance: Entrance,
+        (line, headers): (&str, &str),
+        body: &str,
+    ) -> (u16, String, String) {
         let length = body.len();
         let host = format!("127.0.0.1:{}", self.port);
         // The older version: what comes back is not cut into chunks, and ends with the connection.
@@ -138,7 +145,7 @@ impl Place {
     }
 
     /// What the daemon says to this request of somebody.
-    fn ask(&self, visitor: &Visitor, method: Method, request: &Value) -> Said {
+    pub(crate) fn ask(&self, visitor: &Visitor, method: Method, request: &Value) -> Said {
         let route = method.route();
         let mut path = route.path.to_owned();
         for field in ["session", "call", "id"] {
@@ -181,19 +188,23 @@ fn only(scope: Scope) -> Rights {
     Rights { scopes: [scope].into_iter().collect(), workspaces: Within::Any }
 }
 
-fn bearer(kind: TokenKind, scopes: Vec<Scope>, token: &str) -> Visitor {
+pub(crate) fn bearer(kind: TokenKind, scopes: Vec<Scope>, token: &str) -> Visitor {
     let headers = format!("Authorization: Bearer {token}\r\n");
     Visitor { kind: Some(kind), scopes, entrance: Entrance::Socket, headers }
 }
 
-fn signed(key: &DeviceKey, purpose: Purpose, challenge: DeviceChallenge) -> (String, String, String) {
+pub(crate) fn signed(
+    key: &DeviceKey,
+    purpose: Purpose,
+    challenge: DeviceChallenge,
+) -> (String, String, String) {
     let DeviceChallenge { subject, nonce } = challenge;
     let of = Challenge { subject: CredentialId::parse(&subject).unwrap(), nonce: nonce.clone() };
     (subject, nonce, key.sign(purpose, &of).0)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+pub(crate) enum Said {
     /// Whatever came of it then.
     LetIn,
     Forbidden,
@@ -217,7 +228,7 @@ fn expected(visitor: &Visitor, method: Method) -> Said {
 
 /// A request of each method that makes sense. Two make none, as everybody else would be gone after them: who is let in is
 /// told that, and who is not is not.
-fn request(method: Method, session: &str, workspace: &str) -> Value {
+pub(crate) fn request(method: Method, session: &str, workspace: &str) -> Value {
     match method {
         Method::Shutdown | Method::Logout => json!({ "no-such-field": true }),
         method => sensible(method, session, workspace),

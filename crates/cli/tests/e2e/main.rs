@@ -50,6 +50,8 @@ mod container_sessions;
 #[cfg(test)]
 mod daemon;
 #[cfg(test)]
+mod daemon_browser;
+#[cfg(test)]
 mod daemon_cli;
 #[cfg(test)]
 mod daemon_ends;
@@ -76,7 +78,11 @@ mod daemon_socket;
 #[cfg(test)]
 mod daemon_standing;
 #[cfg(test)]
+mod daemon_tokens;
+#[cfg(test)]
 mod daemon_watch;
+#[cfg(test)]
+mod daemon_workspaces;
 #[cfg(test)]
 mod docker;
 #[cfg(test)]
