@@ -505,7 +505,8 @@ const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
 fn roots(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
     plan.root(&spec.home, relative(Path::new(HOME_INSIDE)), PlanAccess::Write)?;
     for mount in root_mounts(spec, surveyed) {
-        if mount.kind == MountKind::Root && is_private(relative(&mount.path)) {
+        let is_inside = || beneath_another_root(&mount.path, spec, surveyed);
+        if mount.kind == MountKind::Root && is_private(relative(&mount.path)) && !is_inside() {
             plan.mount_point(&mount.path)?;
         }
         plan.root(&mount.path, relative(&mount.path), mount.access)?;

@@ -225,6 +225,26 @@ fn a_policy_closes_the_workspace_for_every_door() {
     assert_eq!(world.read("file").as_deref(), Some("content\n"));
 }
 
+/// A part that is only read is held by what was asked for, wherever the workspace is: this one is in a temporary directory, which is
+/// private inside.
+#[test]
+fn a_part_that_is_only_read_is_held_in_a_temporary_directory() {
+    for directory in ["/tmp", "/var/tmp"] {
+        let world = World::below(Path::new(directory));
+        world.write("part/file", "seen\n");
+        let policy = world.home.join("policy.toml");
+        fs::write(&policy, "[[root]]\npath = \"part\"\naccess = \"read\"\n").unwrap();
+        let script = "cat part/file; echo x >part/file; echo x >part/new; echo y >beside";
+        let flags = ["--policy", policy.to_str().unwrap()];
+        let object = world.json(&flags, &["sh", "-c", script]);
+        assert_eq!((&object["posture"]["backend"], &object["stdout"]), (&"native".into(), &"seen\n".into()));
+        let held = (world.read("part/file"), world.read("part/new"), world.read("beside"));
+        assert_eq!(held, (Some("seen\n".to_owned()), None, Some("y\n".to_owned())), "{directory}");
+        finish(world.host("sh").args(["-c", script]), b"").expect(0);
+        assert_eq!(world.read("part/new").as_deref(), Some("x\n"), "the control");
+    }
+}
+
 /// A part with access `none` closes what it names, under every other name of it as well.
 #[test]
 fn a_closed_part_is_not_there() {
