@@ -43,6 +43,7 @@ mod container_network;
 mod container_policy;
 #[cfg(test)]
 mod container_rules;
+mod container_secrets;
 #[cfg(test)]
 mod container_served;
 #[cfg(test)]
@@ -195,6 +196,8 @@ mod testkit;
 mod tx;
 #[cfg(test)]
 mod tx_crash;
+#[cfg(test)]
+mod watch;
 #[cfg(test)]
 mod work;
 #[cfg(test)]

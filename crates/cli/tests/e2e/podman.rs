@@ -80,9 +80,28 @@ impl Podman {
         self.place.path().join("api.sock")
     }
 
+    /// Everything that it keeps is below this.
+    pub(crate) fn place(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// A program that may read what belongs to those inside: without root they are other users.
+    pub(crate) fn unshared(&self, program: &str) -> Command {
+        if is_root() {
+            return Command::new(program);
+        }
+        self.command(&["unshare", program])
+    }
+
     /// Podman's own command, in the same storage.
     pub(crate) fn podman(&self, arguments: &[&str]) -> Done {
-        finish(podman(self.place.path(), self.runtime).args(arguments), b"")
+        finish(&mut self.command(arguments), b"")
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = podman(self.place.path(), self.runtime);
+        command.args(arguments);
+        command
     }
 
     /// Ids of all containers, whatever their state.

@@ -4,18 +4,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::approvals::configure;
-use crate::patience::joined;
 use crate::terminal::Terminal;
 use crate::testkit::{
     Done, LANDLOCK, World, binary, collect, contains, eventually, finish, marker, quoted, send,
 };
+use crate::watch::Watch;
 
 /// No scanner knows the shape of it, so only who knows the value can take it out.
 const VALUE: &str = "correct horse battery staple";
@@ -371,55 +370,14 @@ fn s004_17_no_value_is_ever_among_arguments_or_variables() {
         assert_eq!(done.text(), value);
     }
     secret(&world, &["rotate", "KEY"], format!("{value}\n").as_bytes()).expect(0);
-    assert_eq!(watch.end(), Vec::<String>::new());
+    assert_eq!(watch.end().shown, Vec::<String>::new());
     // The controls: who has it there is seen.
     let watch = Watch::begin(&value);
     finish(world.host("sleep").args(["0.2"]).env("NOTE", &value), b"").expect(0);
-    assert!(!watch.end().is_empty());
+    assert!(!watch.end().shown.is_empty());
     let watch = Watch::begin(&value);
     finish(world.host("sh").args(["-c", "sleep 0.2", &value]), b"").expect(0);
-    assert!(!watch.end().is_empty());
-}
-
-/// Looks at the arguments and variables of every process, again and again, until it is told to stop.
-struct Watch {
-    stop: mpsc::Sender<()>,
-    watching: thread::JoinHandle<Vec<String>>,
-}
-
-impl Watch {
-    fn begin(text: &str) -> Self {
-        let (stop, stopped) = mpsc::channel();
-        let text = text.to_owned();
-        let watching = thread::spawn(move || {
-            let mut seen = Vec::new();
-            while stopped.try_recv().is_err() {
-                seen.extend(processes_that_show(&text));
-                thread::sleep(Duration::from_millis(1));
-            }
-            seen
-        });
-        Self { stop, watching }
-    }
-
-    fn end(self) -> Vec<String> {
-        self.stop.send(()).unwrap();
-        joined("it has stopped to watch", self.watching)
-    }
-}
-
-fn processes_that_show(text: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for process in fs::read_dir("/proc").unwrap().flatten() {
-        for file in ["cmdline", "environ"] {
-            // Those of others cannot be read, and those that ended neither.
-            let bytes = fs::read(process.path().join(file)).unwrap_or_default();
-            if contains(&bytes, text.as_bytes()) {
-                found.push(format!("{} {file}", process.path().display()));
-            }
-        }
-    }
-    found
+    assert!(!watch.end().shown.is_empty());
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn seeds() -> Vec<Seed> {
 }
 
 /// Every way of writing a value down that somebody can read back without effort.
-fn forms(value: &str) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn forms(value: &str) -> Vec<(&'static str, Vec<u8>)> {
     let bytes = value.as_bytes();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let percent: String = bytes
