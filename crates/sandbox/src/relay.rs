@@ -365,6 +365,8 @@ impl<'a> Attendance<'a> {
         if !self.stdout.adopt(copy()?) {
             self.stderr.adopt(copy()?);
         }
+        // It was made with the size that was true when it was asked for.
+        self.resize();
         Ok(())
     }
 

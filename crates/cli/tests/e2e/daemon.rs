@@ -568,3 +568,22 @@ fn the_command_line_talks_to_the_daemon() {
     assert!(printed(&["session", "stop", &id], 0).contains("an operator ended it"));
     served.ringfence(&["session", "run", &id, "--", "true"]).expect(125).says("there is no session");
 }
+
+/// A size that is said before the terminal inside is there counts as well.
+#[test]
+fn a_terminal_has_the_last_size_that_was_said_however_early() {
+    let served = Served::new();
+    let session = served.session();
+    let mut client = served.client();
+    for round in 0..20 {
+        // Each another: the same again and again is a loop.
+        let script = format!("until [ \"$(stty size)\" = '33 77' ]; do sleep 0.02; done; : {round}");
+        let terminal = Some(TerminalSize { rows: 5, columns: 5 });
+        let exec = Exec { background: true, terminal, timeout_ms: Some(30_000), ..exec(&session, &script) };
+        let call = client.call(&exec).unwrap().call;
+        let size = TerminalSize { rows: 33, columns: 77 };
+        client.call(&ResizeCall { session: session.session.clone(), call, size }).unwrap();
+        let show = ShowCall { session: session.session.clone(), call, wait_ms: Some(60_000) };
+        assert_eq!(client.call(&show).unwrap().exit_code, Some(0), "{round}");
+    }
+}
