@@ -2,6 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Data;
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -29,9 +32,12 @@ pub struct Question {
     /// One plain sentence.
     pub sentence: String,
     /// All of it: blocks, fields, offers.
-    pub request: serde_json::Value,
+    pub request: Value,
+    /// What was said by those of several who have to agree.
+    #[serde(default)]
+    pub votes: Vec<Value>,
     /// `None`: it waits.
-    pub decision: Option<serde_json::Value>,
+    pub decision: Option<Value>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -46,14 +52,21 @@ pub struct ShowApproval {
 pub struct AnswerApproval {
     pub id: String,
     pub answer: Answer,
+    /// Of an answer that is stored: `session` or `always-here`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<AnswerTerms>,
     #[serde(default)]
     pub reason: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
     Once,
+    /// This command instead, once. It is judged like anything else.
+    Instead {
+        argv: Vec<Data>,
+    },
     Session,
     /// One of the offers, from 0.
     AlwaysHere {
@@ -62,15 +75,82 @@ pub enum Answer {
     Deny,
 }
 
+/// How long a stored answer holds, and how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerTerms {
+    /// Without it as long as the session, or what the configuration says.
+    #[serde(default)]
+    pub expires_ms: Option<u64>,
+    /// Without it as often as it is needed.
+    #[serde(default)]
+    pub uses: Option<u32>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "answered", rename_all = "kebab-case")]
 pub enum Answered {
     Decided {
         answer: String,
+        /// What was stored.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stored: Option<Box<StoredAnswer>>,
     },
     /// It takes more people.
-    Counted {
-        approve: usize,
-        deny: usize,
-    },
+    Counted { approve: usize, deny: usize },
+}
+
+/// An answer that holds for more than one question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StoredAnswer {
+    pub id: String,
+    /// All of it: what it covers, who gave it, when it ends.
+    pub grant: Value,
+    /// RFC 3339.
+    pub since: String,
+    pub used: u32,
+    /// `None`: without a limit.
+    pub uses_left: Option<u32>,
+    /// Of `always-here`: what it would have saved.
+    pub matched: Option<Matched>,
+}
+
+/// Of how many of the last questions there something would have been the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Matched {
+    pub count: usize,
+    pub of: usize,
+}
+
+/// The stored answers that hold, in the workspaces you may know of.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListGrants {}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct GrantList {
+    pub grants: Vec<StoredAnswer>,
+}
+
+/// Take a stored answer back; a unique beginning of its id is enough.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeGrant {
+    pub id: String,
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// Take back every stored answer that you may know of.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeAllGrants {
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// The ids of what was taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GrantsRevoked {
+    pub grants: Vec<String>,
 }

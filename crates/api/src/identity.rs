@@ -1,4 +1,4 @@
-//! Tokens, devices and browsers over the interface.
+//! Tokens, operators, devices and browsers over the interface.
 
 use ringfence_types::{Attenuation, Rights, SessionId};
 use schemars::JsonSchema;
@@ -88,6 +88,59 @@ impl std::fmt::Debug for Login {
 pub struct LoggedIn {
     /// For the header `X-Ringfence-Csrf` of every request that changes something.
     pub csrf: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListOperators {}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct OperatorList {
+    /// Without what is kept of their passwords.
+    pub operators: Vec<Value>,
+}
+
+/// Somebody with a name and a password, never with more rights than yours.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddOperator {
+    /// a-z, 0-9 and . _ - @
+    pub name: String,
+    #[schemars(with = "Value")]
+    pub rights: Rights,
+    pub password: String,
+}
+
+impl std::fmt::Debug for AddOperator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AddOperator(…)")
+    }
+}
+
+/// Another password; browsers that are signed in with the old one are signed out.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetPassword {
+    pub name: String,
+    pub password: String,
+}
+
+impl std::fmt::Debug for SetPassword {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SetPassword(…)")
+    }
+}
+
+/// Removes an operator, and revokes all that is theirs.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveOperator {
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct OperatorShown {
+    pub operator: Value,
 }
 
 /// A device asks to be let in.

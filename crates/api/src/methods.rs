@@ -232,6 +232,13 @@ methods! {
     /// Answer a question.
     ApprovalAnswer "approval.answer" Post "/v1/approvals/{id}/answer" AnswerApproval => Answered, Json, Access::Operator(Scope::Approve), Always;
 
+    /// The stored answers that hold.
+    GrantList "grant.list" Get "/v1/grants" ListGrants => GrantList, Json, Access::Operator(Scope::Approve), Refusals;
+    /// Take a stored answer back.
+    GrantRevoke "grant.revoke" Post "/v1/grants/{id}/revoke" RevokeGrant => GrantsRevoked, Json, Access::Operator(Scope::Approve), Always;
+    /// Take back every stored answer.
+    GrantRevokeAll "grant.revoke-all" Post "/v1/grants/revoke-all" RevokeAllGrants => GrantsRevoked, Json, Access::Operator(Scope::Approve), Always;
+
     /// Every token you may know of, without its secret.
     TokenList "token.list" Get "/v1/tokens" ListTokens => TokenList, Json, Access::Operator(Scope::Admin), Always;
     /// A new token, never wider than yours.
@@ -246,6 +253,15 @@ methods! {
     Login "login" Post "/v1/login" Login => LoggedIn, Json, Access::Anyone, Refusals;
     /// End the token that this comes with.
     Logout "logout" Post "/v1/logout" Logout => Done, Json, Access::Known, Refusals;
+
+    /// Every operator.
+    OperatorList "operator.list" Get "/v1/operators" ListOperators => OperatorList, Json, Access::Operator(Scope::Admin), Always;
+    /// A new operator, never with more rights than yours.
+    OperatorAdd "operator.add" Post "/v1/operators" AddOperator => OperatorShown, Json, Access::Operator(Scope::Admin), Always;
+    /// Another password for an operator.
+    OperatorPassword "operator.password" Post "/v1/operators/password" SetPassword => OperatorShown, Json, Access::Operator(Scope::Admin), Always;
+    /// Remove an operator and revoke all that is theirs.
+    OperatorRemove "operator.remove" Post "/v1/operators/remove" RemoveOperator => OperatorShown, Json, Access::Operator(Scope::Admin), Always;
 
     /// A device asks to be let in.
     DeviceAsk "device.ask" Post "/v1/devices" AskToPair => DeviceChallenge, Json, Access::Anyone, Refusals;

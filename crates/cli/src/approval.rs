@@ -11,7 +11,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use ringfence_runtime::approval::{Reply, Say, Terms, Waiting};
-use ringfence_runtime::ledger::{ApprovalAnswer, ApprovalDecision};
+use ringfence_runtime::authz::Judgement;
+use ringfence_runtime::ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest};
 use ringfence_runtime::{Approver, Heard};
 use ringfence_types::{Bytes, Principal};
 
@@ -35,6 +36,38 @@ const BACKSPACE: u8 = 8;
 const ESCAPE: u8 = 27;
 const DELETE: u8 = 127;
 
+/// A question as it is shown at a terminal, wherever it waits.
+pub(crate) trait Posed {
+    fn request(&self) -> &ApprovalRequest;
+    /// How long it waits yet.
+    fn left(&self) -> Duration;
+    /// What somebody else has answered meanwhile.
+    fn decided(&self) -> Option<ApprovalDecision>;
+
+    /// Every part with its decision, where this process has judged it.
+    fn judgement(&self) -> Option<&Judgement> {
+        None
+    }
+}
+
+impl Posed for Waiting<'_> {
+    fn request(&self) -> &ApprovalRequest {
+        Waiting::request(self)
+    }
+
+    fn left(&self) -> Duration {
+        Waiting::left(self)
+    }
+
+    fn decided(&self) -> Option<ApprovalDecision> {
+        Waiting::decided(self)
+    }
+
+    fn judgement(&self) -> Option<&Judgement> {
+        Waiting::judgement(self)
+    }
+}
+
 /// The controlling terminal of this process. It is opened when something is asked, and never anything else instead:
 /// the standard input belongs to the command.
 #[derive(Clone, Debug)]
@@ -50,7 +83,7 @@ impl Terminal {
     }
 
     /// Asks about a question, and says what came of it.
-    pub(crate) fn asked(&self, question: &Waiting<'_>) -> Heard {
+    pub(crate) fn asked(&self, question: &dyn Posed) -> Heard {
         let Some(operator) = &self.operator else { return Heard::Interrupted };
         let elsewhere = || question.decided().is_some();
         let Some(mut device) = Device::controlling(question.left(), &elsewhere) else {
@@ -71,7 +104,7 @@ impl Terminal {
     }
 
     /// Shows a question that was answered on the command line, and asks whether that is meant.
-    pub(crate) fn confirmed(&self, question: &Waiting<'_>, meant: &str) -> Option<bool> {
+    pub(crate) fn confirmed(&self, question: &dyn Posed, meant: &str) -> Option<bool> {
         self.operator.as_ref()?;
         let elsewhere = || question.decided().is_some();
         let mut device = Device::controlling(question.left(), &elsewhere)?;
@@ -125,17 +158,17 @@ pub(crate) fn word(answer: ApprovalAnswer) -> &'static str {
 /// A question and what can be shown about it.
 struct Conversation<'a> {
     prompt: Prompt<'a>,
-    question: Option<&'a Waiting<'a>>,
+    question: Option<&'a dyn Posed>,
 }
 
 impl<'a> Conversation<'a> {
-    fn of(question: &'a Waiting<'a>) -> Self {
+    fn of(question: &'a dyn Posed) -> Self {
         let explains = if question.judgement().is_some() { Explains::Yes } else { Explains::No };
         Self { prompt: Prompt::new(question.request(), question.left(), explains), question: Some(question) }
     }
 
     fn explained(&self, style: Style) -> String {
-        let judgement = self.question.and_then(Waiting::judgement);
+        let judgement = self.question.and_then(Posed::judgement);
         judgement.map(|judgement| explain::tree(Ok(judgement), style)).unwrap_or_default()
     }
 }

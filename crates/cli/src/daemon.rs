@@ -54,6 +54,11 @@ impl Drop for Posted {
     }
 }
 
+/// Where the daemon of this user's state directory says that it listens.
+pub(crate) fn posted_at(environment: &Environment) -> Option<PathBuf> {
+    posted(&host::state_dir(environment).ok()?.join(NAME))
+}
+
 fn posted(file: &Path) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt as _;
     fs::read(file).ok().map(|text| PathBuf::from(std::ffi::OsString::from_vec(text)))
@@ -69,7 +74,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// The one that works on the state directory of this user, if there is one.
     pub(crate) fn find(environment: &Environment) -> Option<Self> {
-        let socket = posted(&host::state_dir(environment).ok()?.join(NAME))?;
+        let socket = posted_at(environment)?;
         let mut client = Client::connect(&socket, None).ok()?.with_patience(PATIENCE);
         if let Err(error @ ClientError::Silent { .. }) = client.call(&CheckHealth {}) {
             note!("ringfence: {}; it is done without it", Bytes::from(error.to_string().as_str()).display());
@@ -80,7 +85,12 @@ impl Daemon {
 
     /// What it says to a request. A no is told with what would change it.
     pub(crate) fn ask<T: Asks + Serialize>(&self, request: &T) -> Result<T::Answer, ExitCode> {
-        self.client.borrow_mut().call(request).map_err(|error| failed(&error))
+        self.try_ask(request).map_err(|error| failed(&error))
+    }
+
+    /// The same for whoever tells it in their own way.
+    pub(crate) fn try_ask<T: Asks + Serialize>(&self, request: &T) -> Result<T::Answer, ClientError> {
+        self.client.borrow_mut().call(request)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_daemon::{Edition, Governed, Governor, Reload, Wanted};
 use ringfence_runtime::authz::policy::{
-    DaemonSettings, Flags, LimitFlags, PolicyFile, roots_held_to, settings as settings_of,
+    DaemonSettings, Flags, LimitFlags, PolicyFile, Settings, roots_held_to, settings as settings_of,
 };
 use ringfence_runtime::policy_files::{
     IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspace,
@@ -66,8 +66,12 @@ impl HostGovernor {
     }
 
     fn settings_of(&self, file: Option<&PolicyFile>) -> DaemonSettings {
+        self.all_settings_of(file).daemon
+    }
+
+    fn all_settings_of(&self, file: Option<&PolicyFile>) -> Settings {
         let files: Vec<PolicyFile> = file.cloned().into_iter().collect();
-        settings_of(&files, self.environment.home.as_deref()).daemon
+        settings_of(&files, self.environment.home.as_deref())
     }
 
     fn read(&self) -> Result<Option<PolicyFile>, LoadPolicyError> {
@@ -178,6 +182,11 @@ impl Governor for HostGovernor {
         let mut edition = vec![self.taken().times];
         edition.extend(stamp(&asked::real(&wanted.workspace).join(IN_WORKSPACE)));
         edition
+    }
+
+    fn grant_expiry(&self) -> Option<std::time::Duration> {
+        let expiry = self.all_settings_of(self.taken().file.as_ref()).approvals.grant_expiry;
+        expiry.map(|time| std::time::Duration::from_millis(time.0))
     }
 
     fn reload(&self) -> Option<Reload> {

@@ -238,7 +238,7 @@ fn located(method: Method, mut value: Value) -> (String, Value) {
     for field in fields {
         let known = value.as_object_mut().and_then(|object| object.remove(field)).unwrap_or_default();
         let text = known.as_str().map_or_else(|| known.to_string(), str::to_owned);
-        path = path.replace(&format!("{{{field}}}"), &text);
+        path = path.replace(&format!("{{{field}}}"), &escaped(&text).replace('/', "%2F"));
     }
     (path, value)
 }

@@ -1,14 +1,25 @@
 //! Questions that wait, and their answers.
 
-use ringfence_api::{Answer, AnswerApproval, Answered, ApiError, ApprovalList, Caller, ErrorCode, Question};
-use ringfence_runtime::approval::{AnswerError, Answered as Done, Inbox, Pending, Reply, Say, Terms};
+use std::path::Path;
+use std::time::Duration;
+
+use ringfence_api::{
+    Answer, AnswerApproval, AnswerTerms, Answered, ApiError, ApprovalList, Caller, ErrorCode, GrantList,
+    GrantsRevoked, Matched, Question, StoredAnswer,
+};
+use ringfence_runtime::approval::{
+    AnswerError, Answered as Done, GrantError, Here, Inbox, LiveGrant, Pending, Reply, Say, Terms,
+    live_grants, matched, revoke as take_back,
+};
 use ringfence_runtime::identity::{CredentialId, Known};
-use ringfence_runtime::ledger::{ApprovalDecision, Timestamp};
-use ringfence_types::Principal;
+use ringfence_runtime::ledger::{
+    ApprovalDecision, ApprovalRequest, Covers, GrantMade, LedgerReader, Timestamp,
+};
+use ringfence_types::{Bytes, Principal, SessionId, WorkspaceId};
 use serde_json::Value;
 
 use crate::authenticate::forbidden;
-use crate::failure::{internal, unavailable};
+use crate::failure::{internal, malformed, unavailable};
 use crate::server::Daemon;
 
 pub(crate) fn list(daemon: &Daemon, caller: &Caller) -> Result<ApprovalList, ApiError> {
@@ -28,20 +39,95 @@ pub(crate) fn answer(
     caller: &Caller,
     request: AnswerApproval,
 ) -> Result<Answered, ApiError> {
-    let (pending, _) = find(daemon, caller, &request.id)?;
-    let say = match request.answer {
-        Answer::Once => Say::Once,
-        Answer::Session => Say::Session(Terms::default()),
-        Answer::AlwaysHere { offer } => Say::AlwaysHere { offer, terms: Terms::default() },
-        Answer::Deny => Say::Deny,
-    };
-    let reply = Reply { by: caller.principal.clone(), say, reason: request.reason };
+    let AnswerApproval { id, answer, terms, reason } = request;
+    let (pending, _) = find(daemon, caller, &id)?;
+    let say = meant(daemon, &pending.request, (answer, terms))?;
+    let reply = Reply { by: caller.principal.clone(), say, reason };
     let done = inbox(daemon)
         .answer(pending.request.transaction.as_str(), &reply)
         .map_err(|error| not_counted(&error))?;
     Ok(match done {
-        Done::Decided { decision, .. } => Answered::Decided { answer: decision.answer.word().to_owned() },
+        Done::Decided { decision, grant } => {
+            let stored = grant.map(|made| stored_now(daemon, *made)).transpose()?;
+            Answered::Decided { answer: decision.answer.word().to_owned(), stored: stored.map(Box::new) }
+        }
         Done::Counted { approve, deny } => Answered::Counted { approve, deny },
+    })
+}
+
+fn meant(
+    daemon: &Daemon,
+    asked: &ApprovalRequest,
+    (answer, terms): (Answer, Option<AnswerTerms>),
+) -> Result<Say, ApiError> {
+    if terms.is_some() && !matches!(answer, Answer::Session | Answer::AlwaysHere { .. }) {
+        return Err(malformed("terms are about a stored answer")
+            .with_hint("answer `session` or `always-here`, or leave them out"));
+    }
+    let AnswerTerms { expires_ms, uses } = terms.unwrap_or_default();
+    let time = expires_ms.map(Duration::from_millis);
+    let within = |time| Terms::within(time, uses).map_err(|error| not_counted(&error));
+    Ok(match answer {
+        Answer::Once => Say::Once,
+        Answer::Deny => Say::Deny,
+        Answer::Session => Say::Session(within(time)?),
+        Answer::AlwaysHere { offer } => {
+            Say::AlwaysHere { offer, terms: within(time.or_else(|| daemon.governor.grant_expiry()))? }
+        }
+        Answer::Instead { argv } => {
+            let argv = argv.into_iter().map(|word| Ok(Bytes::from(word.bytes()?)));
+            Say::instead(asked, argv.collect::<Result<_, ApiError>>()?)
+                .map_err(|error| not_counted(&error))?
+        }
+    })
+}
+
+pub(crate) fn grants(daemon: &Daemon, caller: &Caller) -> Result<GrantList, ApiError> {
+    let reader = daemon.runtime.ledger().reader().map_err(|error| unavailable(&error))?;
+    let live =
+        live_grants(&reader, Here::Everywhere, Timestamp::now()).map_err(|error| unavailable(&error))?;
+    let visible = live.into_iter().filter(|grant| sees_grant(daemon, caller, &grant.made));
+    Ok(GrantList { grants: visible.map(|grant| stored(&reader, &grant)).collect::<Result<_, _>>()? })
+}
+
+/// All that they may know of where no id is said.
+pub(crate) fn revoke(
+    daemon: &Daemon,
+    caller: &Caller,
+    (id, reason): (Option<&str>, Option<&str>),
+) -> Result<GrantsRevoked, ApiError> {
+    let place = (daemon.runtime.ledger(), daemon.runtime.setup().state_dir.as_path());
+    let known = |made: &GrantMade| sees_grant(daemon, caller, made);
+    let gone = take_back(place, (id, &known), &caller.principal, reason).map_err(|error| {
+        let code = match &error {
+            GrantError::Unknown { .. } => ErrorCode::NotFound,
+            GrantError::Ambiguous { .. } => ErrorCode::Malformed,
+            GrantError::NotAnOperator => ErrorCode::Forbidden,
+            _ => return unavailable(&error),
+        };
+        ApiError::new(code, error.to_string())
+    })?;
+    Ok(GrantsRevoked { grants: gone.iter().map(ToString::to_string).collect() })
+}
+
+fn stored_now(daemon: &Daemon, made: GrantMade) -> Result<StoredAnswer, ApiError> {
+    let reader = daemon.runtime.ledger().reader().map_err(|error| unavailable(&error))?;
+    stored(&reader, &LiveGrant { made, since: Timestamp::now(), used: 0 })
+}
+
+fn stored(reader: &LedgerReader, grant: &LiveGrant) -> Result<StoredAnswer, ApiError> {
+    let matched = match &grant.made.covers {
+        // What cannot be compared now is not told; the answer itself stands.
+        Covers::Here { rules, .. } => matched(reader, &grant.made.workspace, rules).ok(),
+        Covers::Session { .. } => None,
+    };
+    Ok(StoredAnswer {
+        id: grant.made.grant.to_string(),
+        grant: serde_json::to_value(&grant.made).map_err(|error| internal(&error))?,
+        since: grant.since.to_string(),
+        used: grant.used,
+        uses_left: grant.left(),
+        matched: matched.map(|(count, of)| Matched { count, of }),
     })
 }
 
@@ -55,11 +141,34 @@ fn find(daemon: &Daemon, caller: &Caller, id: &str) -> Result<(Pending, Option<A
 
 /// Somebody who is let in for some workspaces knows of no questions of others.
 fn sees(daemon: &Daemon, caller: &Caller, pending: &Pending) -> bool {
+    let request = &pending.request;
+    let root = request.roots.first().map(|root| root.path.as_path());
+    covers(daemon, caller, (&request.session, &request.workspace, root))
+}
+
+fn sees_grant(daemon: &Daemon, caller: &Caller, made: &GrantMade) -> bool {
+    let root = match &made.covers {
+        Covers::Here { directory, .. } => Some(directory.as_path()),
+        Covers::Session { .. } => None,
+    };
+    covers(daemon, caller, (&made.session, &made.workspace, root))
+}
+
+/// By the workspace of a session that is known here; of others by their first root, where that is the workspace.
+fn covers(
+    daemon: &Daemon,
+    caller: &Caller,
+    (session, workspace, root): (&SessionId, &WorkspaceId, Option<&Path>),
+) -> bool {
     if caller.rights.workspaces.is_any() {
         return true;
     }
-    let session = daemon.sessions.show(&pending.request.session);
-    session.is_ok_and(|session| caller.rights.covers_workspace(&session.workspace))
+    match daemon.sessions.show(session) {
+        Ok(session) => caller.rights.covers_workspace(&session.workspace),
+        Err(_) => root.is_some_and(|root| {
+            WorkspaceId::of_canonical_path(root) == *workspace && caller.rights.covers_workspace(root)
+        }),
+    }
 }
 
 /// Whoever made the call does not answer for it, whatever they show then: with the same credential, with one that was made with
@@ -101,6 +210,7 @@ fn question(pending: &Pending, decision: Option<&ApprovalDecision>) -> Result<Qu
         risk: request.risk.to_string(),
         sentence: request.card.sentence.clone(),
         request: json(serde_json::to_value(request))?,
+        votes: pending.votes.iter().map(|vote| json(serde_json::to_value(vote))).collect::<Result<_, _>>()?,
         decision: decision.map(|decision| json(serde_json::to_value(decision))).transpose()?,
     })
 }
@@ -108,9 +218,10 @@ fn question(pending: &Pending, decision: Option<&ApprovalDecision>) -> Result<Qu
 fn not_counted(error: &AnswerError) -> ApiError {
     let code = match error {
         AnswerError::Unknown { .. } => ErrorCode::NotFound,
-        AnswerError::Ambiguous { .. } | AnswerError::ReasonRequired | AnswerError::NotOffered(_) => {
-            ErrorCode::Malformed
-        }
+        AnswerError::Ambiguous { .. }
+        | AnswerError::ReasonRequired
+        | AnswerError::NotOffered(_)
+        | AnswerError::Terms(_) => ErrorCode::Malformed,
         AnswerError::NotAnOperator => ErrorCode::Forbidden,
         AnswerError::Inbox(error) => return unavailable(error),
         _ => ErrorCode::Conflict,

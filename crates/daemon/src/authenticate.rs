@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ringfence_api::{Access, ApiError, Caller, ErrorCode, Method};
 use ringfence_runtime::identity::{Denied, Identities, IdentityError, Known, Source};
 use ringfence_runtime::ledger::{AppendError, Event, Ledger};
+use ringfence_runtime::operator_of;
 use ringfence_types::{Attenuation, Layer, Principal, Refusal, RefusalCode, Rights, Scope, SessionId};
 
 use crate::failure::unavailable;
@@ -76,6 +77,17 @@ pub(crate) fn enter(line: &Line, token: Option<&str>, purpose: &str) -> Result<E
     Ok(entered)
 }
 
+/// The same, and whether they may call a method at all: about which session is known later, and looked at then.
+pub(crate) fn enter_for(line: &Line, token: Option<&str>, method: Method) -> Result<Entered, ApiError> {
+    let entered = enter(line, token, method.name())?;
+    if let Err(why) = authorise(&entered.caller, method, entered.caller.session()) {
+        audit(line.daemon.runtime.ledger(), (&entered.caller.principal, method.name()), Some(&why))
+            .map_err(|error| unavailable(&error))?;
+        return Err(why);
+    }
+    Ok(entered)
+}
+
 /// Where somebody comes from, for counting what they get wrong.
 pub(crate) fn source(entrance: &Entrance, peer: Option<Peer>) -> Source {
     match entrance {
@@ -90,8 +102,7 @@ fn owner(entrance: &Entrance, peer: Option<Peer>) -> Result<Entered, ApiError> {
     if let (Entrance::Management, Some(peer)) = (entrance, peer)
         && peer.is_owner()
     {
-        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let principal = Principal::Operator { uid: peer.uid, name: None, node, terminal: None };
+        let principal = operator_of(peer.uid, &peer.pid.to_string());
         return Ok(Entered { caller: Caller::owner(principal), known: None });
     }
     Err(ApiError::new(ErrorCode::Unauthenticated, "nobody knows who asks")
@@ -151,6 +162,9 @@ fn everywhere(caller: &Caller, method: Method) -> Result<(), ApiError> {
             | Method::ApprovalWatch
             | Method::ApprovalShow
             | Method::ApprovalAnswer
+            | Method::GrantList
+            | Method::GrantRevoke
+            | Method::GrantRevokeAll
             | Method::Events
             // Never for more workspaces than its maker has.
             | Method::TokenCreate

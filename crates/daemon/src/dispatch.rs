@@ -306,6 +306,13 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
             approvals::not_by_who_asked(daemon, (&caller, known.as_ref()), &request.id)?;
             json(&approvals::answer(daemon, &caller, request)?)
         }
+        Request::GrantList(_) => json(&approvals::grants(daemon, &caller)?),
+        Request::GrantRevoke(request) => {
+            json(&approvals::revoke(daemon, &caller, (Some(&request.id), request.reason.as_deref()))?)
+        }
+        Request::GrantRevokeAll(request) => {
+            json(&approvals::revoke(daemon, &caller, (None, request.reason.as_deref()))?)
+        }
         request @ (Request::DeviceAsk(_)
         | Request::DeviceChallenge(_)
         | Request::DeviceProve(_)
@@ -317,6 +324,10 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         | Request::TokenRevoke(_)
         | Request::TokenAttenuate(_)
         | Request::Logout(_)
+        | Request::OperatorList(_)
+        | Request::OperatorAdd(_)
+        | Request::OperatorPassword(_)
+        | Request::OperatorRemove(_)
         | Request::PairingList(_)
         | Request::PairingApprove(_)
         | Request::PairingRefuse(_)) => {

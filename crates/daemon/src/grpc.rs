@@ -8,9 +8,9 @@ use bytes::{Buf as _, Bytes};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Response, Version};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Incoming;
-use ringfence_api::{Access, ApiError, Chunk, ErrorCode, Method};
+use ringfence_api::{Access, ApiError, Chunk, ErrorCode, MOST_SENT, Method};
 use ringfence_grpc::{Flow, Rpc};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -19,19 +19,17 @@ use tonic::codec::{DecodeBuf, Decoder, Streaming};
 use tonic::{Code, Status};
 
 use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
-use crate::authenticate::enter;
+use crate::authenticate::enter_for;
 use crate::dispatch::Arrived;
 use crate::events;
 use crate::failure::{internal, malformed};
-use crate::http::{Line, PATIENCE, UNASKED, most, token, too_many};
+use crate::http::{Line, PATIENCE, UNASKED, hear_out, most, token, too_many};
 use crate::server::Daemon;
 use crate::standing::Standing;
 use crate::stream::{Body, Held};
 use crate::told::{Failed, Piece, Told, framed};
 
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
-/// How long somebody who is refused may take to come to an end.
-const HEARING: Duration = Duration::from_secs(1);
 const ENCODING: &str = "grpc-encoding";
 const TIMEOUT: &str = "grpc-timeout";
 
@@ -40,6 +38,17 @@ pub(crate) fn is_asked(line: &Line, request: &http::Request<Incoming>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let known = matches!(kind, Some(b"application/grpc" | b"application/grpc+proto"));
     line.network.is_none() && request.version() == Version::HTTP_2 && known
+}
+
+/// Whether it looks like one all the same.
+pub(crate) fn is_spoken(head: &Parts) -> bool {
+    head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// For who speaks it where there is none, in words that they understand.
+pub(crate) fn not_here() -> Response<Body> {
+    let told = ApiError::new(ErrorCode::NotFound, "there is no gRPC here");
+    refusal(&Failed::unimplemented(told.with_hint("it is on the Unix socket of the daemon")))
 }
 
 /// Answers one request. What goes wrong is a status.
@@ -73,23 +82,27 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -
     let (asker, standing) = match Asker::let_in(line, &head).await {
         Ok(let_in) => let_in,
         Err(failed) => {
-            hear_out(body).await;
+            hear_out(Version::HTTP_2, body).await;
             return Err(failed);
         }
     };
     let (rpc, until) = (asker.rpc, asker.until);
-    let mut messages = Streaming::new_request(Whole, body, None, Some(most(rpc.method)));
+    let mut messages = Streaming::new_request(Whole, body, None, Some(longest(rpc.method)));
     if rpc.flow == Flow::Conversation {
         let (pieces, told) = mpsc::channel(UNDER_WAY);
         let _conversation = tokio::spawn(asker.converse(messages, pieces));
         return Ok(told_by(line, (told, standing), id));
     }
     let patience = Instant::now() + PATIENCE;
+    let taken_in = async {
+        // How long it is, is said in it: whatever may be long has a place of its own.
+        let _place = if rpc.method == Method::FileWrite { line.place_for_long().await } else { None };
+        only(&mut messages).await
+    };
     let message =
-        tokio::time::timeout_at(until.map_or(patience, |until| until.min(patience)), only(&mut messages))
-            .await;
+        tokio::time::timeout_at(until.map_or(patience, |until| until.min(patience)), taken_in).await;
     let message = message.map_err(|_late| late("the request did not come to its end"))??;
-    let answer = tokio::time::timeout_at(until.unwrap_or_else(far), asker.ask(&message)).await;
+    let answer = tokio::time::timeout_at(until.unwrap_or_else(far), asker.ask(message)).await;
     let (pieces, told) = mpsc::channel(UNDER_WAY);
     let standing = match answer.map_err(|_late| late("the time that the client gave was over"))?? {
         Answer::Value(value) => {
@@ -107,9 +120,12 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -
     Ok(told_by(line, (told, standing), id))
 }
 
-/// Some clients take an answer that comes before they have said anything for a broken connection. Those who say much do not matter.
-async fn hear_out(body: Incoming) {
-    let _nobody = tokio::time::timeout(HEARING, Limited::new(body, UNASKED).collect()).await;
+/// As over HTTP; a file is here as it is, and not half as long again.
+fn longest(method: Method) -> usize {
+    match method {
+        Method::FileWrite => MOST_SENT as usize + UNASKED,
+        method => most(method),
+    }
 }
 
 fn told_by(line: &Line, (told, standing): (mpsc::Receiver<Piece>, Standing), id: &str) -> Told {
@@ -194,7 +210,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Nothing of what somebody sends is read before it is known who they are. With their right to what they hold open meanwhile.
+    /// Nothing of what somebody sends is read before it is known who they are and that they may call the method. With their right to what they hold open meanwhile.
     async fn let_in(line: &Arc<Line>, head: &Parts) -> Result<(Self, Standing), Failed> {
         let token = token(line, head)?;
         let rpc = called(head)?;
@@ -204,13 +220,19 @@ impl Asker {
         Ok((asker, standing))
     }
 
-    async fn ask(&self, message: &[u8]) -> Result<Answer, ApiError> {
+    async fn ask(&self, message: Bytes) -> Result<Answer, ApiError> {
+        let rpc = self.rpc;
+        // What takes long to read is not for the thread that serves all connections.
+        let value = match message.len() {
+            0..=UNASKED => rpc.read(&message)?,
+            _ => blocking(move || rpc.read(&message)).await?,
+        };
         let arrived = Arrived {
             entrance: self.line.entrance.clone(),
             peer: self.line.peer,
             token: self.token.clone(),
-            method: self.rpc.method,
-            value: self.rpc.read(message)?,
+            method: rpc.method,
+            value,
         };
         ask(&self.line.daemon, arrived).await
     }
@@ -219,8 +241,8 @@ impl Asker {
         if self.rpc.method.access() == Access::Anyone {
             return Ok(Standing::of_owner());
         }
-        let (line, shown, purpose) = (Arc::clone(&self.line), self.token.clone(), self.rpc.method.name());
-        let entered = blocking(move || enter(&line, shown.as_deref(), purpose)).await?;
+        let (line, shown, method) = (Arc::clone(&self.line), self.token.clone(), self.rpc.method);
+        let entered = blocking(move || enter_for(&line, shown.as_deref(), method)).await?;
         Ok(entered.known.map_or_else(Standing::of_owner, |known| self.line.daemon.standings.hold(&known)))
     }
 
@@ -235,7 +257,7 @@ impl Asker {
                 () = tokio::time::sleep_until(until) => Err(late("the time that the client gave was over")),
             };
             let answer = match message {
-                Ok(Some(message)) => self.answer(&message).await,
+                Ok(Some(message)) => self.answer(message).await,
                 Ok(None) => return,
                 Err(error) => Err(error),
             };
@@ -245,7 +267,7 @@ impl Asker {
         }
     }
 
-    async fn answer(&self, message: &[u8]) -> Result<Value, ApiError> {
+    async fn answer(&self, message: Bytes) -> Result<Value, ApiError> {
         if !self.line.rate.take() {
             return Err(too_many());
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
 use http::request::Parts;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode, Version};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use ringfence_api::{Access, ApiError, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
@@ -46,6 +46,8 @@ pub(crate) const UNASKED: usize = 16 * 1024;
 /// How long a client may take to send what it announced.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+/// How long somebody who is refused may take to come to an end.
+const HEARING: Duration = Duration::from_secs(1);
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// One connection.
@@ -66,7 +68,7 @@ pub(crate) struct Line {
 
 impl Line {
     /// Long requests are taken in a few at once, those of a session apart from all others.
-    async fn place_for_long(&self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn place_for_long(&self) -> Option<OwnedSemaphorePermit> {
         let places = match &self.entrance {
             Entrance::Door(session) => Arc::clone(&self.daemon.sessions.find(session).ok()?.long),
             Entrance::Management | Entrance::Network(_) => Arc::clone(&self.daemon.long),
@@ -137,34 +139,98 @@ pub(crate) fn too_many() -> ApiError {
     ApiError::new(ErrorCode::Exhausted, "too many requests").with_hint("send fewer of them")
 }
 
+/// What a request wants, as far as its head says it.
+enum Way {
+    /// gRPC, where there is none.
+    Grpc,
+    Socket,
+    Tools(mcp::Wanted),
+    Method(Method, Map<String, Value>),
+}
+
 async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<Response<Body>, ApiError> {
     let (head, body) = request.into_parts();
-    let token = match token(line, &head) {
+    let (token, way) = match begin(line, &head, body.size_hint().exact()).await {
+        Ok(begun) => begun,
+        Err(why) => {
+            hear_out(head.version, body).await;
+            return Err(why);
+        }
+    };
+    match way {
+        Way::Grpc => {
+            hear_out(head.version, body).await;
+            Ok(grpc::not_here())
+        }
+        Way::Socket => socket::open(line, head, token).await,
+        Way::Tools(wanted) => mcp::answer(line, (head, token), (wanted, body)).await,
+        Way::Method(Method::FileUpload, fields) => {
+            transfer::upload(line, (token, Value::Object(fields)), (head.version, body)).await
+        }
+        Way::Method(method, mut fields) => {
+            if head.method == http::Method::POST {
+                merge(&mut fields, read(line, method, (head.version, body)).await?)?;
+            }
+            called(line, token, (method, fields)).await
+        }
+    }
+}
+
+/// Whoever may not is told so before anything of the body is read.
+async fn begin(
+    line: &Arc<Line>,
+    head: &Parts,
+    length: Option<u64>,
+) -> Result<(Option<String>, Way), ApiError> {
+    let token = match token(line, head) {
         Ok(token) => token,
         Err(why) => return Err(turned_away(line, why).await),
     };
+    if line.network.is_some() && grpc::is_spoken(head) {
+        return Ok((token, Way::Grpc));
+    }
     if head.uri.path() == socket::PATH {
-        return socket::open(line, head, token).await;
+        return Ok((token, Way::Socket));
     }
     if let Some(wanted) = mcp::addressed(head.uri.path()) {
-        return mcp::answer(line, (head, token), (wanted, body)).await;
+        return Ok((token, Way::Tools(wanted)));
     }
     let (method, mut fields) = route::find(head.method.as_str(), head.uri.path(), head.uri.query())?;
     go_on(&mut fields, method, &head.headers)?;
-    if method == Method::FileUpload {
-        return transfer::upload(line, (token, Value::Object(fields)), body).await;
+    let is_long = length.is_none_or(|bytes| bytes > UNASKED as u64);
+    let is_asked = method != Method::FileUpload && method.access() != Access::Anyone;
+    if head.method == http::Method::POST && is_asked && is_long {
+        let (daemon, token) = (Arc::clone(&line.daemon), token.clone());
+        let (entrance, peer, value) = (line.entrance.clone(), line.peer, Value::Object(fields.clone()));
+        let arrived = Arrived { entrance, peer, token, method, value };
+        blocking(move || foretell(&daemon, &arrived)).await?;
     }
-    if head.method == http::Method::POST {
-        if method.access() != Access::Anyone
-            && body.size_hint().exact().is_none_or(|bytes| bytes > UNASKED as u64)
-        {
-            let (daemon, token) = (Arc::clone(&line.daemon), token.clone());
-            let (entrance, peer, value) = (line.entrance.clone(), line.peer, Value::Object(fields.clone()));
-            let arrived = Arrived { entrance, peer, token, method, value };
-            blocking(move || foretell(&daemon, &arrived)).await?;
+    Ok((token, Way::Method(method, fields)))
+}
+
+/// Clients of HTTP/2 take an answer that comes before they have said everything for a broken stream. So the rest is taken and thrown
+/// away, for a while; an older connection simply ends.
+pub(crate) async fn hear_out(version: Version, mut body: Incoming) {
+    if version != Version::HTTP_2 {
+        return;
+    }
+    let mut heard = 0;
+    let hears = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            heard += frame.data_ref().map_or(0, Bytes::len);
+            if heard > MOST_WITH_FILE {
+                return;
+            }
         }
-        merge(&mut fields, read(line, method, body).await?)?;
-    }
+    };
+    let _nobody = tokio::time::timeout(HEARING, hears).await;
+}
+
+async fn called(
+    line: &Arc<Line>,
+    token: Option<String>,
+    (method, fields): (Method, Map<String, Value>),
+) -> Result<Response<Body>, ApiError> {
     if let (Method::Login, Some(network)) = (method, &line.network) {
         return login(line, network.transport(), Value::Object(fields)).await;
     }
@@ -243,7 +309,11 @@ pub(crate) fn most(method: Method) -> usize {
     }
 }
 
-async fn read(line: &Line, method: Method, body: Incoming) -> Result<Map<String, Value>, ApiError> {
+async fn read(
+    line: &Line,
+    method: Method,
+    body: (Version, Incoming),
+) -> Result<Map<String, Value>, ApiError> {
     let bytes = collected(line, body, most(method)).await?;
     // What takes long to read is not for the thread that serves all connections.
     if bytes.len() > UNASKED { blocking(move || fields_of(&bytes)).await } else { fields_of(&bytes) }
@@ -261,22 +331,28 @@ fn fields_of(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
 }
 
 /// All of a body that is no larger than it may be.
-pub(crate) async fn collected(line: &Line, body: Incoming, most: usize) -> Result<Bytes, ApiError> {
+pub(crate) async fn collected(
+    line: &Line,
+    (version, mut body): (Version, Incoming),
+    most: usize,
+) -> Result<Bytes, ApiError> {
     // What anyone may send is short: nobody who is unknown takes a place of those who are known.
     let is_short = most <= UNASKED || body.size_hint().exact().is_some_and(|bytes| bytes <= UNASKED as u64);
     let taken_in = async {
         let _place = if is_short { None } else { line.place_for_long().await };
-        Limited::new(body, most).collect().await
+        Limited::new(&mut body, most).collect().await
     };
     let collected = tokio::time::timeout(PATIENCE, taken_in).await;
     let collected = collected
         .map_err(|_late| ApiError::new(ErrorCode::TimedOut, "the request did not come to its end"))?;
-    let bytes =
-        collected.map_err(|error| match error.downcast_ref::<http_body_util::LengthLimitError>() {
-            Some(_) => ApiError::new(ErrorCode::TooLarge, format!("a request has at most {most} bytes here")),
-            None => malformed("the request did not come to its end"),
-        })?;
-    Ok(bytes.to_bytes())
+    match collected {
+        Ok(bytes) => Ok(bytes.to_bytes()),
+        Err(error) if error.downcast_ref::<http_body_util::LengthLimitError>().is_some() => {
+            hear_out(version, body).await;
+            Err(ApiError::new(ErrorCode::TooLarge, format!("a request has at most {most} bytes here")))
+        }
+        Err(_broken) => Err(malformed("the request did not come to its end")),
+    }
 }
 
 fn merge(fields: &mut Map<String, Value>, body: Map<String, Value>) -> Result<(), ApiError> {

@@ -1,17 +1,18 @@
-//! Tokens and devices for whoever asks over the interface.
+//! Tokens, operators and devices for whoever asks over the interface.
 
 use jiff::SignedDuration;
 use ringfence_api::{
-    ApiError, AttenuateToken, CreateToken, DeviceChallenge, Done, ErrorCode, MintedToken, PairingList,
-    PairingShown, Request, TokenList,
+    AddOperator, ApiError, AttenuateToken, CreateToken, DeviceChallenge, Done, ErrorCode, MintedToken,
+    OperatorList, OperatorShown, PairingList, PairingShown, Request, TokenList,
 };
 use ringfence_runtime::identity::{
-    Authority, Challenge, CredentialId, Identities, IdentityError, Known, Lifetime, Minted, NewPairing,
-    NewToken, PairingMeta, Signature, Source,
+    Authority, Challenge, CredentialId, Identities, IdentityError, Known, Lifetime, Minted, NewOperator,
+    NewPairing, NewToken, OperatorMeta, PairingMeta, Signature, Source,
 };
 use ringfence_types::Principal;
 use serde::Serialize;
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use crate::failure::{internal, unavailable};
 
@@ -42,6 +43,21 @@ pub(crate) fn perform(
             None => Err(ApiError::new(ErrorCode::Conflict, "nothing was shown that could be ended")),
         },
         Request::TokenAttenuate(request) => attenuated(identities, known, request),
+        Request::OperatorList(_) => {
+            let operators = identities.operators().map_err(failed)?;
+            json(&OperatorList { operators: operators.iter().map(json).collect::<Result<_, _>>()? })
+        }
+        Request::OperatorAdd(request) => {
+            let AddOperator { name, rights, password } = request;
+            let password = Zeroizing::new(password);
+            let new = NewOperator { name, rights, password: password.as_bytes() };
+            operator(identities.add_operator(by, new))
+        }
+        Request::OperatorPassword(request) => {
+            let password = Zeroizing::new(request.password);
+            operator(identities.set_password(by, &request.name, password.as_bytes()))
+        }
+        Request::OperatorRemove(request) => operator(identities.remove_operator(by, &request.name)),
         Request::PairingList(_) => {
             let waiting = identities.pairings().map_err(failed)?;
             json(&PairingList { waiting: waiting.iter().map(json).collect::<Result<_, _>>()? })
@@ -132,6 +148,10 @@ fn id(text: &str) -> Result<CredentialId, ApiError> {
 fn minted(minted: Minted) -> Result<Value, ApiError> {
     let secret = minted.text.reveal().to_string();
     json(&MintedToken { token: json(&minted.meta)?, secret })
+}
+
+fn operator(changed: Result<OperatorMeta, IdentityError>) -> Result<Value, ApiError> {
+    json(&OperatorShown { operator: json(&changed.map_err(failed)?)? })
 }
 
 fn shown(pairing: &PairingMeta) -> Result<Value, ApiError> {

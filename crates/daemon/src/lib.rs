@@ -45,6 +45,7 @@ mod waiter;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_runtime::authz::policy::PolicyFile;
 use ringfence_runtime::{Asked, Runtime};
@@ -65,6 +66,9 @@ pub trait Governor: fmt::Debug + Send + Sync {
     /// Other than before when what is said to a session may be: of the operator's files as they were last taken, and of the
     /// workspace's as they are.
     fn edition(&self, wanted: &Wanted) -> Edition;
+
+    /// How long "always here" holds where nobody says it; `None`: as long as is usual.
+    fn grant_expiry(&self) -> Option<Duration>;
 
     /// Looks at the operator's files, and takes them if they are others and right. `None`: they are what they were.
     fn reload(&self) -> Option<Reload>;

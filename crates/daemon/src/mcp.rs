@@ -116,7 +116,7 @@ pub(crate) async fn answer(
     let admitted = visitor.admit(Method::Mcp, json!({ "session": visitor.session })).await?;
     let workspace = admitted.live.as_ref().map(|live| live.bound.workspace().path.clone());
     drop(admitted);
-    let bytes = collected(line, body, MOST).await?;
+    let bytes = collected(line, (head.version, body), MOST).await?;
     let message = looked_at(&bytes);
     if message.method == "notifications/cancelled" {
         let request = message.params.get("requestId").cloned().unwrap_or_default();

@@ -48,6 +48,10 @@ fn fields(pattern: &[&str], parts: &[&str]) -> Option<Map<String, Value>> {
     let mut fields = Map::new();
     for (wanted, part) in pattern.iter().zip(parts) {
         match wanted.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+            // The beginning of an id may be digits alone, and what somebody types for one may be anything.
+            Some("id") if !part.is_empty() => {
+                let _new = fields.insert("id".to_owned(), plain(part)?.into());
+            }
             Some(name) if !part.is_empty() => {
                 let _new = fields.insert(name.to_owned(), word(part));
             }
@@ -127,6 +131,15 @@ mod tests {
         assert!(find("GET", "/v1/nothing", None).is_err());
         let (_, fields) = find("GET", "/v1/events", Some("after=12")).unwrap();
         assert_eq!(fields["after"], 12);
+    }
+
+    #[test]
+    fn an_id_is_text_also_where_it_is_a_number() {
+        for (part, id) in [("3333", "3333"), ("true", "true"), ("a%2fb%20c", "a/b c")] {
+            let (method, fields) = find("GET", &format!("/v1/approvals/{part}"), None).unwrap();
+            assert_eq!((method, &fields["id"]), (Method::ApprovalShow, &Value::from(id)));
+        }
+        assert!(find("GET", "/v1/approvals/%ff", None).is_err());
     }
 
     #[test]

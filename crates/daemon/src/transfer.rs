@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use http::Response;
 use http::header::{HeaderName, HeaderValue};
+use http::{Response, Version};
 use hyper::body::Incoming;
 use ringfence_api::{ApiError, MOST_SENT, Method, Request};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::ask::blocking;
 use crate::dispatch::{Admitted, Arrived, admit};
 use crate::failure::malformed;
 use crate::files;
-use crate::http::{Line, collected, text, whole};
+use crate::http::{Line, collected, hear_out, text, whole};
 use crate::server::Daemon;
 use crate::stream::Body;
 use crate::waiter::{Visit, Waiter};
@@ -24,12 +24,18 @@ const TRANSACTION: HeaderName = HeaderName::from_static("x-transaction");
 pub(crate) async fn upload(
     line: &Line,
     (token, value): (Option<String>, Value),
-    body: Incoming,
+    (version, body): (Version, Incoming),
 ) -> Result<Response<Body>, ApiError> {
     let (entrance, peer) = (line.entrance.clone(), line.peer);
     let arrived = Arrived { entrance, peer, token, method: Method::FileUpload, value };
-    let admitted = admitted(&line.daemon, arrived).await?;
-    let content = collected(line, body, MOST_SENT as usize).await?;
+    let admitted = match admitted(&line.daemon, arrived).await {
+        Ok(admitted) => admitted,
+        Err(why) => {
+            hear_out(version, body).await;
+            return Err(why);
+        }
+    };
+    let content = collected(line, (version, body), MOST_SENT as usize).await?;
     let written = for_who_waits(admitted, move |visit, request| match request {
         Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),
         _ => Err(malformed("this is no upload")),

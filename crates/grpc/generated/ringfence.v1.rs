@@ -326,6 +326,9 @@ pub struct Question {
     /// As JSON. Not there: it waits.
     #[prost(string, optional, tag = "8")]
     pub decision_json: ::core::option::Option<::prost::alloc::string::String>,
+    /// Each as JSON: what was said by those of several who have to agree.
+    #[prost(string, repeated, tag = "9")]
+    pub votes_json: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for Question {
     const NAME: &'static str = "Question";
@@ -348,6 +351,12 @@ pub struct AnswerApprovalRequest {
     pub offer: ::core::option::Option<u64>,
     #[prost(string, optional, tag = "4")]
     pub reason: ::core::option::Option<::prost::alloc::string::String>,
+    /// Of `ANSWER_SESSION` and `ANSWER_ALWAYS_HERE`.
+    #[prost(message, optional, tag = "5")]
+    pub terms: ::core::option::Option<AnswerTerms>,
+    /// Of `ANSWER_INSTEAD`: the command that may run instead, once. It is judged like anything else.
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub instead: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }
 impl ::prost::Name for AnswerApprovalRequest {
     const NAME: &'static str = "AnswerApprovalRequest";
@@ -357,6 +366,26 @@ impl ::prost::Name for AnswerApprovalRequest {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/ringfence.v1.AnswerApprovalRequest".into()
+    }
+}
+/// How long a stored answer holds, and how often.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnswerTerms {
+    /// Without it as long as the session, or what the configuration says.
+    #[prost(uint64, optional, tag = "1")]
+    pub expires_ms: ::core::option::Option<u64>,
+    /// Without it as often as it is needed.
+    #[prost(uint32, optional, tag = "2")]
+    pub uses: ::core::option::Option<u32>,
+}
+impl ::prost::Name for AnswerTerms {
+    const NAME: &'static str = "AnswerTerms";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.AnswerTerms".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.AnswerTerms".into()
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -389,6 +418,9 @@ impl ::prost::Name for ApprovalAnswered {
 pub struct ApprovalDecided {
     #[prost(string, tag = "1")]
     pub answer: ::prost::alloc::string::String,
+    /// What was stored.
+    #[prost(message, optional, tag = "2")]
+    pub stored: ::core::option::Option<StoredAnswer>,
 }
 impl ::prost::Name for ApprovalDecided {
     const NAME: &'static str = "ApprovalDecided";
@@ -417,6 +449,129 @@ impl ::prost::Name for ApprovalCounted {
         "/ringfence.v1.ApprovalCounted".into()
     }
 }
+/// An answer that holds for more than one question.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StoredAnswer {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// As JSON: what it covers, who gave it, when it ends.
+    #[prost(string, tag = "2")]
+    pub grant_json: ::prost::alloc::string::String,
+    /// RFC 3339.
+    #[prost(string, tag = "3")]
+    pub since: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub used: u32,
+    /// Not there: without a limit.
+    #[prost(uint32, optional, tag = "5")]
+    pub uses_left: ::core::option::Option<u32>,
+    /// Of `always here`: what it would have saved.
+    #[prost(message, optional, tag = "6")]
+    pub matched: ::core::option::Option<QuestionsMatched>,
+}
+impl ::prost::Name for StoredAnswer {
+    const NAME: &'static str = "StoredAnswer";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.StoredAnswer".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.StoredAnswer".into()
+    }
+}
+/// Of how many of the last questions there something would have been the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuestionsMatched {
+    #[prost(uint64, tag = "1")]
+    pub count: u64,
+    #[prost(uint64, tag = "2")]
+    pub of: u64,
+}
+impl ::prost::Name for QuestionsMatched {
+    const NAME: &'static str = "QuestionsMatched";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.QuestionsMatched".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.QuestionsMatched".into()
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListGrantsRequest {}
+impl ::prost::Name for ListGrantsRequest {
+    const NAME: &'static str = "ListGrantsRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ListGrantsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ListGrantsRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GrantList {
+    #[prost(message, repeated, tag = "1")]
+    pub grants: ::prost::alloc::vec::Vec<StoredAnswer>,
+}
+impl ::prost::Name for GrantList {
+    const NAME: &'static str = "GrantList";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.GrantList".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.GrantList".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeGrantRequest {
+    /// A unique beginning is enough.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "2")]
+    pub reason: ::core::option::Option<::prost::alloc::string::String>,
+}
+impl ::prost::Name for RevokeGrantRequest {
+    const NAME: &'static str = "RevokeGrantRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.RevokeGrantRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.RevokeGrantRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeAllGrantsRequest {
+    #[prost(string, optional, tag = "1")]
+    pub reason: ::core::option::Option<::prost::alloc::string::String>,
+}
+impl ::prost::Name for RevokeAllGrantsRequest {
+    const NAME: &'static str = "RevokeAllGrantsRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.RevokeAllGrantsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.RevokeAllGrantsRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GrantsRevoked {
+    #[prost(string, repeated, tag = "1")]
+    pub grants: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for GrantsRevoked {
+    const NAME: &'static str = "GrantsRevoked";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.GrantsRevoked".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.GrantsRevoked".into()
+    }
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Answer {
@@ -425,6 +580,7 @@ pub enum Answer {
     Session = 2,
     AlwaysHere = 3,
     Deny = 4,
+    Instead = 5,
 }
 impl Answer {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -438,6 +594,7 @@ impl Answer {
             Self::Session => "ANSWER_SESSION",
             Self::AlwaysHere => "ANSWER_ALWAYS_HERE",
             Self::Deny => "ANSWER_DENY",
+            Self::Instead => "ANSWER_INSTEAD",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -448,6 +605,7 @@ impl Answer {
             "ANSWER_SESSION" => Some(Self::Session),
             "ANSWER_ALWAYS_HERE" => Some(Self::AlwaysHere),
             "ANSWER_DENY" => Some(Self::Deny),
+            "ANSWER_INSTEAD" => Some(Self::Instead),
             _ => None,
         }
     }
@@ -630,6 +788,74 @@ pub mod approval_service_client {
             req.extensions_mut()
                 .insert(
                     GrpcMethod::new("ringfence.v1.ApprovalService", "AnswerApproval"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// `grant.list`: the stored answers that hold.
+        pub async fn list_grants(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListGrantsRequest>,
+        ) -> std::result::Result<tonic::Response<super::GrantList>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.ApprovalService/ListGrants",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.ApprovalService", "ListGrants"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `grant.revoke`: take a stored answer back.
+        pub async fn revoke_grant(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeGrantRequest>,
+        ) -> std::result::Result<tonic::Response<super::GrantsRevoked>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.ApprovalService/RevokeGrant",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.ApprovalService", "RevokeGrant"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `grant.revoke-all`: take back every stored answer that you may know of.
+        pub async fn revoke_all_grants(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeAllGrantsRequest>,
+        ) -> std::result::Result<tonic::Response<super::GrantsRevoked>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.ApprovalService/RevokeAllGrants",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("ringfence.v1.ApprovalService", "RevokeAllGrants"),
                 );
             self.inner.unary(req, path, codec).await
         }
@@ -1005,6 +1231,137 @@ impl ::prost::Name for Refusal {
         "/ringfence.v1.Refusal".into()
     }
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchPageRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub url: ::prost::alloc::string::String,
+}
+impl ::prost::Name for FetchPageRequest {
+    const NAME: &'static str = "FetchPageRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.FetchPageRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.FetchPageRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Page {
+    #[prost(string, optional, tag = "1")]
+    pub transaction: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(uint32, tag = "2")]
+    pub status: u32,
+    #[prost(message, repeated, tag = "3")]
+    pub headers: ::prost::alloc::vec::Vec<PageHeader>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub body: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for Page {
+    const NAME: &'static str = "Page";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.Page".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.Page".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PageHeader {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PageHeader {
+    const NAME: &'static str = "PageHeader";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.PageHeader".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.PageHeader".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExplainRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(oneof = "explain_request::Subject", tags = "2, 3, 4, 5, 6, 7")]
+    pub subject: ::core::option::Option<explain_request::Subject>,
+}
+/// Nested message and enum types in `ExplainRequest`.
+pub mod explain_request {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Subject {
+        #[prost(message, tag = "2")]
+        Command(super::ExplainCommand),
+        /// Text of a shell.
+        #[prost(string, tag = "3")]
+        Shell(::prost::alloc::string::String),
+        /// A path that would be read.
+        #[prost(string, tag = "4")]
+        Read(::prost::alloc::string::String),
+        /// A path that would be written.
+        #[prost(string, tag = "5")]
+        Write(::prost::alloc::string::String),
+        #[prost(string, tag = "6")]
+        Url(::prost::alloc::string::String),
+        /// The name of a tool.
+        #[prost(string, tag = "7")]
+        Tool(::prost::alloc::string::String),
+    }
+}
+impl ::prost::Name for ExplainRequest {
+    const NAME: &'static str = "ExplainRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ExplainRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ExplainRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExplainCommand {
+    #[prost(string, repeated, tag = "1")]
+    pub argv: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for ExplainCommand {
+    const NAME: &'static str = "ExplainCommand";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ExplainCommand".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ExplainCommand".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Explanation {
+    /// `allow`, `ask` or `deny`.
+    #[prost(string, tag = "1")]
+    pub decision: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "2")]
+    pub rule: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "3")]
+    pub reason: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "4")]
+    pub hint: ::core::option::Option<::prost::alloc::string::String>,
+}
+impl ::prost::Name for Explanation {
+    const NAME: &'static str = "Explanation";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.Explanation".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.Explanation".into()
+    }
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Signal {
@@ -1367,6 +1724,50 @@ pub mod call_service_client {
                 .insert(GrpcMethod::new("ringfence.v1.CallService", "CancelCall"));
             self.inner.unary(req, path, codec).await
         }
+        /// `fetch`: a page from the network, by the rules of the session.
+        pub async fn fetch_page(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FetchPageRequest>,
+        ) -> std::result::Result<tonic::Response<super::Page>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.CallService/FetchPage",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.CallService", "FetchPage"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `explain`: would it be allowed? Does nothing.
+        pub async fn explain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExplainRequest>,
+        ) -> std::result::Result<tonic::Response<super::Explanation>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.CallService/Explain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.CallService", "Explain"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1668,6 +2069,1541 @@ pub mod daemon_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("ringfence.v1.DaemonService", "Shutdown"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// What a credential is good for.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Rights {
+    /// `read`, `run`, `approve`, `pair`, `admin`.
+    #[prost(string, repeated, tag = "1")]
+    pub scopes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Not there: every workspace.
+    #[prost(message, optional, tag = "2")]
+    pub workspaces: ::core::option::Option<Workspaces>,
+}
+impl ::prost::Name for Rights {
+    const NAME: &'static str = "Rights";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.Rights".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.Rights".into()
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListTokensRequest {}
+impl ::prost::Name for ListTokensRequest {
+    const NAME: &'static str = "ListTokensRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ListTokensRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ListTokensRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TokenList {
+    /// Each as JSON, without its secret.
+    #[prost(string, repeated, tag = "1")]
+    pub tokens_json: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for TokenList {
+    const NAME: &'static str = "TokenList";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.TokenList".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.TokenList".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateTokenRequest {
+    /// What it is for, in your words.
+    #[prost(string, tag = "1")]
+    pub label: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub rights: ::core::option::Option<Rights>,
+    /// Seconds after which it ends; without it with its maker, or never.
+    #[prost(uint64, optional, tag = "3")]
+    pub lifetime_s: ::core::option::Option<u64>,
+    /// The operator that it is for; without it whoever makes it.
+    #[prost(string, optional, tag = "4")]
+    pub operator: ::core::option::Option<::prost::alloc::string::String>,
+}
+impl ::prost::Name for CreateTokenRequest {
+    const NAME: &'static str = "CreateTokenRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.CreateTokenRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.CreateTokenRequest".into()
+    }
+}
+/// A token with its secret, which is shown once.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MintedToken {
+    /// As JSON: everything about it but the secret.
+    #[prost(string, tag = "1")]
+    pub token_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub secret: ::prost::alloc::string::String,
+}
+impl ::prost::Name for MintedToken {
+    const NAME: &'static str = "MintedToken";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.MintedToken".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.MintedToken".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RotateTokenRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for RotateTokenRequest {
+    const NAME: &'static str = "RotateTokenRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.RotateTokenRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.RotateTokenRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeTokenRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for RevokeTokenRequest {
+    const NAME: &'static str = "RevokeTokenRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.RevokeTokenRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.RevokeTokenRequest".into()
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IdentityDone {}
+impl ::prost::Name for IdentityDone {
+    const NAME: &'static str = "IdentityDone";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.IdentityDone".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.IdentityDone".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AttenuateTokenRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub label: ::prost::alloc::string::String,
+    /// As JSON: what is left; only ever less than whoever hands it on has.
+    #[prost(string, tag = "3")]
+    pub attenuation_json: ::prost::alloc::string::String,
+    #[prost(uint64, optional, tag = "4")]
+    pub lifetime_s: ::core::option::Option<u64>,
+}
+impl ::prost::Name for AttenuateTokenRequest {
+    const NAME: &'static str = "AttenuateTokenRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.AttenuateTokenRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.AttenuateTokenRequest".into()
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogoutRequest {}
+impl ::prost::Name for LogoutRequest {
+    const NAME: &'static str = "LogoutRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.LogoutRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.LogoutRequest".into()
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListOperatorsRequest {}
+impl ::prost::Name for ListOperatorsRequest {
+    const NAME: &'static str = "ListOperatorsRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ListOperatorsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ListOperatorsRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OperatorList {
+    /// Each as JSON, without what is kept of the password.
+    #[prost(string, repeated, tag = "1")]
+    pub operators_json: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for OperatorList {
+    const NAME: &'static str = "OperatorList";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.OperatorList".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.OperatorList".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddOperatorRequest {
+    /// a-z, 0-9 and . _ - @
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub rights: ::core::option::Option<Rights>,
+    #[prost(string, tag = "3")]
+    pub password: ::prost::alloc::string::String,
+}
+impl ::prost::Name for AddOperatorRequest {
+    const NAME: &'static str = "AddOperatorRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.AddOperatorRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.AddOperatorRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetPasswordRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub password: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SetPasswordRequest {
+    const NAME: &'static str = "SetPasswordRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.SetPasswordRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.SetPasswordRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveOperatorRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for RemoveOperatorRequest {
+    const NAME: &'static str = "RemoveOperatorRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.RemoveOperatorRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.RemoveOperatorRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Operator {
+    /// As JSON, without what is kept of the password.
+    #[prost(string, tag = "1")]
+    pub operator_json: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Operator {
+    const NAME: &'static str = "Operator";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.Operator".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.Operator".into()
+    }
+}
+/// Generated client implementations.
+pub mod identity_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Who may do what: for operators with scope `admin`, unless it is said otherwise. Nobody gives more than they have.
+    #[derive(Debug, Clone)]
+    pub struct IdentityServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> IdentityServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> IdentityServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            IdentityServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// `token.list`: every token you may know of, without its secret.
+        pub async fn list_tokens(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListTokensRequest>,
+        ) -> std::result::Result<tonic::Response<super::TokenList>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/ListTokens",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.IdentityService", "ListTokens"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `token.create`: never wider than yours.
+        pub async fn create_token(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateTokenRequest>,
+        ) -> std::result::Result<tonic::Response<super::MintedToken>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/CreateToken",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.IdentityService", "CreateToken"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `token.rotate`: another secret; nothing else about it changes.
+        pub async fn rotate_token(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RotateTokenRequest>,
+        ) -> std::result::Result<tonic::Response<super::MintedToken>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/RotateToken",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.IdentityService", "RotateToken"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `token.revoke`: end a token and what was made with it.
+        pub async fn revoke_token(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeTokenRequest>,
+        ) -> std::result::Result<tonic::Response<super::IdentityDone>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/RevokeToken",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.IdentityService", "RevokeToken"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `token.attenuate`: an agent hands a part of its rights on.
+        pub async fn attenuate_token(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AttenuateTokenRequest>,
+        ) -> std::result::Result<tonic::Response<super::MintedToken>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/AttenuateToken",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("ringfence.v1.IdentityService", "AttenuateToken"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// `logout`: end the token that this comes with. For whoever the daemon knows.
+        pub async fn logout(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LogoutRequest>,
+        ) -> std::result::Result<tonic::Response<super::IdentityDone>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/Logout",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.IdentityService", "Logout"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `operator.list`: every operator.
+        pub async fn list_operators(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListOperatorsRequest>,
+        ) -> std::result::Result<tonic::Response<super::OperatorList>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/ListOperators",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("ringfence.v1.IdentityService", "ListOperators"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// `operator.add`: never with more rights than yours.
+        pub async fn add_operator(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AddOperatorRequest>,
+        ) -> std::result::Result<tonic::Response<super::Operator>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/AddOperator",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.IdentityService", "AddOperator"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `operator.password`: browsers that are signed in with the old one are signed out.
+        pub async fn set_password(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetPasswordRequest>,
+        ) -> std::result::Result<tonic::Response<super::Operator>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/SetPassword",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.IdentityService", "SetPassword"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `operator.remove`: and revoke all that is theirs.
+        pub async fn remove_operator(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveOperatorRequest>,
+        ) -> std::result::Result<tonic::Response<super::Operator>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.IdentityService/RemoveOperator",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("ringfence.v1.IdentityService", "RemoveOperator"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AskToPairRequest {
+    #[prost(string, tag = "1")]
+    pub label: ::prost::alloc::string::String,
+    /// Ed25519, 64 hexadecimal digits.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub wants: ::core::option::Option<Rights>,
+}
+impl ::prost::Name for AskToPairRequest {
+    const NAME: &'static str = "AskToPairRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.AskToPairRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.AskToPairRequest".into()
+    }
+}
+/// Something that the key of a device has to sign.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceChallenge {
+    /// The pairing or the device.
+    #[prost(string, tag = "1")]
+    pub subject: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub nonce: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DeviceChallenge {
+    const NAME: &'static str = "DeviceChallenge";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.DeviceChallenge".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.DeviceChallenge".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AskChallengeRequest {
+    #[prost(string, tag = "1")]
+    pub subject: ::prost::alloc::string::String,
+}
+impl ::prost::Name for AskChallengeRequest {
+    const NAME: &'static str = "AskChallengeRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.AskChallengeRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.AskChallengeRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProvePairingRequest {
+    #[prost(message, optional, tag = "1")]
+    pub proof: ::core::option::Option<DeviceProof>,
+}
+impl ::prost::Name for ProvePairingRequest {
+    const NAME: &'static str = "ProvePairingRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ProvePairingRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ProvePairingRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CollectDeviceRequest {
+    #[prost(message, optional, tag = "1")]
+    pub proof: ::core::option::Option<DeviceProof>,
+}
+impl ::prost::Name for CollectDeviceRequest {
+    const NAME: &'static str = "CollectDeviceRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.CollectDeviceRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.CollectDeviceRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RefreshDeviceRequest {
+    #[prost(message, optional, tag = "1")]
+    pub proof: ::core::option::Option<DeviceProof>,
+}
+impl ::prost::Name for RefreshDeviceRequest {
+    const NAME: &'static str = "RefreshDeviceRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.RefreshDeviceRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.RefreshDeviceRequest".into()
+    }
+}
+/// A challenge and its signature.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceProof {
+    #[prost(string, tag = "1")]
+    pub subject: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub nonce: ::prost::alloc::string::String,
+    /// 128 hexadecimal digits.
+    #[prost(string, tag = "3")]
+    pub signature: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DeviceProof {
+    const NAME: &'static str = "DeviceProof";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.DeviceProof".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.DeviceProof".into()
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListPairingsRequest {}
+impl ::prost::Name for ListPairingsRequest {
+    const NAME: &'static str = "ListPairingsRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ListPairingsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ListPairingsRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PairingList {
+    /// Each as JSON.
+    #[prost(string, repeated, tag = "1")]
+    pub waiting_json: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for PairingList {
+    const NAME: &'static str = "PairingList";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.PairingList".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.PairingList".into()
+    }
+}
+/// A request of a device as operators see it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pairing {
+    /// As JSON.
+    #[prost(string, tag = "1")]
+    pub pairing_json: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Pairing {
+    const NAME: &'static str = "Pairing";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.Pairing".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.Pairing".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApprovePairingRequest {
+    /// As the device shows it.
+    #[prost(string, tag = "1")]
+    pub code: ::prost::alloc::string::String,
+    /// Less than it asks for.
+    #[prost(message, optional, tag = "2")]
+    pub rights: ::core::option::Option<Rights>,
+}
+impl ::prost::Name for ApprovePairingRequest {
+    const NAME: &'static str = "ApprovePairingRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ApprovePairingRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ApprovePairingRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RefusePairingRequest {
+    #[prost(string, tag = "1")]
+    pub code: ::prost::alloc::string::String,
+}
+impl ::prost::Name for RefusePairingRequest {
+    const NAME: &'static str = "RefusePairingRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.RefusePairingRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.RefusePairingRequest".into()
+    }
+}
+/// Generated client implementations.
+pub mod device_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Devices: a key that gets tokens, once an operator has let it in. What a device asks is for anyone, what operators say to it for those
+    /// with scope `pair`.
+    #[derive(Debug, Clone)]
+    pub struct DeviceServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> DeviceServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> DeviceServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            DeviceServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// `device.ask`: a device asks to be let in.
+        pub async fn ask_to_pair(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AskToPairRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeviceChallenge>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.DeviceService/AskToPair",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.DeviceService", "AskToPair"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `device.challenge`: something to sign.
+        pub async fn ask_challenge(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AskChallengeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeviceChallenge>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.DeviceService/AskChallenge",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.DeviceService", "AskChallenge"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `device.prove`: a device shows that it has its key; from here on operators see its request.
+        pub async fn prove_pairing(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProvePairingRequest>,
+        ) -> std::result::Result<tonic::Response<super::Pairing>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.DeviceService/ProvePairing",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.DeviceService", "ProvePairing"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `device.collect`: the first token of a device that was let in.
+        pub async fn collect_device(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CollectDeviceRequest>,
+        ) -> std::result::Result<tonic::Response<super::MintedToken>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.DeviceService/CollectDevice",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.DeviceService", "CollectDevice"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `device.refresh`: the next token of a device.
+        pub async fn refresh_device(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RefreshDeviceRequest>,
+        ) -> std::result::Result<tonic::Response<super::MintedToken>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.DeviceService/RefreshDevice",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.DeviceService", "RefreshDevice"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `pairing.list`: requests of devices that wait.
+        pub async fn list_pairings(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListPairingsRequest>,
+        ) -> std::result::Result<tonic::Response<super::PairingList>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.DeviceService/ListPairings",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.DeviceService", "ListPairings"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `pairing.approve`: let a device in.
+        pub async fn approve_pairing(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ApprovePairingRequest>,
+        ) -> std::result::Result<tonic::Response<super::Pairing>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.DeviceService/ApprovePairing",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.DeviceService", "ApprovePairing"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `pairing.refuse`: say no to a device.
+        pub async fn refuse_pairing(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RefusePairingRequest>,
+        ) -> std::result::Result<tonic::Response<super::Pairing>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.DeviceService/RefusePairing",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.DeviceService", "RefusePairing"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadFileRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ReadFileRequest {
+    const NAME: &'static str = "ReadFileRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ReadFileRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ReadFileRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileContent {
+    #[prost(string, optional, tag = "1")]
+    pub transaction: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for FileContent {
+    const NAME: &'static str = "FileContent";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.FileContent".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.FileContent".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteFileRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(bytes = "vec", tag = "3")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for WriteFileRequest {
+    const NAME: &'static str = "WriteFileRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.WriteFileRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.WriteFileRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileWritten {
+    #[prost(string, optional, tag = "1")]
+    pub transaction: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+}
+impl ::prost::Name for FileWritten {
+    const NAME: &'static str = "FileWritten";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.FileWritten".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.FileWritten".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDirectoryRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Not there: the workspace itself.
+    #[prost(string, optional, tag = "2")]
+    pub path: ::core::option::Option<::prost::alloc::string::String>,
+}
+impl ::prost::Name for ListDirectoryRequest {
+    const NAME: &'static str = "ListDirectoryRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.ListDirectoryRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.ListDirectoryRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DirectoryListing {
+    #[prost(string, optional, tag = "1")]
+    pub transaction: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "2")]
+    pub entries: ::prost::alloc::vec::Vec<DirectoryEntry>,
+}
+impl ::prost::Name for DirectoryListing {
+    const NAME: &'static str = "DirectoryListing";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.DirectoryListing".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.DirectoryListing".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DirectoryEntry {
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: ::prost::alloc::vec::Vec<u8>,
+    /// `file`, `directory`, `link` or `other`.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DirectoryEntry {
+    const NAME: &'static str = "DirectoryEntry";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.DirectoryEntry".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.DirectoryEntry".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StatFileRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+}
+impl ::prost::Name for StatFileRequest {
+    const NAME: &'static str = "StatFileRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.StatFileRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.StatFileRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileStatus {
+    #[prost(string, optional, tag = "1")]
+    pub transaction: ::core::option::Option<::prost::alloc::string::String>,
+    /// `file`, `directory`, `link` or `other`.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// The permissions, as a number.
+    #[prost(uint32, tag = "4")]
+    pub mode: u32,
+    /// Seconds since 1970.
+    #[prost(int64, tag = "5")]
+    pub modified: i64,
+}
+impl ::prost::Name for FileStatus {
+    const NAME: &'static str = "FileStatus";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.FileStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.FileStatus".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MoveFileRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub to: ::prost::alloc::string::String,
+}
+impl ::prost::Name for MoveFileRequest {
+    const NAME: &'static str = "MoveFileRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.MoveFileRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.MoveFileRequest".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveFileRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+}
+impl ::prost::Name for RemoveFileRequest {
+    const NAME: &'static str = "RemoveFileRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.RemoveFileRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.RemoveFileRequest".into()
+    }
+}
+/// That it was done, and where it is written down.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileChanged {
+    #[prost(string, optional, tag = "1")]
+    pub transaction: ::core::option::Option<::prost::alloc::string::String>,
+}
+impl ::prost::Name for FileChanged {
+    const NAME: &'static str = "FileChanged";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.FileChanged".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.FileChanged".into()
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SendFileRequest {
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SendFileRequest {
+    const NAME: &'static str = "SendFileRequest";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.SendFileRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.SendFileRequest".into()
+    }
+}
+/// What may leave.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Attachment {
+    #[prost(string, optional, tag = "1")]
+    pub transaction: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub name: ::prost::alloc::vec::Vec<u8>,
+    /// Of the content, in hexadecimal.
+    #[prost(string, tag = "3")]
+    pub sha256: ::prost::alloc::string::String,
+    #[prost(bytes = "vec", tag = "4")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for Attachment {
+    const NAME: &'static str = "Attachment";
+    const PACKAGE: &'static str = "ringfence.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "ringfence.v1.Attachment".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/ringfence.v1.Attachment".into()
+    }
+}
+/// Generated client implementations.
+pub mod file_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Files of the workspace of a session, by its rules. Paths are relative to the workspace. Each is a transaction.
+    #[derive(Debug, Clone)]
+    pub struct FileServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> FileServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> FileServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            FileServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// `file.read`: without the secrets in it. A message has up to 25 MiB of content; many clients take less unless they are told.
+        pub async fn read_file(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadFileRequest>,
+        ) -> std::result::Result<tonic::Response<super::FileContent>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.FileService/ReadFile",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.FileService", "ReadFile"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `file.write`: make a file of up to 25 MiB, or replace all of it.
+        pub async fn write_file(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WriteFileRequest>,
+        ) -> std::result::Result<tonic::Response<super::FileWritten>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.FileService/WriteFile",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.FileService", "WriteFile"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `file.list`: what is in a directory.
+        pub async fn list_directory(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListDirectoryRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DirectoryListing>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.FileService/ListDirectory",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.FileService", "ListDirectory"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `file.stat`: what is at a path, through links.
+        pub async fn stat_file(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StatFileRequest>,
+        ) -> std::result::Result<tonic::Response<super::FileStatus>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.FileService/StatFile",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.FileService", "StatFile"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `file.move`: a regular file. What is there may be replaced where it may be written.
+        pub async fn move_file(
+            &mut self,
+            request: impl tonic::IntoRequest<super::MoveFileRequest>,
+        ) -> std::result::Result<tonic::Response<super::FileChanged>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.FileService/MoveFile",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.FileService", "MoveFile"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `file.remove`: a file, a link or an empty directory.
+        pub async fn remove_file(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveFileRequest>,
+        ) -> std::result::Result<tonic::Response<super::FileChanged>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.FileService/RemoveFile",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.FileService", "RemoveFile"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// `file.send`: a file for somebody outside, as it is or not at all. One with a secret in it is refused.
+        pub async fn send_file(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SendFileRequest>,
+        ) -> std::result::Result<tonic::Response<super::Attachment>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ringfence.v1.FileService/SendFile",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ringfence.v1.FileService", "SendFile"));
             self.inner.unary(req, path, codec).await
         }
     }

@@ -24,6 +24,10 @@ fn all<A, M: TryFrom<A, Error = ApiError>>(values: Vec<A>) -> Result<Vec<M>, Api
     values.into_iter().map(M::try_from).collect()
 }
 
+fn texts(values: Vec<Value>) -> Vec<String> {
+    values.iter().map(Value::to_string).collect()
+}
+
 fn bytes(data: Option<Data>) -> Result<Option<Vec<u8>>, ApiError> {
     data.map(Data::bytes).transpose()
 }
@@ -70,6 +74,46 @@ become_message! {
     api::ApprovalList => ApprovalList, |api::ApprovalList { questions }| Self { questions: all(questions)? };
     api::Question => Question, |question| asked(question);
     api::Answered => ApprovalAnswered, |what| answered(what);
+    api::StoredAnswer => StoredAnswer, |answer| stored(answer);
+    api::GrantList => GrantList, |api::GrantList { grants }| Self { grants: all(grants)? };
+    api::GrantsRevoked => GrantsRevoked, |api::GrantsRevoked { grants }| Self { grants };
+    // The length is that of the content.
+    api::FileContent => FileContent, |api::FileContent { transaction, bytes: _, content }| Self {
+        transaction,
+        content: content.bytes()?,
+    };
+    api::Written => FileWritten, |api::Written { transaction, bytes }| Self { transaction, bytes };
+    api::Listing => DirectoryListing, |api::Listing { transaction, entries }| Self { transaction, entries: all(entries)? };
+    api::Entry => DirectoryEntry, |api::Entry { name, kind }| Self { name: name.bytes()?, kind };
+    api::FileStatus => FileStatus, |api::FileStatus { transaction, kind, bytes, mode, modified }| Self {
+        transaction,
+        kind,
+        bytes,
+        mode,
+        modified,
+    };
+    api::Changed => FileChanged, |api::Changed { transaction }| Self { transaction };
+    api::Attachment => Attachment, |api::Attachment { transaction, name, bytes: _, sha256, content }| Self {
+        transaction,
+        name: name.bytes()?,
+        sha256,
+        content: content.bytes()?,
+    };
+    api::Fetched => Page, |api::Fetched { transaction, status, headers, body }| Self {
+        transaction,
+        status: status.into(),
+        headers: headers.into_iter().map(|(name, value)| v1::PageHeader { name, value }).collect(),
+        body: body.bytes()?,
+    };
+    api::Explained => Explanation, |api::Explained { decision, rule, reason, hint }| Self { decision, rule, reason, hint };
+    api::TokenList => TokenList, |api::TokenList { tokens }| Self { tokens_json: texts(tokens) };
+    api::MintedToken => MintedToken, |api::MintedToken { token, secret }| Self { token_json: token.to_string(), secret };
+    api::Done => IdentityDone, |api::Done {}| Self {};
+    api::OperatorList => OperatorList, |api::OperatorList { operators }| Self { operators_json: texts(operators) };
+    api::OperatorShown => Operator, |api::OperatorShown { operator }| Self { operator_json: operator.to_string() };
+    api::DeviceChallenge => DeviceChallenge, |api::DeviceChallenge { subject, nonce }| Self { subject, nonce };
+    api::PairingShown => Pairing, |api::PairingShown { pairing }| Self { pairing_json: pairing.to_string() };
+    api::PairingList => PairingList, |api::PairingList { waiting }| Self { waiting_json: texts(waiting) };
 }
 
 fn session(info: api::SessionInfo) -> v1::Session {
@@ -184,19 +228,32 @@ fn chunk(chunk: api::Chunk) -> Result<v1::CallChunk, ApiError> {
 }
 
 fn asked(question: api::Question) -> v1::Question {
-    let api::Question { id, session, asked, expires, risk, sentence, request, decision } = question;
-    let (request_json, decision_json) = (request.to_string(), decision.map(|decision| decision.to_string()));
-    v1::Question { id, session, asked, expires, risk, sentence, request_json, decision_json }
+    let api::Question { id, session, asked, expires, risk, sentence, request, votes, decision } = question;
+    let (request_json, votes_json) = (request.to_string(), texts(votes));
+    let decision_json = decision.map(|decision| decision.to_string());
+    v1::Question { id, session, asked, expires, risk, sentence, request_json, decision_json, votes_json }
+}
+
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 fn answered(answered: api::Answered) -> v1::ApprovalAnswered {
     use v1::approval_answered::Answered;
-    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let answered = match answered {
-        api::Answered::Decided { answer } => Answered::Decided(v1::ApprovalDecided { answer }),
+        api::Answered::Decided { answer, stored: made } => {
+            Answered::Decided(v1::ApprovalDecided { answer, stored: made.map(|made| stored(*made)) })
+        }
         api::Answered::Counted { approve, deny } => {
             Answered::Counted(v1::ApprovalCounted { approve: number(approve), deny: number(deny) })
         }
     };
     v1::ApprovalAnswered { answered: Some(answered) }
+}
+
+fn stored(answer: api::StoredAnswer) -> v1::StoredAnswer {
+    let api::StoredAnswer { id, grant, since, used, uses_left, matched } = answer;
+    let matched = matched
+        .map(|api::Matched { count, of }| v1::QuestionsMatched { count: number(count), of: number(of) });
+    v1::StoredAnswer { id, grant_json: grant.to_string(), since, used, uses_left, matched }
 }

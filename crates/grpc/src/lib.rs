@@ -23,4 +23,4 @@ pub mod v1 {
 pub const DESCRIPTORS: &[u8] = include_bytes!("../generated/ringfence.v1.bin");
 
 pub use status::{code, status};
-pub use table::{Flow, Rpc};
+pub use table::{Flow, Place, Rpc, place};

@@ -68,9 +68,90 @@ stand! {
     ListApprovalsRequest => api::ListApprovals, ApprovalList, |Self {}| json!({});
     WatchApprovalsRequest => api::WatchApprovals, Question, |Self {}| json!({});
     GetApprovalRequest => api::ShowApproval, Question, |Self { id }| json!({ "id": id });
-    AnswerApprovalRequest => api::AnswerApproval, ApprovalAnswered, |Self { id, answer, offer, reason }| {
-        json!({ "id": id, "answer": answer_word(answer, offer), "reason": reason })
+    AnswerApprovalRequest => api::AnswerApproval, ApprovalAnswered, |request| answer(request);
+    ListGrantsRequest => api::ListGrants, GrantList, |Self {}| json!({});
+    RevokeGrantRequest => api::RevokeGrant, GrantsRevoked, |Self { id, reason }| {
+        json!({ "id": id, "reason": reason })
     };
+    RevokeAllGrantsRequest => api::RevokeAllGrants, GrantsRevoked, |Self { reason }| json!({ "reason": reason });
+
+    ReadFileRequest => api::ReadFile, FileContent, |Self { session, path }| at(&session, &path);
+    WriteFileRequest => api::WriteFile, FileWritten, |Self { session, path, content }| {
+        json!({ "session": session, "path": path, "content": Data::from(content) })
+    };
+    ListDirectoryRequest => api::ListDirectory, DirectoryListing, |Self { session, path }| {
+        json!({ "session": session, "path": path })
+    };
+    StatFileRequest => api::StatFile, FileStatus, |Self { session, path }| at(&session, &path);
+    MoveFileRequest => api::MoveFile, FileChanged, |Self { session, path, to }| {
+        json!({ "session": session, "path": path, "to": to })
+    };
+    RemoveFileRequest => api::RemoveFile, FileChanged, |Self { session, path }| at(&session, &path);
+    SendFileRequest => api::SendFile, Attachment, |Self { session, path }| at(&session, &path);
+    FetchPageRequest => api::FetchUrl, Page, |Self { session, url }| json!({ "session": session, "url": url });
+    ExplainRequest => api::Explain, Explanation, |Self { session, subject }| {
+        json!({ "session": session, "subject": subject.map(subject_word) })
+    };
+
+    ListTokensRequest => api::ListTokens, TokenList, |Self {}| json!({});
+    CreateTokenRequest => api::CreateToken, MintedToken, |Self { label, rights, lifetime_s, operator }| {
+        json!({ "label": label, "rights": rights.map(given), "lifetime_s": lifetime_s, "operator": operator })
+    };
+    RotateTokenRequest => api::RotateToken, MintedToken, |Self { id }| json!({ "id": id });
+    RevokeTokenRequest => api::RevokeToken, IdentityDone, |Self { id }| json!({ "id": id });
+    AttenuateTokenRequest => api::AttenuateToken, MintedToken, |Self { session, label, attenuation_json, lifetime_s }| {
+        let left: Value = serde_json::from_str(&attenuation_json).unwrap_or_default();
+        json!({ "session": session, "label": label, "attenuation": left, "lifetime_s": lifetime_s })
+    };
+    LogoutRequest => api::Logout, IdentityDone, |Self {}| json!({});
+    ListOperatorsRequest => api::ListOperators, OperatorList, |Self {}| json!({});
+    AddOperatorRequest => api::AddOperator, Operator, |Self { name, rights, password }| {
+        json!({ "name": name, "rights": rights.map(given), "password": password })
+    };
+    SetPasswordRequest => api::SetPassword, Operator, |Self { name, password }| {
+        json!({ "name": name, "password": password })
+    };
+    RemoveOperatorRequest => api::RemoveOperator, Operator, |Self { name }| json!({ "name": name });
+
+    AskToPairRequest => api::AskToPair, DeviceChallenge, |Self { label, key, wants }| {
+        json!({ "label": label, "key": key, "wants": wants.map(given) })
+    };
+    AskChallengeRequest => api::AskChallenge, DeviceChallenge, |Self { subject }| json!({ "subject": subject });
+    ProvePairingRequest => api::ProvePairing, Pairing, |Self { proof }| proven(proof);
+    CollectDeviceRequest => api::CollectDevice, MintedToken, |Self { proof }| proven(proof);
+    RefreshDeviceRequest => api::RefreshDevice, MintedToken, |Self { proof }| proven(proof);
+    ListPairingsRequest => api::ListPairings, PairingList, |Self {}| json!({});
+    ApprovePairingRequest => api::ApprovePairing, Pairing, |Self { code, rights }| {
+        json!({ "code": code, "rights": rights.map(given) })
+    };
+    RefusePairingRequest => api::RefusePairing, Pairing, |Self { code }| json!({ "code": code });
+}
+
+fn at(session: &str, path: &str) -> Value {
+    json!({ "session": session, "path": path })
+}
+
+fn given(rights: v1::Rights) -> Value {
+    let v1::Rights { scopes, workspaces } = rights;
+    let within = workspaces.map_or_else(|| json!("any"), |v1::Workspaces { paths }| json!({ "only": paths }));
+    json!({ "scopes": scopes, "workspaces": within })
+}
+
+fn proven(proof: Option<v1::DeviceProof>) -> Value {
+    let Some(v1::DeviceProof { subject, nonce, signature }) = proof else { return json!({}) };
+    json!({ "subject": subject, "nonce": nonce, "signature": signature })
+}
+
+fn subject_word(subject: v1::explain_request::Subject) -> Value {
+    use v1::explain_request::Subject;
+    match subject {
+        Subject::Command(v1::ExplainCommand { argv }) => json!({ "argv": argv }),
+        Subject::Shell(text) => json!({ "shell": text }),
+        Subject::Read(path) => json!({ "read": path }),
+        Subject::Write(path) => json!({ "write": path }),
+        Subject::Url(url) => json!({ "url": url }),
+        Subject::Tool(name) => json!({ "tool": name }),
+    }
 }
 
 fn create(request: v1::CreateSessionRequest) -> Value {
@@ -156,13 +237,24 @@ fn signal_word(signal: i32) -> Option<&'static str> {
         .filter(|word| *word != "UNSPECIFIED")
 }
 
-/// An offer that is not said, or said with another answer, makes no sense.
-fn answer_word(answer: i32, offer: Option<u64>) -> Value {
-    match (v1::Answer::try_from(answer), offer) {
-        (Ok(v1::Answer::Once), None) => json!("once"),
-        (Ok(v1::Answer::Session), None) => json!("session"),
-        (Ok(v1::Answer::Deny), None) => json!("deny"),
-        (Ok(v1::Answer::AlwaysHere), Some(offer)) => json!({ "always-here": { "offer": offer } }),
+fn answer(request: v1::AnswerApprovalRequest) -> Value {
+    let v1::AnswerApprovalRequest { id, answer, offer, reason, terms, instead } = request;
+    let terms =
+        terms.map(|v1::AnswerTerms { expires_ms, uses }| json!({ "expires_ms": expires_ms, "uses": uses }));
+    json!({ "id": id, "answer": answer_word(answer, offer, instead), "terms": terms, "reason": reason })
+}
+
+/// An offer or a command that is not said, or said with another answer, makes no sense.
+fn answer_word(answer: i32, offer: Option<u64>, instead: Vec<Vec<u8>>) -> Value {
+    match (v1::Answer::try_from(answer), offer, instead.is_empty()) {
+        (Ok(v1::Answer::Once), None, true) => json!("once"),
+        (Ok(v1::Answer::Session), None, true) => json!("session"),
+        (Ok(v1::Answer::Deny), None, true) => json!("deny"),
+        (Ok(v1::Answer::AlwaysHere), Some(offer), true) => json!({ "always-here": { "offer": offer } }),
+        (Ok(v1::Answer::Instead), None, false) => {
+            let argv: Vec<Data> = instead.into_iter().map(Data::from).collect();
+            json!({ "instead": { "argv": argv } })
+        }
         _ => Value::Null,
     }
 }
@@ -175,24 +267,54 @@ mod tests {
 
     const SESSION: &str = "ses_01jabcdefghjkmnpqrstvwxyz0";
 
-    fn answer(answer: v1::Answer, offer: Option<u64>) -> Option<api::Answer> {
-        let message =
-            v1::AnswerApprovalRequest { id: "tx".to_owned(), answer: answer.into(), offer, reason: None };
+    fn said(answer: v1::Answer, offer: Option<u64>, instead: &[&[u8]]) -> Option<api::AnswerApproval> {
+        let message = v1::AnswerApprovalRequest {
+            id: "tx".to_owned(),
+            answer: answer.into(),
+            offer,
+            terms: Some(v1::AnswerTerms { expires_ms: Some(5), uses: None }),
+            instead: instead.iter().map(|word| word.to_vec()).collect(),
+            reason: None,
+        };
         match Request::parse(Method::ApprovalAnswer, message.said()) {
-            Ok(Request::ApprovalAnswer(asked)) => Some(asked.answer),
+            Ok(Request::ApprovalAnswer(asked)) => Some(asked),
             _ => None,
         }
     }
 
     #[test]
     fn an_answer_is_one_of_those_there_are() {
-        assert_eq!(answer(v1::Answer::Once, None), Some(api::Answer::Once));
-        assert_eq!(answer(v1::Answer::Session, None), Some(api::Answer::Session));
-        assert_eq!(answer(v1::Answer::Deny, None), Some(api::Answer::Deny));
-        assert_eq!(answer(v1::Answer::AlwaysHere, Some(2)), Some(api::Answer::AlwaysHere { offer: 2 }));
-        assert_eq!(answer(v1::Answer::AlwaysHere, None), None);
-        assert_eq!(answer(v1::Answer::Deny, Some(0)), None);
-        assert_eq!(answer(v1::Answer::Unspecified, None), None);
+        let answer =
+            |answer, offer, instead: &[&[u8]]| said(answer, offer, instead).map(|asked| asked.answer);
+        assert_eq!(answer(v1::Answer::Once, None, &[]), Some(api::Answer::Once));
+        assert_eq!(answer(v1::Answer::Session, None, &[]), Some(api::Answer::Session));
+        assert_eq!(answer(v1::Answer::Deny, None, &[]), Some(api::Answer::Deny));
+        assert_eq!(answer(v1::Answer::AlwaysHere, Some(2), &[]), Some(api::Answer::AlwaysHere { offer: 2 }));
+        let argv = vec![Data::Text("ls".to_owned()), Data::from(vec![0xff])];
+        assert_eq!(answer(v1::Answer::Instead, None, &[b"ls", b"\xff"]), Some(api::Answer::Instead { argv }));
+        assert_eq!(answer(v1::Answer::Instead, None, &[]), None);
+        assert_eq!(answer(v1::Answer::Once, None, &[b"ls"]), None);
+        assert_eq!(answer(v1::Answer::AlwaysHere, None, &[]), None);
+        assert_eq!(answer(v1::Answer::Deny, Some(0), &[]), None);
+        assert_eq!(answer(v1::Answer::Unspecified, None, &[]), None);
+        let terms = said(v1::Answer::Session, None, &[]).and_then(|asked| asked.terms);
+        assert_eq!(terms, Some(api::AnswerTerms { expires_ms: Some(5), uses: None }));
+    }
+
+    /// Rights that are not said are none, and never all.
+    #[test]
+    fn a_token_without_rights_is_no_request() {
+        let mut request = v1::CreateTokenRequest { label: "t".to_owned(), ..Default::default() };
+        assert!(Request::parse(Method::TokenCreate, request.clone().said()).is_err());
+        let workspaces = Some(v1::Workspaces { paths: vec!["/w".to_owned()] });
+        request.rights = Some(v1::Rights { scopes: vec!["read".to_owned()], workspaces });
+        let Ok(Request::TokenCreate(read)) = Request::parse(Method::TokenCreate, request.said()) else {
+            panic!("a token is made");
+        };
+        assert!(read.rights.covers_workspace(std::path::Path::new("/w")));
+        assert!(!read.rights.covers_workspace(std::path::Path::new("/x")));
+        let none = v1::Rights { scopes: Vec::new(), workspaces: Some(v1::Workspaces::default()) };
+        assert_eq!(given(none), json!({ "scopes": [], "workspaces": { "only": [] } }));
     }
 
     #[test]

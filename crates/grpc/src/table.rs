@@ -67,6 +67,36 @@ impl Rpc {
         Self::of::<v1::WatchApprovalsRequest>("/ringfence.v1.ApprovalService/WatchApprovals"),
         Self::of::<v1::GetApprovalRequest>("/ringfence.v1.ApprovalService/GetApproval"),
         Self::of::<v1::AnswerApprovalRequest>("/ringfence.v1.ApprovalService/AnswerApproval"),
+        Self::of::<v1::ListGrantsRequest>("/ringfence.v1.ApprovalService/ListGrants"),
+        Self::of::<v1::RevokeGrantRequest>("/ringfence.v1.ApprovalService/RevokeGrant"),
+        Self::of::<v1::RevokeAllGrantsRequest>("/ringfence.v1.ApprovalService/RevokeAllGrants"),
+        Self::of::<v1::ReadFileRequest>("/ringfence.v1.FileService/ReadFile"),
+        Self::of::<v1::WriteFileRequest>("/ringfence.v1.FileService/WriteFile"),
+        Self::of::<v1::ListDirectoryRequest>("/ringfence.v1.FileService/ListDirectory"),
+        Self::of::<v1::StatFileRequest>("/ringfence.v1.FileService/StatFile"),
+        Self::of::<v1::MoveFileRequest>("/ringfence.v1.FileService/MoveFile"),
+        Self::of::<v1::RemoveFileRequest>("/ringfence.v1.FileService/RemoveFile"),
+        Self::of::<v1::SendFileRequest>("/ringfence.v1.FileService/SendFile"),
+        Self::of::<v1::FetchPageRequest>("/ringfence.v1.CallService/FetchPage"),
+        Self::of::<v1::ExplainRequest>("/ringfence.v1.CallService/Explain"),
+        Self::of::<v1::ListTokensRequest>("/ringfence.v1.IdentityService/ListTokens"),
+        Self::of::<v1::CreateTokenRequest>("/ringfence.v1.IdentityService/CreateToken"),
+        Self::of::<v1::RotateTokenRequest>("/ringfence.v1.IdentityService/RotateToken"),
+        Self::of::<v1::RevokeTokenRequest>("/ringfence.v1.IdentityService/RevokeToken"),
+        Self::of::<v1::AttenuateTokenRequest>("/ringfence.v1.IdentityService/AttenuateToken"),
+        Self::of::<v1::LogoutRequest>("/ringfence.v1.IdentityService/Logout"),
+        Self::of::<v1::ListOperatorsRequest>("/ringfence.v1.IdentityService/ListOperators"),
+        Self::of::<v1::AddOperatorRequest>("/ringfence.v1.IdentityService/AddOperator"),
+        Self::of::<v1::SetPasswordRequest>("/ringfence.v1.IdentityService/SetPassword"),
+        Self::of::<v1::RemoveOperatorRequest>("/ringfence.v1.IdentityService/RemoveOperator"),
+        Self::of::<v1::AskToPairRequest>("/ringfence.v1.DeviceService/AskToPair"),
+        Self::of::<v1::AskChallengeRequest>("/ringfence.v1.DeviceService/AskChallenge"),
+        Self::of::<v1::ProvePairingRequest>("/ringfence.v1.DeviceService/ProvePairing"),
+        Self::of::<v1::CollectDeviceRequest>("/ringfence.v1.DeviceService/CollectDevice"),
+        Self::of::<v1::RefreshDeviceRequest>("/ringfence.v1.DeviceService/RefreshDevice"),
+        Self::of::<v1::ListPairingsRequest>("/ringfence.v1.DeviceService/ListPairings"),
+        Self::of::<v1::ApprovePairingRequest>("/ringfence.v1.DeviceService/ApprovePairing"),
+        Self::of::<v1::RefusePairingRequest>("/ringfence.v1.DeviceService/RefusePairing"),
     ];
 
     const fn of<M: Stands>(path: &'static str) -> Self {
@@ -91,6 +121,80 @@ impl Rpc {
     /// From what the daemon answers, or one value of a stream, to a message.
     pub fn write(&self, answer: Value) -> Result<Vec<u8>, ApiError> {
         (self.write)(answer)
+    }
+}
+
+/// Whether a method of the table is a method of gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Here,
+    /// Over another transport alone, and why.
+    Elsewhere(&'static str),
+}
+
+/// Every method has a place: one that has none does not compile.
+pub fn place(method: Method) -> Place {
+    match method {
+        Method::Metrics => Place::Elsewhere("Prometheus asks for its own text, over HTTP"),
+        Method::OpenApi => Place::Elsewhere("it describes HTTP; `proto/` describes this"),
+        Method::FileUpload | Method::FileDownload => {
+            Place::Elsewhere("`WriteFile` and `ReadFile` have bytes as they are")
+        }
+        Method::Mcp => Place::Elsewhere("the Model Context Protocol is for HTTP"),
+        Method::Login => Place::Elsewhere("a password is for browsers, over HTTP on TCP"),
+        Method::Health
+        | Method::Ready
+        | Method::WhoAmI
+        | Method::Shutdown
+        | Method::SessionCreate
+        | Method::SessionList
+        | Method::SessionShow
+        | Method::SessionStop
+        | Method::SessionReport
+        | Method::CallExec
+        | Method::CallRun
+        | Method::CallList
+        | Method::CallShow
+        | Method::CallOutput
+        | Method::CallInput
+        | Method::CallSignal
+        | Method::CallResize
+        | Method::CallCancel
+        | Method::FileRead
+        | Method::FileWrite
+        | Method::FileList
+        | Method::FileStat
+        | Method::FileMove
+        | Method::FileRemove
+        | Method::FileSend
+        | Method::Fetch
+        | Method::Explain
+        | Method::ApprovalList
+        | Method::ApprovalWatch
+        | Method::ApprovalShow
+        | Method::ApprovalAnswer
+        | Method::GrantList
+        | Method::GrantRevoke
+        | Method::GrantRevokeAll
+        | Method::TokenList
+        | Method::TokenCreate
+        | Method::TokenRotate
+        | Method::TokenRevoke
+        | Method::TokenAttenuate
+        | Method::Logout
+        | Method::OperatorList
+        | Method::OperatorAdd
+        | Method::OperatorPassword
+        | Method::OperatorRemove
+        | Method::DeviceAsk
+        | Method::DeviceChallenge
+        | Method::DeviceProve
+        | Method::DeviceCollect
+        | Method::DeviceRefresh
+        | Method::PairingList
+        | Method::PairingApprove
+        | Method::PairingRefuse
+        | Method::Events => Place::Here,
     }
 }
 
@@ -165,6 +269,14 @@ mod tests {
             assert!(Method::ALL.contains(&rpc.method));
             assert_eq!(rpc.method.reply() == Reply::Stream, rpc.flow == Flow::Watch, "{}", rpc.path);
             assert!(Rpc::at(rpc.path).is_some_and(|found| found.method == rpc.method));
+        }
+    }
+
+    #[test]
+    fn every_method_is_where_its_place_says() {
+        for method in Method::ALL {
+            let served = Rpc::ALL.iter().any(|rpc| rpc.method == *method);
+            assert_eq!(served, place(*method) == Place::Here, "{}", method.name());
         }
     }
 

@@ -8,7 +8,7 @@ use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use ringfence_grpc::Rpc;
 
-const FILES: &[&str] = &["activity", "approval", "call", "daemon", "session"];
+const FILES: &[&str] = &["activity", "approval", "call", "daemon", "device", "file", "identity", "session"];
 
 fn own(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -23,7 +23,7 @@ use ringfence_types::{Layer, Principal, Refusal, RefusalCode, Risk};
 pub(crate) use asker::{Asker, holds};
 pub use card::card_text;
 pub(crate) use card::{Context, Redactor, card, offers};
-pub use grants::{GrantError, Here, LiveGrant, Spent, grant_files, live_grants, matched, revoke};
+pub use grants::{GrantError, Here, LiveGrant, Sees, Spent, grant_files, live_grants, matched, revoke};
 pub(crate) use grants::{Lease, lease};
 pub(crate) use inbox::DEFAULT_EXPIRY;
 pub use inbox::{AnswerError, Answered, Inbox, InboxError, Pending, Reply, Say, Terms};
@@ -32,7 +32,7 @@ pub(crate) use memory::{BREAKER, DENIED_BEFORE, Memory, STOPPED_LOOP};
 pub use presence::Held;
 pub use presence::watching;
 pub(crate) use presence::{asking, is_watched};
-pub use principal::local_operator;
+pub use principal::{local_operator, operator_of};
 pub use wait::Waiting;
 pub(crate) use wait::{Inquiry, decision};
 

@@ -24,7 +24,7 @@ pub mod standing;
 pub mod tls;
 mod workspace;
 
-pub use approval::{Approver, Heard, Nobody, local_operator};
+pub use approval::{Approver, Heard, Nobody, local_operator, operator_of};
 pub use consider::{Subject, consider};
 pub use leaks::{LeakError, Leaked};
 pub use pipeline::{Ended, Settled, Touched};

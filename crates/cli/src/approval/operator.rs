@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::ledger::Event;
-use ringfence_runtime::{Runtime, local_operator};
+use ringfence_runtime::{Runtime, operator_of};
 use ringfence_types::{Layer, Principal, Refusal, RefusalCode};
 
 use super::device;
@@ -31,12 +31,7 @@ pub(crate) enum Need {
 
 /// The person who runs this process.
 pub(crate) fn here() -> Principal {
-    match local_operator() {
-        Principal::Operator { uid, node, .. } => {
-            Principal::Operator { uid, name: name_of(uid), node, terminal: terminal() }
-        }
-        other => other,
-    }
+    operator_of(rustix::process::geteuid().as_raw(), "self")
 }
 
 /// The operator who runs this process, or why nobody here is one.
@@ -127,23 +122,4 @@ fn stat(process: &str) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(')')?;
     Some(fields.split_whitespace().map(str::to_owned).collect())
-}
-
-/// `/dev/pts/3`: the controlling terminal by its own name.
-fn terminal() -> Option<String> {
-    const PSEUDO: u64 = 136;
-    let number: u64 = stat("self")?.get(4)?.parse().ok()?;
-    let (major, minor) = (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xfff00);
-    match major {
-        _ if number == 0 => None,
-        4 => Some(format!("/dev/tty{minor}")),
-        PSEUDO..=143 => Some(format!("/dev/pts/{}", (major - PSEUDO) * 256 + minor)),
-        _ => Some(format!("terminal {major}:{minor}")),
-    }
-}
-
-fn name_of(uid: u32) -> Option<String> {
-    let users = fs::read_to_string("/etc/passwd").ok()?;
-    let own = users.lines().find(|line| line.split(':').nth(2) == Some(&uid.to_string()))?;
-    own.split(':').next().map(str::to_owned)
 }

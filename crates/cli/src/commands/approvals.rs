@@ -1,25 +1,26 @@
 //! `ringfence approvals`: the questions that wait, from any terminal.
 
 mod grants;
+mod place;
 mod watch;
 
 use std::process::ExitCode;
 
-use ringfence_runtime::Runtime;
-use ringfence_runtime::approval::{AnswerError, Answered, Inbox, Pending, Reply, Say, Terms};
+use ringfence_runtime::approval::{AnswerError, Reply, Say, Terms};
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::ledger::{ApprovalDecision, ApprovalRequest, Covers, GrantMade, Timestamp};
-use ringfence_types::{Bytes, Call, Exec, Principal};
+use ringfence_runtime::ledger::{ApprovalDecision, ApprovalRequest, Timestamp};
+use ringfence_types::{Bytes, Call, Principal};
 use serde::Serialize;
 
 use crate::approval::{self, Explains, Need, Prompt, Terminal, span};
-use crate::args::{ApprovalsCommand, Approve};
-use crate::asked;
+use crate::args::{ApprovalsCommand, Approve, FAILED};
 use crate::commands::run::{self, print_json};
+use crate::daemon::Daemon;
 use crate::environment::Environment;
 use crate::error;
 use crate::explain::Style;
 use crate::output::say;
+use place::{Asked, Outcome, Place, PlaceError};
 
 /// The answer did not count, or there was nothing to answer.
 const NOT_COUNTED: u8 = 1;
@@ -34,7 +35,7 @@ pub(crate) fn run(command: ApprovalsCommand) -> ExitCode {
         ApprovalsCommand::Show { id, json } => desk.show(&id, json.into()),
         ApprovalsCommand::Approve(approve) => desk.approve(&approve),
         ApprovalsCommand::Deny { id, reason } => desk.deny(&id, reason),
-        ApprovalsCommand::Watch { json } => watch::run(&desk, json.into()),
+        ApprovalsCommand::Watch { json } => watch::run(desk, json.into()),
         ApprovalsCommand::Grants { json } => grants::list(&desk, json.into()),
         ApprovalsCommand::Revoke(revoke) => grants::revoke(&desk, &revoke),
     };
@@ -57,7 +58,7 @@ impl From<bool> for Form {
 /// Where an operator answers.
 struct Desk {
     environment: Environment,
-    runtime: Runtime,
+    place: Place,
 }
 
 impl Desk {
@@ -68,30 +69,28 @@ impl Desk {
         if let (Some(refusal), false) = (&refused, approval::has_ledger(&environment)) {
             return Err(error::refused(refusal));
         }
-        let runtime = run::runtime(&environment, Attendance::Unattended)?;
-        let desk = Self { environment, runtime };
+        let place = match Daemon::find(&environment).filter(|_| refused.is_none()) {
+            Some(daemon) => Place::Daemon(Box::new(daemon)),
+            None => Place::Here(Box::new(run::runtime(&environment, Attendance::Unattended)?)),
+        };
+        let desk = Self { environment, place };
         desk.operator(Need::Nothing, "look at questions")?;
         Ok(desk)
     }
 
-    fn inbox(&self) -> Inbox<'_> {
-        Inbox::new(self.runtime.ledger(), &self.runtime.setup().state_dir)
-    }
-
     /// Who acts. Somebody who may not is written down.
     fn operator(&self, need: Need, purpose: &str) -> Result<Principal, ExitCode> {
-        approval::authenticate(&self.environment, need).map_err(|refusal| {
-            approval::record(&self.runtime, &refusal, purpose);
-            error::refused(&refusal)
-        })
-    }
-
-    fn pending(&self) -> Result<Vec<Pending>, ExitCode> {
-        self.inbox().pending(Timestamp::now()).map_err(|error| error::failed(&error, None))
+        match &self.place {
+            Place::Daemon(_) => approval::require(&self.environment, need, purpose),
+            Place::Here(runtime) => approval::authenticate(&self.environment, need).map_err(|refusal| {
+                approval::record(runtime, &refusal, purpose);
+                error::refused(&refusal)
+            }),
+        }
     }
 
     fn list(&self, form: Form) -> Result<ExitCode, ExitCode> {
-        let pending = self.pending()?;
+        let pending = self.place.pending().map_err(|error| error.told(FAILED))?;
         if form == Form::Json {
             print_json(&List { schema: 1, questions: pending.iter().map(Question::of).collect() });
             return Ok(ExitCode::SUCCESS);
@@ -112,10 +111,15 @@ impl Desk {
         Ok(ExitCode::SUCCESS)
     }
 
+    fn find(&self, id: &str) -> Result<Asked, ExitCode> {
+        self.place.find(id).map_err(|error| error.told(NOT_COUNTED))
+    }
+
     fn show(&self, id: &str, form: Form) -> Result<ExitCode, ExitCode> {
-        let (question, decision) = self.inbox().find(id).map_err(|error| not_counted(&error))?;
+        let question = self.find(id)?;
         if form == Form::Json {
-            print_json(&Shown { schema: 1, question: Question::of(&question), decision: decision.as_ref() });
+            let decision = question.decision.as_ref();
+            print_json(&Shown { schema: 1, question: Question::of(&question), decision });
             return Ok(ExitCode::SUCCESS);
         }
         let style = Style::of(&self.environment.all, &std::io::stdout());
@@ -124,7 +128,7 @@ impl Desk {
         for vote in &question.votes {
             say!("voted        {} by {}", format!("{:?}", vote.vote).to_lowercase(), vote.by);
         }
-        match decision {
+        match &question.decision {
             Some(decision) => {
                 say!("answered     {} by {}", approval::word(decision.answer), decision.by);
                 if let Some(reason) = &decision.reason {
@@ -138,94 +142,68 @@ impl Desk {
 
     fn approve(&self, approve: &Approve) -> Result<ExitCode, ExitCode> {
         let by = self.operator(Need::Terminal, &format!("approve {}", shown(&approve.id)))?;
-        let inbox = self.inbox();
-        let (question, decision) = inbox.find(&approve.id).map_err(|error| not_counted(&error))?;
-        if let Some(decision) = decision {
+        let question = self.find(&approve.id)?;
+        if let Some(decision) = question.decision {
             let by = Box::new(decision.by);
-            return Err(not_counted(&AnswerError::AnsweredBefore { answer: decision.answer, by }));
+            return Err(not_counted(AnswerError::AnsweredBefore { answer: decision.answer, by }));
         }
-        let say = self.say(approve, &question.request)?;
-        let waiting = inbox.wait(&question.request).map_err(|error| error::failed(&error, None))?;
-        let confirmed = Terminal::new(&self.environment).confirmed(&waiting, &meaning(&say));
+        let say = meant(approve, &question.request)?;
+        let waiting = self.place.wait(&question.request).map_err(|error| error.told(NOT_COUNTED))?;
+        let confirmed = Terminal::new(&self.environment).confirmed(waiting.as_ref(), &meaning(&say));
         if let Some(decision) = waiting.decided() {
             return Err(not_counted_text(&approval::told(&decision)));
         }
         if confirmed != Some(true) {
             return Err(not_counted_text("nothing was answered"));
         }
-        let reply = Reply { by, say, reason: approve.reason.clone() };
-        self.answered(&question.request, &reply)
+        self.answered(&question.request, Reply { by, say, reason: approve.reason.clone() })
     }
 
     fn deny(&self, id: &str, reason: Option<String>) -> Result<ExitCode, ExitCode> {
         let by = self.operator(Need::Nothing, &format!("deny {}", shown(id)))?;
-        let (question, _) = self.inbox().find(id).map_err(|error| not_counted(&error))?;
-        self.answered(&question.request, &Reply { by, say: Say::Deny, reason })
+        self.answered(&self.find(id)?.request, Reply { by, say: Say::Deny, reason })
     }
 
     /// Gives an answer, and says what came of it.
-    fn answered(&self, request: &ApprovalRequest, reply: &Reply) -> Result<ExitCode, ExitCode> {
-        let answered = self.inbox().answer(request.transaction.as_str(), reply);
-        match answered.map_err(|error| not_counted(&error))? {
-            Answered::Decided { decision, grant } => {
-                say!("{}: {}", request.transaction, approval::word(decision.answer));
-                grant.iter().for_each(|grant| self.stored(grant));
+    fn answered(&self, request: &ApprovalRequest, reply: Reply) -> Result<ExitCode, ExitCode> {
+        let answered = self.place.answer(&self.environment, request, reply);
+        match answered.map_err(|error| error.told(NOT_COUNTED))? {
+            Outcome::Decided { answer, stored } => {
+                say!("{}: {}", request.transaction, approval::word(answer));
+                stored.iter().for_each(|held| grants::stored(held));
             }
-            Answered::Counted { approve, deny } => {
+            Outcome::Counted { approve, deny } => {
                 let quorum = request.quorum;
                 say!("counted: {approve} of {} for it, {deny} of {} against", quorum.approve, quorum.deny);
             }
         }
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    fn stored(&self, grant: &GrantMade) {
-        say!("stored as {}: {}", grant.grant, Bytes::from(grant.permits.as_str()).display());
-        if let Covers::Here { rules, .. } = &grant.covers
-            && let Some(text) = grants::saved(&self.runtime, &grant.workspace, rules)
-        {
-            say!("{text}");
-        }
+/// What was typed, as an answer to this question.
+fn meant(approve: &Approve, request: &ApprovalRequest) -> Result<Say, ExitCode> {
+    let time = approve.expires.map(|time| std::time::Duration::from_millis(time.0));
+    let terms = Terms::within(time, approve.uses).map_err(not_counted)?;
+    if !approve.instead.is_empty() {
+        let argv = approve.instead.iter().map(|word| Bytes::from(word.as_os_str()));
+        return Say::instead(request, argv.collect()).map_err(not_counted);
     }
-
-    fn say(&self, approve: &Approve, request: &ApprovalRequest) -> Result<Say, ExitCode> {
-        let given = |time: std::time::Duration| Timestamp::now().checked_add(time).ok();
-        let asked = approve.expires.map(|time| std::time::Duration::from_millis(time.0));
-        let terms = Terms { expires: asked.and_then(given), uses: approve.uses };
-        if !approve.instead.is_empty() {
-            return edited(approve, request).map(|call| Say::Edited(Box::new(call)));
-        }
-        if approve.session {
-            return Ok(Say::Session(terms));
-        }
-        match approve.always {
-            Some(number) => {
-                let settings = asked::settings(&self.environment, self.runtime.setup(), None)?;
-                let usual =
-                    settings.approvals.grant_expiry.map(|time| std::time::Duration::from_millis(time.0));
-                let expires = terms.expires.or_else(|| usual.and_then(given));
-                Ok(Say::AlwaysHere { offer: number.saturating_sub(1), terms: Terms { expires, ..terms } })
-            }
-            None if terms != Terms::default() => Err(error::failed_text(
-                "`--expires` and `--uses` are about a stored answer",
-                Some("add `--session` or `--always`"),
-            )),
-            None => Ok(Say::Once),
-        }
+    if approve.session {
+        return Ok(Say::Session(terms));
+    }
+    match approve.always {
+        Some(number) => Ok(Say::AlwaysHere { offer: number.saturating_sub(1), terms }),
+        None if terms != Terms::default() => Err(error::failed_text(
+            "`--expires` and `--uses` are about a stored answer",
+            Some("add `--session` or `--always`"),
+        )),
+        None => Ok(Say::Once),
     }
 }
 
 fn shown(text: &str) -> String {
     Bytes::from(text).display()
-}
-
-/// The command with other arguments; where and with what it would run stays.
-fn edited(approve: &Approve, request: &ApprovalRequest) -> Result<Call, ExitCode> {
-    let Call::Exec(exec) = &request.call else {
-        return Err(error::failed_text("only a command can be replaced by another one", None));
-    };
-    let argv = approve.instead.iter().map(|word| Bytes::from(word.as_os_str())).collect();
-    Ok(Call::Exec(Exec { argv, ..exec.clone() }))
 }
 
 fn meaning(say: &Say) -> String {
@@ -257,9 +235,8 @@ fn summary(request: &ApprovalRequest) -> String {
     }
 }
 
-fn not_counted(error: &AnswerError) -> ExitCode {
-    let _failed = error::failed(error, error.hint());
-    ExitCode::from(NOT_COUNTED)
+fn not_counted(error: AnswerError) -> ExitCode {
+    PlaceError::from(error).told(NOT_COUNTED)
 }
 
 fn not_counted_text(text: &str) -> ExitCode {
@@ -295,13 +272,13 @@ struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    fn of(pending: &'a Pending) -> Self {
+    fn of(question: &'a Asked) -> Self {
         Self {
-            id: pending.request.transaction.as_str(),
-            asked: pending.asked,
-            seconds_left: left(&pending.request).as_secs(),
-            request: &pending.request,
-            votes: pending.votes.len(),
+            id: question.request.transaction.as_str(),
+            asked: question.asked,
+            seconds_left: left(&question.request).as_secs(),
+            request: &question.request,
+            votes: question.votes.len(),
         }
     }
 }

@@ -8,14 +8,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ringfence_api::{
-    ApprovePairing, CreateToken, ListPairings, ListTokens, MintedToken, RefusePairing, RevokeToken,
-    RotateToken,
+    AddOperator, ApprovePairing, AskChallenge, AskToPair, CollectDevice, CreateToken, DeviceChallenge,
+    ListOperators, ListPairings, ListTokens, MintedToken, ProvePairing, RefreshDevice, RefusePairing,
+    RemoveOperator, RevokeToken, RotateToken, SetPassword,
 };
 use ringfence_runtime::Runtime;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::identity::{
-    Authority, CredentialId, Identities, IdentityError, Lifetime, Meta, Minted, NewToken, PairingMeta,
-    TokenText,
+    Authority, Challenge, CredentialId, Identities, IdentityError, Lifetime, Meta, Minted, NewOperator,
+    NewPairing, NewToken, OperatorMeta, PairingMeta, Signature, Source, TokenText,
 };
 use ringfence_runtime::ledger::Timestamp;
 use ringfence_types::{Bytes, Rights, Subtree, Within};
@@ -36,11 +37,11 @@ pub(crate) fn token(command: TokenCommand) -> ExitCode {
 }
 
 pub(crate) fn device(command: DeviceCommand) -> ExitCode {
-    device::run(command).unwrap_or_else(|code| code)
+    Desk::open().and_then(|desk| device::run(&desk, command)).unwrap_or_else(|code| code)
 }
 
 pub(crate) fn operator(command: OperatorCommand) -> ExitCode {
-    Here::open().and_then(|here| operator::run(&here, command)).unwrap_or_else(|code| code)
+    Desk::open().and_then(|desk| operator::run(&desk, command)).unwrap_or_else(|code| code)
 }
 
 /// Where it is said who may do what: at the daemon where one runs, so that what is taken away is cut off before the answer; else
@@ -141,6 +142,114 @@ impl Desk {
         }
     }
 
+    fn operators(&self) -> Result<Vec<OperatorMeta>, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                daemon.ask(&ListOperators {})?.operators.into_iter().map(understood).collect()
+            }
+            Self::Here(here) => here.identities.operators().map_err(|error| failed(&error)),
+        }
+    }
+
+    fn add_operator(&self, name: String, rights: Rights, password: &str) -> Result<OperatorMeta, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                let password = password.to_owned();
+                understood(daemon.ask(&AddOperator { name, rights, password })?.operator)
+            }
+            Self::Here(here) => {
+                let new = NewOperator { name, rights, password: password.as_bytes() };
+                here.identities.add_operator(&here.authority, new).map_err(|error| failed(&error))
+            }
+        }
+    }
+
+    fn set_password(&self, name: String, password: &str) -> Result<OperatorMeta, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                let password = password.to_owned();
+                understood(daemon.ask(&SetPassword { name, password })?.operator)
+            }
+            Self::Here(here) => here
+                .identities
+                .set_password(&here.authority, &name, password.as_bytes())
+                .map_err(|error| failed(&error)),
+        }
+    }
+
+    fn remove_operator(&self, name: String) -> Result<OperatorMeta, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => understood(daemon.ask(&RemoveOperator { name })?.operator),
+            Self::Here(here) => {
+                here.identities.remove_operator(&here.authority, &name).map_err(|error| failed(&error))
+            }
+        }
+    }
+
+    /// A device asks to be let in; what has to be signed to make that count.
+    fn ask_to_pair(&self, new: NewPairing) -> Result<Challenge, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                let NewPairing { label, key, wants } = new;
+                to_sign(daemon.ask(&AskToPair { label, key, wants })?)
+            }
+            Self::Here(here) => {
+                let offered =
+                    here.identities.ask_to_pair(&new, &this_user()).map_err(|error| failed(&error))?;
+                Ok(offered.challenge)
+            }
+        }
+    }
+
+    fn challenge(&self, subject: &CredentialId) -> Result<Challenge, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => to_sign(daemon.ask(&AskChallenge { subject: subject.to_string() })?),
+            Self::Here(here) => {
+                here.identities.challenge(subject, &this_user()).map_err(|error| failed(&error))
+            }
+        }
+    }
+
+    /// From here on operators see the request.
+    fn prove(&self, challenge: &Challenge, signature: Signature) -> Result<(), ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                let (subject, nonce) = (challenge.subject.to_string(), challenge.nonce.clone());
+                daemon.ask(&ProvePairing { subject, nonce, signature: signature.0 }).map(drop)
+            }
+            Self::Here(here) => {
+                let proven = here.identities.prove_pairing(challenge, &signature);
+                proven.map(drop).map_err(|error| failed(&error))
+            }
+        }
+    }
+
+    /// The first token of a device that was let in.
+    fn collect(&self, challenge: &Challenge, signature: Signature) -> Result<Minted, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                let (subject, nonce) = (challenge.subject.to_string(), challenge.nonce.clone());
+                revealed(daemon.ask(&CollectDevice { subject, nonce, signature: signature.0 })?)
+            }
+            Self::Here(here) => {
+                here.identities.collect(challenge, &signature).map_err(|error| failed(&error))
+            }
+        }
+    }
+
+    /// The next token of a device.
+    fn refresh(&self, challenge: &Challenge, signature: Signature) -> Result<Minted, ExitCode> {
+        match self {
+            Self::Daemon(daemon) => {
+                let (subject, nonce) = (challenge.subject.to_string(), challenge.nonce.clone());
+                revealed(daemon.ask(&RefreshDevice { subject, nonce, signature: signature.0 })?)
+            }
+            Self::Here(here) => {
+                here.identities.refresh(challenge, &signature).map_err(|error| failed(&error))
+            }
+        }
+    }
+
     /// The credential whose id begins with `text`.
     fn find(&self, text: &str) -> Result<Meta, ExitCode> {
         let all = self.credentials()?;
@@ -171,6 +280,15 @@ impl Desk {
         say!("revoked {}: {}", meta.id, summary(&meta));
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn this_user() -> Source {
+    Source::User(rustix::process::geteuid().as_raw())
+}
+
+fn to_sign(challenge: DeviceChallenge) -> Result<Challenge, ExitCode> {
+    let DeviceChallenge { subject, nonce } = challenge;
+    Ok(Challenge { subject: CredentialId::parse(&subject).ok_or_else(strange)?, nonce })
 }
 
 fn revealed(minted: MintedToken) -> Result<Minted, ExitCode> {

@@ -10,13 +10,13 @@ use crate::served::{Served, exec};
 use crate::testkit::{LANDLOCK, World, binary, eventually, finish, send};
 
 /// What the daemon was asked, by whom it was let in.
-fn asked(served: &Served, purpose: &str) -> usize {
+pub(crate) fn asked(served: &Served, purpose: &str) -> usize {
     let records = served.records("authenticated");
     records.iter().filter(|record| record["event"]["purpose"] == purpose).count()
 }
 
 /// A daemon that has said where it is.
-fn posted(served: Served) -> Served {
+pub(crate) fn posted(served: Served) -> Served {
     let file = served.world.state.join("ringfence/daemon.socket");
     eventually("it says where it is", || file.exists());
     served
@@ -118,4 +118,131 @@ fn a_daemon_that_hangs_is_done_without() {
     let mut late = served.client_with(minted.trim_end());
     let refused = late.raw(Method::WhoAmI, json!({}));
     assert!(matches!(refused, Err(ringfence_client::ClientError::Api(_))), "{refused:?}");
+}
+
+/// S003-15, S003-18: operators and devices by the daemon. What is removed is cut off before the command ends, and no password is
+/// anywhere but where it is kept as a hash.
+#[test]
+fn operators_and_devices_are_made_and_ended_by_the_daemon_where_one_runs() {
+    let served = posted(Served::new());
+    let password = ["correct", "horse", "battery"].join(" ");
+    let with_password = |arguments: &[&str]| {
+        let mut command = served.world.ringfence();
+        finish(command.args(arguments), password.as_bytes())
+    };
+    let added = with_password(&["operator", "add", "ann", "--scope", "read,approve"]).expect(0).text();
+    assert_eq!(added, "added ann: may read,approve in any\n");
+    with_password(&["operator", "add", "ann", "--scope", "read"]).expect(125).says("operator passwd ann");
+    let set = with_password(&["operator", "passwd", "ann"]).expect(0).text();
+    assert_eq!(set, "set the password of ann: may read,approve in any\n");
+    let mut short = served.world.ringfence();
+    finish(short.args(["operator", "passwd", "ann"]), b"short").expect(125).says("12");
+    let mut bytes = served.world.ringfence();
+    finish(bytes.args(["operator", "passwd", "ann"]), &[0xff; 20]).expect(125).says("UTF-8");
+    let minted = ["token", "create", "hers", "--scope", "approve", "--operator", "ann"];
+    let token = served.ringfence(&minted).expect(0).text();
+    let mut holder = served.client_with(token.trim_end());
+    let mut questions = holder.questions().unwrap();
+    // The same without the daemon is told in the same words.
+    let listed = || served.ringfence(&["operator", "list"]).expect(0).text();
+    assert_eq!(listed(), directly(&served, listed));
+    served.ringfence(&["operator", "rm", "bob"]).expect(125).says("no operator `bob`");
+    let removed = served.ringfence(&["operator", "rm", "ann"]).expect(0).text();
+    assert_eq!(removed, "removed ann: may read,approve in any\n");
+    let cut = questions.find_map(Result::err);
+    assert!(matches!(cut, Some(ringfence_client::ClientError::Api(_))), "{cut:?}");
+    for (method, times) in [
+        (Method::OperatorAdd, 2),
+        (Method::OperatorPassword, 2),
+        (Method::OperatorList, 1),
+        (Method::OperatorRemove, 2),
+    ] {
+        assert_eq!(asked(&served, method.name()), times, "{}", method.name());
+    }
+    let mut grep = served.world.host("grep");
+    finish(grep.args(["-rl", &password]).arg(&served.world.state), b"").expect(1);
+    let (child, code) = crate::identity::pairing(&served.world, "phone.json", "read");
+    served.ringfence(&["device", "approve", &code]).expect(0);
+    let first = crate::testkit::collect(child).expect(0).text().trim_end().to_owned();
+    let second = served.ringfence(&["device", "refresh", "phone.json"]).expect(0).text();
+    let device = served.client_with(second.trim_end()).call(&ringfence_api::WhoAmI {}).unwrap();
+    assert_eq!(device.kind, "device");
+    let before = served.client_with(&first).raw(Method::WhoAmI, json!({}));
+    assert!(before.is_err(), "the token before the next is worth nothing");
+    let (child, code) = crate::identity::pairing(&served.world, "other.json", "read");
+    served.ringfence(&["device", "refuse", &code]).expect(0);
+    crate::testkit::collect(child).expect(125).says("");
+    assert!(!served.world.workspace.join("other.json").exists());
+}
+
+/// What comes of it without the daemon, which goes on.
+pub(crate) fn directly<T>(served: &Served, what: impl FnOnce() -> T) -> T {
+    let (file, aside) = (served.world.state.join("ringfence/daemon.socket"), served.world.beside("aside"));
+    let aside = aside.join("socket");
+    std::fs::rename(&file, &aside).unwrap();
+    let came = what();
+    std::fs::rename(&aside, &file).unwrap();
+    came
+}
+
+/// Nobody gives more than they have, and is told which scope is missing.
+#[test]
+fn an_operator_over_the_interface_is_never_wider_than_its_maker() {
+    let served = Served::new();
+    let admin = crate::daemon_rights::minted(&served, ringfence_types::Scope::Admin);
+    let password = ["correct", "horse", "battery"].join(" ");
+    let add = |token: &str, scopes: &[&str]| {
+        let rights = json!({ "scopes": scopes, "workspaces": "any" });
+        let request = json!({ "name": "eve", "rights": rights, "password": password });
+        served.client_with(token).raw(Method::OperatorAdd, request)
+    };
+    let refused = |answer: Result<Value, ringfence_client::ClientError>| match answer {
+        Err(ringfence_client::ClientError::Api(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    let wider = refused(add(&admin, &["admin", "approve"]));
+    assert_eq!(
+        (wider.code, wider.rule.as_deref()),
+        (ringfence_api::ErrorCode::Forbidden, Some("identity.wider"))
+    );
+    assert!(wider.message.contains("`approve`"), "{}", wider.message);
+    let reader = crate::daemon_rights::minted(&served, ringfence_types::Scope::Read);
+    let scope = refused(add(&reader, &["read"]));
+    assert_eq!(
+        (scope.code, scope.rule.as_deref()),
+        (ringfence_api::ErrorCode::Forbidden, Some("identity.scope"))
+    );
+    assert!(scope.message.contains("`admin`") && scope.hint.unwrap().contains("--scope admin"));
+    let wide = served.world.ringfence();
+    let mut wide = wide;
+    finish(wide.args(["operator", "add", "boss", "--scope", "admin,approve"]), password.as_bytes()).expect(0);
+    // Whoever knows the password of somebody has what they have.
+    let takes_over = served
+        .client_with(&admin)
+        .raw(Method::OperatorPassword, json!({ "name": "boss", "password": "a password of another" }));
+    assert_eq!(refused(takes_over).rule.as_deref(), Some("identity.wider"));
+    let changes = served.records("identity-changed");
+    let verbs: Vec<&Value> = changes.iter().map(|record| &record["event"]["change"]["verb"]).collect();
+    assert!(!verbs.contains(&&json!("password-set")), "{verbs:?}");
+    // The control: what it has itself.
+    add(&admin, &["admin"]).unwrap();
+    let listed = served.client_with(&admin).raw(Method::OperatorList, json!({})).unwrap();
+    assert_eq!(listed["operators"].as_array().unwrap().len(), 2);
+    assert!(!listed.to_string().contains("argon2"), "{listed}");
+}
+
+/// Every command finds the same daemon, wherever it listens.
+#[test]
+fn sessions_are_found_at_the_socket_that_the_daemon_says() {
+    let world = World::new();
+    let socket = world.beside("elsewhere").join("other.sock");
+    let served = posted(Served::at(world, socket, &[]));
+    let session = served.ringfence(&["session", "create"]).expect(0).text();
+    let listed = served.ringfence(&["session", "list"]).expect(0).text();
+    assert!(listed.contains(session.trim_end()), "{listed}");
+    let none = served.world.beside("none").join("none.sock");
+    served
+        .ringfence(&["session", "list", "--socket", none.to_str().unwrap()])
+        .expect(125)
+        .says("no daemon answers");
 }

@@ -40,7 +40,7 @@ fn a_question_is_pushed_answered_and_obeyed() {
     let asked = events.find(|event| event.as_ref().unwrap().kind == "approval-requested").unwrap().unwrap();
     let id = asked.event["transaction"].as_str().unwrap().to_owned();
     assert!(!served.world.workspace.join("made").exists());
-    let answer = AnswerApproval { id, answer: Answer::Once, reason: None };
+    let answer = AnswerApproval { id, answer: Answer::Once, terms: None, reason: None };
     served.client().call(&answer).unwrap();
     let done = served
         .client()
@@ -66,8 +66,12 @@ fn a_no_and_a_cancelled_question_do_nothing() {
     let session = guarded(&served);
     let id = || session.session.clone();
     let call = mkdir(&served, &session, "denied");
-    let answer =
-        AnswerApproval { id: question(&served), answer: Answer::Deny, reason: Some("not now".to_owned()) };
+    let answer = AnswerApproval {
+        id: question(&served),
+        answer: Answer::Deny,
+        terms: None,
+        reason: Some("not now".to_owned()),
+    };
     served.client().call(&answer).unwrap();
     let done = served.client().call(&ShowCall { session: id(), call, wait_ms: Some(60_000) }).unwrap();
     assert_eq!(done.state, CallState::Refused);

@@ -186,6 +186,7 @@ fn identity_files_are_not_moved_over_or_removed() {
         let answer = AnswerApproval {
             id: question.unwrap().id,
             answer: Answer::Deny,
+            terms: None,
             reason: Some("mine".to_owned()),
         };
         served.client().call(&answer).unwrap();

@@ -1,6 +1,7 @@
 //! What the daemon makes of requests, sensible and not.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -10,7 +11,9 @@ use ringfence_client::ClientError;
 use ringfence_types::Scope;
 use serde_json::{Value, json};
 
+use crate::approvals::configure;
 use crate::served::{Served, raw};
+use crate::testkit::{World, finish};
 
 /// A request of every method that makes sense, about this session.
 pub(crate) fn sensible(method: Method, session: &str, workspace: &str) -> Value {
@@ -41,6 +44,12 @@ pub(crate) fn sensible(method: Method, session: &str, workspace: &str) -> Value 
         Method::Fetch => json!({ "url": "http://localhost:1/" }),
         Method::Explain => json!({ "subject": { "tool": "x" } }),
         Method::ApprovalAnswer => json!({ "answer": "deny" }),
+        // Too short a password, and nobody of this name: who is let in is told that.
+        Method::OperatorAdd => {
+            json!({ "name": "new", "rights": { "scopes": ["admin"], "workspaces": "any" }, "password": "short" })
+        }
+        Method::OperatorPassword => json!({ "name": "nobody", "password": "short" }),
+        Method::OperatorRemove => json!({ "name": "nobody" }),
         _ => json!({}),
     };
     request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -224,4 +233,49 @@ fn a_long_request_is_not_read_before_it_is_known_who_sends_it() {
     owner.read_to_string(&mut answer).unwrap();
     assert_eq!(answer.split(' ').nth(1), Some("200"), "{answer}");
     assert_eq!(served.world.read("long").unwrap().len(), 2 << 20);
+}
+
+/// Whoever is refused over HTTP/2 hears why, however much they were about to say, and whichever program they use.
+#[test]
+fn curl_over_http2_hears_why_it_is_refused() {
+    let world = World::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
+    let served = Served::with(world, &[]);
+    let reader = format!("authorization: Bearer {}", minted(&served, Scope::Read));
+    let directory = served.world.beside("sent");
+    let body = |name: &str, bytes: usize| {
+        let path = directory.join(name);
+        std::fs::write(&path, format!("{{{}}}", " ".repeat(bytes))).unwrap();
+        format!("@{}", path.display())
+    };
+    let (short, long) = (body("short", 10), body("long", 5 << 20));
+    let socket = served.socket.to_str().unwrap();
+    let at = |path: &str, entrance: &[&str], body: &str| {
+        let mut curl = served.world.host("curl");
+        curl.args([
+            "-sS",
+            "--http2-prior-knowledge",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code} %{http_version}",
+        ]);
+        curl.args(["-H", &reader, "-H", "content-type: application/json", "--data-binary", body]);
+        finish(curl.args(entrance).arg(format!("http://127.0.0.1:{port}{path}")), b"").expect(0).text()
+    };
+    let refused =
+        ["/v1/sessions", "/v1/sessions/ses_1/files/write", "/v1/sessions/ses_1/files/upload?path=x"];
+    for entrance in [&["--unix-socket", socket][..], &[]] {
+        for body in [&short, &long] {
+            for path in refused {
+                assert_eq!(at(path, entrance, body), "403 2", "{path} {entrance:?} {body}");
+            }
+            // What is no place is told as that, and a body that is too long as that.
+            for _ in 0..5 {
+                assert_eq!(at("/v1/nothing", entrance, body), "404 2");
+            }
+        }
+        assert_eq!(at("/v1/devices", entrance, &long), "413 2");
+    }
 }

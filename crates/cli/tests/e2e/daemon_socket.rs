@@ -25,7 +25,7 @@ const LONG: Duration = Duration::from_secs(120);
 const BYTES: &[Method] = &[Method::FileUpload, Method::FileDownload, Method::Mcp];
 
 /// Somebody at a socket.
-struct Talk {
+pub(crate) struct Talk {
     socket: WebSocket<UnixStream>,
     /// Notifications that came while an answer was waited for.
     told: VecDeque<Value>,
@@ -33,7 +33,7 @@ struct Talk {
 }
 
 impl Talk {
-    fn open(path: &Path, token: Option<&str>) -> Result<Self, u16> {
+    pub(crate) fn open(path: &Path, token: Option<&str>) -> Result<Self, u16> {
         let mut request = "ws://ringfence/v1/ws".into_client_request().unwrap();
         if let Some(token) = token {
             let _new =
@@ -80,13 +80,13 @@ impl Talk {
         }
     }
 
-    fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let id = self.send(method, params);
         self.answer(id)
     }
 
     /// The next value of a stream that `wanted` likes.
-    fn told(&mut self, subscription: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn told(&mut self, subscription: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let mut said = self.told.pop_front().unwrap_or_else(|| self.next());
             let of = said["params"]["subscription"] == *subscription;
@@ -108,7 +108,7 @@ impl Talk {
     }
 }
 
-fn code(error: &Value) -> ErrorCode {
+pub(crate) fn code(error: &Value) -> ErrorCode {
     serde_json::from_value(error["data"]["code"].clone()).unwrap_or_else(|_| panic!("{error}"))
 }
 

@@ -17,6 +17,9 @@ use ringfence_grpc::v1::activity_service_client::ActivityServiceClient;
 use ringfence_grpc::v1::approval_service_client::ApprovalServiceClient;
 use ringfence_grpc::v1::call_service_client::CallServiceClient;
 use ringfence_grpc::v1::daemon_service_client::DaemonServiceClient;
+use ringfence_grpc::v1::device_service_client::DeviceServiceClient;
+use ringfence_grpc::v1::file_service_client::FileServiceClient;
+use ringfence_grpc::v1::identity_service_client::IdentityServiceClient;
 use ringfence_grpc::v1::session_service_client::SessionServiceClient;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Status, Streaming};
@@ -52,19 +55,29 @@ impl tower_service::Service<http::Request<tonic::body::Body>> for Wire {
 pub(crate) struct Speaker {
     runtime: tokio::runtime::Runtime,
     wire: Wire,
+    origin: Uri,
 }
 
 impl Speaker {
     pub(crate) fn at(socket: &Path, token: Option<&str>) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let sender = runtime.block_on(async {
+        Self::over("http://ringfence", token, async {
             let stream = tokio::net::UnixStream::connect(socket).await.unwrap();
             let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
             let _driver = tokio::spawn(connection);
             sender
-        });
+        })
+    }
+
+    /// Over whatever connection, to somebody who is called so.
+    pub(crate) fn over(
+        origin: &str,
+        token: Option<&str>,
+        connected: impl Future<Output = SendRequest<tonic::body::Body>>,
+    ) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let sender = runtime.block_on(connected);
         let token = token.map(|token| format!("Bearer {token}").parse().unwrap());
-        Self { runtime, wire: Wire { sender, token } }
+        Self { runtime, wire: Wire { sender, token }, origin: origin.parse().unwrap() }
     }
 
     /// What comes of it, if it comes.
@@ -89,29 +102,43 @@ impl Speaker {
     }
 
     pub(crate) fn daemon(&self) -> DaemonServiceClient<Wire> {
-        DaemonServiceClient::with_origin(self.wire.clone(), origin())
+        DaemonServiceClient::with_origin(self.wire.clone(), self.origin.clone())
     }
 
     pub(crate) fn sessions(&self) -> SessionServiceClient<Wire> {
-        SessionServiceClient::with_origin(self.wire.clone(), origin())
+        SessionServiceClient::with_origin(self.wire.clone(), self.origin.clone())
     }
 
     pub(crate) fn calls(&self) -> CallServiceClient<Wire> {
-        CallServiceClient::with_origin(self.wire.clone(), origin())
+        CallServiceClient::with_origin(self.wire.clone(), self.origin.clone())
     }
 
     pub(crate) fn approvals(&self) -> ApprovalServiceClient<Wire> {
-        ApprovalServiceClient::with_origin(self.wire.clone(), origin())
+        ApprovalServiceClient::with_origin(self.wire.clone(), self.origin.clone())
+    }
+
+    /// Whoever reads whole files takes long messages.
+    pub(crate) fn files(&self) -> FileServiceClient<Wire> {
+        let client = FileServiceClient::with_origin(self.wire.clone(), self.origin.clone());
+        client.max_decoding_message_size(64 << 20)
+    }
+
+    pub(crate) fn identities(&self) -> IdentityServiceClient<Wire> {
+        IdentityServiceClient::with_origin(self.wire.clone(), self.origin.clone())
+    }
+
+    pub(crate) fn devices(&self) -> DeviceServiceClient<Wire> {
+        DeviceServiceClient::with_origin(self.wire.clone(), self.origin.clone())
     }
 
     pub(crate) fn activity(&self) -> ActivityServiceClient<Wire> {
-        ActivityServiceClient::with_origin(self.wire.clone(), origin())
+        ActivityServiceClient::with_origin(self.wire.clone(), self.origin.clone())
     }
 
     /// Whatever bytes as the message of a method, and the first message that comes back.
     pub(crate) fn raw(&self, path: &'static str, message: Vec<u8>) -> Result<Option<Bytes>, Status> {
         self.wait(async {
-            let mut client = tonic::client::Grpc::with_origin(self.wire.clone(), origin());
+            let mut client = tonic::client::Grpc::with_origin(self.wire.clone(), self.origin.clone());
             client.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
             let path = PathAndQuery::from_static(path);
             let answer = client.server_streaming(tonic::Request::new(message), path, Raw).await?;
@@ -123,10 +150,6 @@ impl Speaker {
     pub(crate) fn refused(&self, rpc: &Rpc, message: Vec<u8>) -> Status {
         self.raw(rpc.path, message).expect_err(rpc.path)
     }
-}
-
-fn origin() -> Uri {
-    Uri::from_static("http://ringfence")
 }
 
 /// Bytes as they are.

@@ -155,7 +155,7 @@ fn a_person_types_the_password_twice_and_sees_nothing_of_it() {
 }
 
 /// What `device pair` says while it waits, and the process.
-fn pairing(world: &World, out: &str, scopes: &str) -> (Child, String) {
+pub(crate) fn pairing(world: &World, out: &str, scopes: &str) -> (Child, String) {
     let mut command = world.ringfence();
     command.args(["device", "pair", "phone", "--scope", scopes, "--out", out]);
     let mut child =

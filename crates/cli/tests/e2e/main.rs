@@ -51,6 +51,8 @@ mod container_sessions;
 #[cfg(test)]
 mod daemon;
 #[cfg(test)]
+mod daemon_answers;
+#[cfg(test)]
 mod daemon_browser;
 #[cfg(test)]
 mod daemon_cli;
@@ -66,6 +68,8 @@ mod daemon_fuzz;
 mod daemon_grpc;
 #[cfg(test)]
 mod daemon_grpc_fuzz;
+#[cfg(test)]
+mod daemon_grpc_more;
 #[cfg(test)]
 mod daemon_load;
 #[cfg(test)]

@@ -146,10 +146,14 @@ pub enum GrantError {
     Secrets(#[from] StoreError),
 }
 
-/// Takes back the stored answer whose id begins with `id`; all that hold where it is `None`. What was taken back.
+/// Whether somebody may know of a stored answer.
+pub type Sees<'a> = &'a dyn Fn(&GrantMade) -> bool;
+
+/// Takes back the stored answer whose id begins with `id`; all that hold where it is `None`. What was taken back. Of those that
+/// are not `known` to whoever takes back there are none.
 pub fn revoke(
     (ledger, state_dir): (&Ledger, &Path),
-    id: Option<&str>,
+    (id, known): (Option<&str>, Sees<'_>),
     by: &Principal,
     reason: Option<&str>,
 ) -> Result<Vec<GrantId>, GrantError> {
@@ -157,7 +161,7 @@ pub fn revoke(
         return Err(GrantError::NotAnOperator);
     }
     let live = live_grants(&ledger.reader()?, Here::Everywhere, Timestamp::now())?;
-    let ids = live.into_iter().map(|grant| grant.made.grant);
+    let ids = live.into_iter().filter(|grant| known(&grant.made)).map(|grant| grant.made.grant);
     let chosen: Vec<GrantId> = match id {
         Some(id) => vec![one_of(id, ids.filter(|known| is_meant(known.as_str(), id)).collect())?],
         None => ids.collect(),

@@ -2,6 +2,7 @@
 //! anywhere that can write to the ledger. There is no other way to a decision.
 
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use ringfence_ledger::{
@@ -9,7 +10,7 @@ use ringfence_ledger::{
     Kind, Ledger, LedgerReader, Life, OpenError, ReadError, ReasonRule, Record, Status, Timestamp, Vote,
 };
 use ringfence_types::{
-    Bytes, Call, Fingerprint, GrantId, Layer, Principal, Refusal, RefusalCode, Risk, TransactionId,
+    Bytes, Call, Exec, Fingerprint, GrantId, Layer, Principal, Refusal, RefusalCode, Risk, TransactionId,
 };
 
 use super::grants::is_meant;
@@ -74,6 +75,31 @@ pub struct Terms {
     pub uses: Option<u32>,
 }
 
+impl Terms {
+    /// For this long from now on, and this often. What cannot be said so is no longer time than was meant, but an error.
+    pub fn within(time: Option<Duration>, uses: Option<u32>) -> Result<Self, AnswerError> {
+        if time.is_some_and(|time| time.is_zero()) || uses == Some(0) {
+            return Err(AnswerError::Terms("a stored answer that never holds is none"));
+        }
+        let far = |_overflow| AnswerError::Terms("the end lies too far in the future");
+        let end = |time: Duration| Timestamp::now().checked_add(time).map_err(far);
+        Ok(Self { expires: time.map(end).transpose()?, uses })
+    }
+}
+
+impl Say {
+    /// These words instead of the command that was asked about; where and with what it would run stays.
+    pub fn instead(request: &ApprovalRequest, argv: Vec<Bytes>) -> Result<Self, AnswerError> {
+        match &request.call {
+            Call::Exec(_) if argv.is_empty() => {
+                Err(AnswerError::NotOffered("the command that would run instead is empty"))
+            }
+            Call::Exec(exec) => Ok(Self::Edited(Box::new(Call::Exec(Exec { argv, ..exec.clone() })))),
+            _ => Err(AnswerError::NotOffered("only a command can be replaced by another one")),
+        }
+    }
+}
+
 /// What an answer led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answered {
@@ -122,6 +148,9 @@ pub enum AnswerError {
     ReasonRequired,
     #[error("{0}")]
     NotOffered(&'static str),
+    /// How long or how often an answer is to hold makes no sense.
+    #[error("{0}")]
+    Terms(&'static str),
     #[error("you have answered already; it takes somebody else")]
     VotedBefore,
     #[error(transparent)]

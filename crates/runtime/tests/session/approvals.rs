@@ -420,9 +420,14 @@ fn c7_a_session_answer_is_over_when_it_is_taken_back_used_up_or_expired() {
     session.set_approver(world.says(Say::Session(Terms::default())));
     write(&mut session, "Makefile", b"all:\n");
     assert_eq!(
-        revoke((world.runtime.ledger(), &world.runtime.setup().state_dir), None, &operator(1), None)
-            .unwrap()
-            .len(),
+        revoke(
+            (world.runtime.ledger(), &world.runtime.setup().state_dir),
+            (None, &|_| true),
+            &operator(1),
+            None
+        )
+        .unwrap()
+        .len(),
         1
     );
     write(&mut session, "Makefile", b"all:\n");

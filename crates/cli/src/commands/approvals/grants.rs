@@ -2,69 +2,70 @@
 
 use std::process::ExitCode;
 
-use ringfence_runtime::Runtime;
-use ringfence_runtime::approval::{Here, LiveGrant, live_grants, matched, revoke as take_back};
 use ringfence_runtime::ledger::{Covers, GrantMade, Timestamp};
-use ringfence_types::{Bytes, WorkspaceId};
+use ringfence_types::Bytes;
 use serde::Serialize;
 
+use super::place::Held;
 use super::{Desk, Form};
 use crate::approval::Need;
-use crate::args::Revoke;
+use crate::args::{FAILED, Revoke};
 use crate::commands::run::print_json;
-use crate::error;
 use crate::output::say;
 
 pub(super) fn list(desk: &Desk, form: Form) -> Result<ExitCode, ExitCode> {
-    let reader = desk.runtime.ledger().reader().map_err(|error| error::failed(&error, None))?;
-    let live = live_grants(&reader, Here::Everywhere, Timestamp::now());
-    let live = live.map_err(|error| error::failed(&error, None))?;
+    let held = desk.place.grants().map_err(|error| error.told(FAILED))?;
     if form == Form::Json {
-        let grants = live.iter().map(|grant| report(&desk.runtime, grant)).collect();
-        print_json(&List { schema: 1, grants });
+        print_json(&List { schema: 1, grants: held.iter().map(Report::of).collect() });
         return Ok(ExitCode::SUCCESS);
     }
-    if live.is_empty() {
+    if held.is_empty() {
         say!("no stored answer holds");
     }
-    live.iter().for_each(|grant| print(&desk.runtime, grant));
+    held.iter().for_each(print);
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(runtime: &Runtime, grant: &LiveGrant) {
-    let made = &grant.made;
+fn print(held: &Held) {
+    let made = &held.made;
     let expires = made.expires.map_or_else(|| "with its session".to_owned(), |time| format!("{time:.0}"));
-    let left = grant.left().map(|left| format!(", {left} uses left")).unwrap_or_default();
-    say!("{}  ends {expires}{left}, used {} times, by {}", made.grant, grant.used, made.by);
+    let left = held.left.map(|left| format!(", {left} uses left")).unwrap_or_default();
+    say!("{}  ends {expires}{left}, used {} times, by {}", made.grant, held.used, made.by);
     say!("  permits {}", Bytes::from(made.permits.as_str()).display());
     match &made.covers {
         Covers::Session { .. } => say!("  in session {}", made.session),
         Covers::Here { directory, rules } => {
             say!("  in {}", directory.display());
             rules.lines().for_each(|line| say!("  | {}", Bytes::from(line).display()));
-            if let Some(text) = saved(runtime, &made.workspace, rules) {
+            if let Some(text) = saved(held) {
                 say!("  {text}");
             }
         }
     }
 }
 
+/// What an answer has become.
+pub(super) fn stored(held: &Held) {
+    say!("stored as {}: {}", held.made.grant, Bytes::from(held.made.permits.as_str()).display());
+    if let Some(text) = saved(held) {
+        say!("{text}");
+    }
+}
+
 /// What a rule would have saved, in words.
-pub(super) fn saved(runtime: &Runtime, workspace: &WorkspaceId, rules: &str) -> Option<String> {
-    let reader = runtime.ledger().reader().ok()?;
-    let (count, of) = matched(&reader, workspace, rules).ok()?;
+fn saved(held: &Held) -> Option<String> {
+    let (count, of) = held.matched?;
     Some(format!("it would have matched {count} of your last {of} asks there"))
 }
 
 pub(super) fn revoke(desk: &Desk, revoke: &Revoke) -> Result<ExitCode, ExitCode> {
     let by = desk.operator(Need::Nothing, "take back stored answers")?;
-    let place = (desk.runtime.ledger(), desk.runtime.setup().state_dir.as_path());
-    let gone = take_back(place, revoke.grant.as_deref(), &by, revoke.reason.as_deref())
-        .map_err(|error| error::failed(&error, None))?;
+    let gone = desk.place.revoke(revoke.grant.as_deref(), (&by, revoke.reason.as_deref()));
+    let gone = gone.map_err(|error| error.told(FAILED))?;
     if gone.is_empty() {
         say!("no stored answer holds");
     }
-    gone.iter().for_each(|grant| say!("{grant}: taken back"));
+    gone.iter().for_each(|grant| say!("{}: taken back", Bytes::from(grant.as_str()).display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -86,21 +87,10 @@ struct Report<'a> {
     would_have_matched: Option<usize>,
 }
 
-fn report<'a>(runtime: &Runtime, grant: &'a LiveGrant) -> Report<'a> {
-    let would_have_matched = match &grant.made.covers {
-        Covers::Here { rules, .. } => runtime
-            .ledger()
-            .reader()
-            .ok()
-            .and_then(|reader| matched(&reader, &grant.made.workspace, rules).ok())
-            .map(|(count, _)| count),
-        Covers::Session { .. } => None,
-    };
-    Report {
-        made: &grant.made,
-        since: grant.since,
-        used: grant.used,
-        uses_left: grant.left(),
-        would_have_matched,
+impl<'a> Report<'a> {
+    fn of(held: &'a Held) -> Self {
+        let Held { made, since, used, left, matched } = held;
+        let would_have_matched = matched.map(|(count, _)| count);
+        Self { made, since: *since, used: *used, uses_left: *left, would_have_matched }
     }
 }

@@ -6,23 +6,28 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence_runtime::Heard;
-use ringfence_runtime::approval::{Pending, watching};
+use ringfence_runtime::approval::watching;
 use ringfence_runtime::ledger::ApprovalDecision;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
+use super::place::Asked;
 use super::{Desk, Form, Question};
 use crate::approval::{Need, Terminal};
+use crate::args::FAILED;
 use crate::commands::run::print_json;
 use crate::error;
+use crate::host;
 use crate::output::{note, say};
 
 const LOOK: Duration = Duration::from_millis(200);
 
-pub(super) fn run(desk: &Desk, form: Form) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(desk: Desk, form: Form) -> Result<ExitCode, ExitCode> {
     let need = if form == Form::Json { Need::Nothing } else { Need::Terminal };
     let _operator = desk.operator(need, "watch for questions")?;
-    let held = watching(&desk.runtime.setup().state_dir)
+    // Also where a daemon runs: commands that are not its own ask whether somebody watches.
+    let state_dir = host::state_dir(&desk.environment).map_err(|error| error::failed(&error, None))?;
+    let held = watching(&state_dir)
         .map_err(|error| error::failed_text(&format!("cannot say that somebody watches: {error}"), None))?;
     if form == Form::People {
         say!("waiting for questions; Ctrl-C ends it");
@@ -47,26 +52,33 @@ fn is_read() -> bool {
     polled.is_err() || !out.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
 }
 
-struct Watch<'a> {
-    desk: &'a Desk,
+struct Watch {
+    desk: Desk,
     form: Form,
     /// What was shown and not answered yet.
-    open: Vec<Pending>,
+    open: Vec<Asked>,
 }
 
-impl Watch<'_> {
+impl Watch {
     fn look(&mut self) -> Result<(), ExitCode> {
-        let pending = self.desk.pending()?;
+        let pending = match self.desk.place.pending() {
+            // The next look is at whoever is there by then: another daemon, or the ledger itself.
+            Err(error) if error.is_gone() => {
+                self.desk = Desk::open()?;
+                return Ok(());
+            }
+            pending => pending.map_err(|error| error.told(FAILED))?,
+        };
         let is_open = |id: &str| pending.iter().any(|question| question.request.transaction.as_str() == id);
-        let (still, closed): (Vec<Pending>, Vec<Pending>) = std::mem::take(&mut self.open)
+        let (still, closed): (Vec<Asked>, Vec<Asked>) = std::mem::take(&mut self.open)
             .into_iter()
             .partition(|question| is_open(question.request.transaction.as_str()));
         self.open = still;
         closed.iter().for_each(|question| self.closed(question));
-        let known = |question: &Pending| {
+        let known = |question: &Asked| {
             self.open.iter().any(|open| open.request.transaction == question.request.transaction)
         };
-        let fresh: Vec<Pending> = pending.iter().filter(|question| !known(question)).cloned().collect();
+        let fresh: Vec<Asked> = pending.iter().filter(|question| !known(question)).cloned().collect();
         for question in fresh {
             self.asked(&question);
             self.open.push(question);
@@ -74,7 +86,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    fn asked(&self, question: &Pending) {
+    fn asked(&self, question: &Asked) {
         if self.form == Form::Json {
             return print_json(&Line {
                 schema: 1,
@@ -83,11 +95,11 @@ impl Watch<'_> {
                 decision: None,
             });
         }
-        let Ok(waiting) = self.desk.inbox().wait(&question.request) else { return };
-        match Terminal::new(&self.desk.environment).asked(&waiting) {
+        let Ok(waiting) = self.desk.place.wait(&question.request) else { return };
+        match Terminal::new(&self.desk.environment).asked(waiting.as_ref()) {
             Heard::Reply(reply) => {
                 // What came of it was said.
-                let _said = self.desk.answered(&question.request, &reply);
+                let _said = self.desk.answered(&question.request, reply);
             }
             Heard::Elsewhere => {}
             Heard::Silence => note!("nobody answered in time: the answer is no"),
@@ -95,12 +107,12 @@ impl Watch<'_> {
         }
     }
 
-    fn closed(&self, question: &Pending) {
+    fn closed(&self, question: &Asked) {
         if self.form == Form::People {
             return;
         }
-        let found = self.desk.inbox().find(question.request.transaction.as_str()).ok();
-        let decision = found.and_then(|(_, decision)| decision);
+        let found = self.desk.place.find(question.request.transaction.as_str()).ok();
+        let decision = found.and_then(|found| found.decision);
         let question = Question::of(question);
         print_json(&Line { schema: 1, event: "closed", question, decision: decision.as_ref() });
     }

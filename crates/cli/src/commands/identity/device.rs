@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ringfence_runtime::identity::{
-    CredentialId, DeviceKey, Meta, Minted, NewPairing, PairingMeta, PairingState, Purpose, Source, code_of,
+    CredentialId, DeviceKey, Meta, Minted, NewPairing, PairingMeta, Purpose, code_of,
 };
 use ringfence_types::{Bytes, CredentialKind, Rights, Scope, ScopeSet};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::token::{Form, reveal};
-use super::{Desk, Here, failed, is_over, rights, summary};
+use super::{Desk, failed, is_over, rights, summary};
 use crate::args::DeviceCommand;
 use crate::commands::run::print_json;
 use crate::error;
@@ -21,22 +21,18 @@ use crate::output::{note, say};
 
 const BETWEEN: Duration = Duration::from_millis(300);
 
-pub(super) fn run(command: DeviceCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(desk: &Desk, command: DeviceCommand) -> Result<ExitCode, ExitCode> {
     match command {
-        DeviceCommand::Pair { label, rights: given, out } => {
-            pair(&Here::open()?, &label, rights(&given)?, &out)
-        }
-        DeviceCommand::List { json } => list(&Desk::open()?, json.into()),
-        DeviceCommand::Approve { code, scopes } => approve(&Desk::open()?, &code, &scopes),
+        DeviceCommand::Pair { label, rights: given, out } => pair(desk, &label, rights(&given)?, &out),
+        DeviceCommand::List { json } => list(desk, json.into()),
+        DeviceCommand::Approve { code, scopes } => approve(desk, &code, &scopes),
         DeviceCommand::Refuse { code } => {
-            let desk = Desk::open()?;
-            let refused = desk.refuse(&waiting(&desk, &code)?)?;
+            let refused = desk.refuse(&waiting(desk, &code)?)?;
             say!("refused {}", described(&refused));
             Ok(ExitCode::SUCCESS)
         }
-        DeviceCommand::Refresh { file } => refresh(&Here::open()?, &file),
+        DeviceCommand::Refresh { file } => refresh(desk, &file),
         DeviceCommand::Revoke { id } => {
-            let desk = Desk::open()?;
             let found = desk.find(&id)?;
             if found.kind != CredentialKind::Device {
                 return Err(error::failed_text(
@@ -58,10 +54,10 @@ struct Kept {
     key: String,
 }
 
-fn pair(here: &Here, label: &str, wants: Rights, out: &Path) -> Result<ExitCode, ExitCode> {
+fn pair(desk: &Desk, label: &str, wants: Rights, out: &Path) -> Result<ExitCode, ExitCode> {
     // Before anybody is asked: what was approved must not be lost.
     let mut file = new_file(out)?;
-    let paired = paired(here, label, wants);
+    let paired = paired(desk, label, wants);
     let kept = paired.and_then(|(key, minted)| {
         let kept = Kept { schema: 1, id: minted.meta.id.clone(), key: key.secret().to_string() };
         let text = Zeroizing::new(serde_json::to_vec(&kept).map_err(|error| error::failed(&error, None))?);
@@ -76,38 +72,25 @@ fn pair(here: &Here, label: &str, wants: Rights, out: &Path) -> Result<ExitCode,
     kept
 }
 
-fn paired(here: &Here, label: &str, wants: Rights) -> Result<(DeviceKey, Minted), ExitCode> {
-    let ids = &here.identities;
+fn paired(desk: &Desk, label: &str, wants: Rights) -> Result<(DeviceKey, Minted), ExitCode> {
     let key = DeviceKey::random().map_err(|error| failed(&error.into()))?;
     let new = NewPairing { label: label.to_owned(), key: key.public(), wants };
-    let source = this_user();
-    let offered = ids.ask_to_pair(&new, &source).map_err(|error| failed(&error))?;
-    let signature = key.sign(Purpose::Pair, &offered.challenge);
-    ids.prove_pairing(&offered.challenge, &signature).map_err(|error| failed(&error))?;
+    let offered = desk.ask_to_pair(new)?;
+    desk.prove(&offered, key.sign(Purpose::Pair, &offered))?;
     note!("ringfence: code {}", code_of(&key.public()));
     note!("  hint: an operator types `ringfence device approve {}`", code_of(&key.public()));
-    loop {
-        let state = ids.pairing_state(&offered.pairing.id).map_err(|error| failed(&error))?;
-        if state != PairingState::Waits {
-            break;
-        }
+    while desk.pairings()?.iter().any(|pairing| pairing.id == offered.subject) {
         std::thread::sleep(BETWEEN);
     }
-    let challenge = ids.challenge(&offered.pairing.id, &source).map_err(|error| failed(&error))?;
-    let signature = key.sign(Purpose::Collect, &challenge);
-    let minted = ids.collect(&challenge, &signature).map_err(|error| failed(&error))?;
+    let challenge = desk.challenge(&offered.subject)?;
+    let minted = desk.collect(&challenge, key.sign(Purpose::Collect, &challenge))?;
     Ok((key, minted))
 }
 
-fn this_user() -> Source {
-    Source::User(rustix::process::geteuid().as_raw())
-}
-
-fn refresh(here: &Here, path: &Path) -> Result<ExitCode, ExitCode> {
+fn refresh(desk: &Desk, path: &Path) -> Result<ExitCode, ExitCode> {
     let (id, key) = kept(path)?;
-    let challenge = here.identities.challenge(&id, &this_user()).map_err(|error| failed(&error))?;
-    let signature = key.sign(Purpose::Refresh, &challenge);
-    let minted = here.identities.refresh(&challenge, &signature).map_err(|error| failed(&error))?;
+    let challenge = desk.challenge(&id)?;
+    let minted = desk.refresh(&challenge, key.sign(Purpose::Refresh, &challenge))?;
     reveal(&minted, Form::Text);
     Ok(ExitCode::SUCCESS)
 }

@@ -1,45 +1,39 @@
 use std::process::ExitCode;
 
-use ringfence_runtime::identity::{NewOperator, OperatorMeta};
+use ringfence_runtime::identity::OperatorMeta;
 use ringfence_types::Bytes;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::{Here, failed, rights};
+use super::{Desk, rights};
 use crate::args::OperatorCommand;
 use crate::commands::run::print_json;
 use crate::error;
 use crate::output::{note, say};
 use crate::secret_input;
 
-pub(super) fn run(here: &Here, command: OperatorCommand) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(desk: &Desk, command: OperatorCommand) -> Result<ExitCode, ExitCode> {
     match command {
         OperatorCommand::Add { name, rights: given, typed } => {
             refuse_typed(&typed)?;
             let rights = rights(&given)?;
             let password = password(&name)?;
-            let new = NewOperator { name, rights, password: &password };
-            let added = here.identities.add_operator(&here.authority, new).map_err(|error| failed(&error))?;
-            say!("added {}", summary(&added));
+            say!("added {}", summary(&desk.add_operator(name, rights, &password)?));
         }
         OperatorCommand::Passwd { name, typed } => {
             refuse_typed(&typed)?;
             let password = password(&name)?;
-            let set = here.identities.set_password(&here.authority, &name, &password);
-            say!("set the password of {}", summary(&set.map_err(|error| failed(&error))?));
+            say!("set the password of {}", summary(&desk.set_password(name, &password)?));
         }
         OperatorCommand::List { json } => {
-            let all = here.identities.operators().map_err(|error| failed(&error))?;
+            let all = desk.operators()?;
             if json {
                 print_json(&Listed { schema: 1, operators: &all });
             } else {
                 all.iter().for_each(|operator| say!("{}", summary(operator)));
             }
         }
-        OperatorCommand::Rm { name } => {
-            let gone = here.identities.remove_operator(&here.authority, &name);
-            say!("removed {}", summary(&gone.map_err(|error| failed(&error))?));
-        }
+        OperatorCommand::Rm { name } => say!("removed {}", summary(&desk.remove_operator(name)?)),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -67,13 +61,15 @@ fn refuse_typed(typed: &[std::ffi::OsString]) -> Result<(), ExitCode> {
 }
 
 /// From a person twice: nobody sees what they mistype.
-fn password(name: &str) -> Result<Zeroizing<Vec<u8>>, ExitCode> {
+fn password(name: &str) -> Result<Zeroizing<String>, ExitCode> {
     let name = Bytes::from(name).display();
     let first = read(&format!("password of {name}"))?;
     if secret_input::is_asked() && read("the same again")? != first {
         return Err(error::failed_text("the two are not the same; nothing was changed", None));
     }
-    Ok(first)
+    // Whoever signs in says it as text.
+    let text = std::str::from_utf8(&first).map(|text| Zeroizing::new(text.to_owned()));
+    text.map_err(|_bytes| error::failed_text("a password is text in UTF-8; nothing was changed", None))
 }
 
 fn read(what: &str) -> Result<Zeroizing<Vec<u8>>, ExitCode> {
