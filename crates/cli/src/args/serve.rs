@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
-use ringfence_types::units::Duration;
+use ringfence_types::units::{Duration, UnitError};
 use ringfence_types::{NetMode, Profile};
 
 use super::{Place, Variable};
@@ -31,9 +31,17 @@ pub(crate) struct Serve {
     /// The most sessions at once
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) max_sessions: usize,
-    /// How long calls may take to end by themselves when the daemon is ended
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    /// How long calls may take to end by themselves when the daemon is ended; 0s: they are ended at once
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_or_none)]
     pub(crate) drain: Duration,
+}
+
+/// Elsewhere no time at all makes no sense.
+fn time_or_none(text: &str) -> Result<Duration, UnitError> {
+    match text {
+        "0" | "0ms" | "0s" => Ok(Duration(0)),
+        text => text.parse(),
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -76,7 +84,7 @@ pub(crate) enum SessionCommand {
 /// Which daemon, and how its answer is shown.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AtDaemon {
-    /// The socket of the daemon; without it `$XDG_RUNTIME_DIR/ringfence/daemon.sock`
+    /// The socket of the daemon; without it where the daemon of this user says that it listens
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// One JSON object

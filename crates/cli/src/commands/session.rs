@@ -15,7 +15,7 @@ use crate::args::{AtDaemon, CreateSession, FAILED, Place, SessionCommand, Sessio
 use crate::asked;
 use crate::commands::run::{self, print_json};
 use crate::commands::serve;
-use crate::daemon::failed;
+use crate::daemon::{failed, posted_at};
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
@@ -33,10 +33,15 @@ pub(crate) fn run(command: SessionCommand) -> ExitCode {
     done.unwrap_or_else(|code| code)
 }
 
-/// The daemon of this user.
-fn connect(daemon: &AtDaemon) -> Result<Client, ExitCode> {
+/// The daemon that is named; else the one that works on the state directory of this user, as every other command finds it.
+fn connect(at: &AtDaemon) -> Result<Client, ExitCode> {
     let environment = Environment::read();
-    let socket = serve::socket(daemon.socket.as_deref(), &environment)?;
+    let posted = posted_at(&environment).filter(|_| at.socket.is_none());
+    // What was left by one that was killed leads nowhere.
+    if let Some(client) = posted.and_then(|socket| Client::connect(&socket, None).ok()) {
+        return Ok(client);
+    }
+    let socket = serve::socket(at.socket.as_deref(), &environment)?;
     Client::connect(&socket, None).map_err(|error| failed(&error))
 }
 

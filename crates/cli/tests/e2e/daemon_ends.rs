@@ -137,3 +137,18 @@ fn a_question_of_a_dead_daemon_cannot_be_answered() {
     assert_eq!(decided.len(), 1);
     assert_eq!(decided[0]["event"]["answer"], "expired");
 }
+
+/// No time to drain is none: what runs is ended at once.
+#[test]
+fn a_daemon_without_time_to_drain_ends_what_runs_at_once() {
+    let mut served = Served::with(World::new(), &["--drain", "0s"]);
+    let session = served.session();
+    let endless = "touch runs; while :; do sleep 0.05; done";
+    served.client().call(&Exec { background: true, ..exec(&session, endless) }).unwrap();
+    eventually("the call runs", || served.world.read("runs").is_some());
+    send(&served.child, Signal::TERM);
+    assert!(ended("the daemon", &mut served.child).success());
+    assert_eq!(served.records("session-ended").len(), 1);
+    let wrong = served.ringfence(&["serve", "--check", "--drain", "0x"]);
+    assert_eq!(wrong.code, Some(125), "{}", wrong.err);
+}
