@@ -133,6 +133,12 @@ fn exchange(
     Answer { status, head, body: serde_json::from_str(&body).unwrap_or(Value::Null) }
 }
 
+/// One request without a token, and the status and body of the answer.
+pub(crate) fn exchanged(stream: impl std::io::Read + std::io::Write, line: &str, body: &str) -> (u16, Value) {
+    let answer = exchange(stream, line, &[("Host", "ringfence")], body);
+    (answer.status, answer.body)
+}
+
 /// A body that came in chunks.
 pub(crate) fn joined(body: &str) -> String {
     let mut rest = body;
@@ -470,4 +476,43 @@ fn a_session_hands_on_a_token_that_only_narrows() {
     for method in ["POST /v1/tokens", "GET /v1/tokens", "POST /v1/shutdown", "POST /v1/pairings/approve"] {
         assert_eq!(served.local(method, Some(&own), &json!({})).status, 403, "{method}");
     }
+}
+
+/// Headers that proxies set, and that somebody wrote who wanted his tests to be quick.
+const OF_OTHERS: [(&str, &str); 12] = [
+    ("X-Forwarded-For", "192.0.2."),
+    ("X-Real-IP", "192.0.2."),
+    ("Forwarded", "for=192.0.2."),
+    ("True-Client-IP", "192.0.2."),
+    ("CF-Connecting-IP", "192.0.2."),
+    ("X-Client-IP", "192.0.2."),
+    ("X-Cluster-Client-IP", "192.0.2."),
+    ("X-Forwarded", "192.0.2."),
+    ("X-Test-Bypass", "true; "),
+    ("X-Test-Bypass-Rate-Limit", "true; "),
+    ("X-RateLimit-Bypass", "1; "),
+    ("X-Internal", "1; "),
+];
+
+/// Requirements 2.3: who has to wait waits, whatever they say about who they are.
+#[test]
+fn no_header_gets_around_the_wait() {
+    let served = Served::new(Some(""));
+    let token = served.token("read");
+    let whoami = |token: &str, number: usize, headers: &[(&str, &str)]| {
+        let bearer = format!("Bearer {token}");
+        let values: Vec<String> = headers.iter().map(|(_, value)| format!("{value}{number}")).collect();
+        let claims = headers.iter().zip(&values).map(|((name, _), value)| (*name, value.as_str()));
+        let all: Vec<(&str, &str)> = claims.chain([("Authorization", bearer.as_str())]).collect();
+        served.ask("GET /v1/whoami", &all, &Value::Null).status
+    };
+    assert_eq!(whoami(&token, 0, &OF_OTHERS), 200, "the control: the headers do no harm");
+    let wrong = "rf_api_0000000000000000_00";
+    // Somebody else with every request, by each of them and by all at once.
+    let each = OF_OTHERS.chunks(1).chain([OF_OTHERS.as_slice()]).cycle().take(130).enumerate();
+    let statuses: Vec<u16> = each.map(|(number, claims)| whoami(wrong, number, claims)).collect();
+    let looked_at = statuses.iter().filter(|status| **status == 401).count();
+    // Five for nothing, and then each takes twice as long as the one before.
+    assert!((5..=14).contains(&looked_at), "{statuses:?}");
+    assert!(statuses.iter().all(|status| matches!(status, 401 | 429)), "{statuses:?}");
 }

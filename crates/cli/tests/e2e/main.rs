@@ -11,7 +11,6 @@ mod approval;
 #[cfg(test)]
 mod approvals;
 #[cfg(test)]
-#[path = "../attempts/mod.rs"]
 mod attempts;
 #[cfg(test)]
 mod bound;
@@ -32,6 +31,8 @@ mod container_engines;
 #[cfg(test)]
 mod container_faults;
 #[cfg(test)]
+mod container_files;
+#[cfg(test)]
 mod container_images;
 #[cfg(test)]
 mod container_isolation;
@@ -43,6 +44,9 @@ mod container_network;
 mod container_policy;
 #[cfg(test)]
 mod container_rules;
+#[cfg(test)]
+mod container_script;
+#[cfg(test)]
 mod container_secrets;
 #[cfg(test)]
 mod container_served;
@@ -196,6 +200,8 @@ mod streams;
 mod terminal;
 #[cfg(test)]
 mod testkit;
+#[cfg(test)]
+mod twins;
 #[cfg(test)]
 mod tx;
 #[cfg(test)]
