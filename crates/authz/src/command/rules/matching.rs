@@ -27,6 +27,9 @@ const COMMON: &[(&str, &[&str])] = &[
 /// Other options that do what one does.
 const WIDER: &[(&str, &[&str])] = &[("--force", &["--force-with-lease", "--force-if-includes", "--mirror"])];
 
+/// Letters that mean the same in one program; in others, such as `ls`, they do not.
+const SAME: &[(&str, &[&str])] = &[("rm", &["-r", "-R"]), ("cp", &["-r", "-R"])];
+
 /// Whether a rule speaks about a command line, wherever it runs.
 pub(super) fn speaks(rule: &CommandRule, line: &Line<'_>, workspace: &Path) -> bool {
     let Some(program) = rule.pattern.program() else { return false };
@@ -64,8 +67,21 @@ pub(super) fn generously(pattern: &CommandPattern, line: &Line<'_>) -> bool {
     }
     let words: Vec<&str> = pattern.positional().collect();
     let program = by_name(line.identity.name);
-    reaches(&words, line.args, program)
-        && pattern.options().all(|option| has_pattern_option(line.args, option))
+    reaches(&words, line.args, program) && pattern.options().all(|option| has_in_any_form(line, option))
+}
+
+/// `-rf` is also `-r` and `-f`, wherever each of them stands and however it is written.
+fn has_in_any_form(line: &Line<'_>, option: &str) -> bool {
+    let apart = || letters(option).is_some_and(|all| all.iter().all(|letter| has_letter(line, *letter)));
+    has_pattern_option(line.args, option) || apart()
+}
+
+fn has_letter(line: &Line<'_>, letter: u8) -> bool {
+    let option = format!("-{}", char::from(letter));
+    let of_program = SAME.iter().filter(|(program, _)| program.as_bytes() == line.identity.name);
+    let same = of_program.map(|(_, same)| *same).filter(|same| same.contains(&option.as_str())).flatten();
+    has_pattern_option(line.args, &option)
+        || same.into_iter().any(|other| has_pattern_option(line.args, other))
 }
 
 fn exactly(pattern: &CommandPattern, args: &[Arg<'_>]) -> bool {

@@ -115,6 +115,32 @@ fn narrowing_patterns_see_through_order_and_spelling() {
 }
 
 #[test]
+fn letters_that_stand_together_are_each_of_them() {
+    let bench = bench(Profile::Workspace, vec![words("rm -rf", DENY), words("ls -R", DENY)]);
+    bench.lines(
+        DENY,
+        &[
+            "rm -rf x",
+            "rm -fr x",
+            "rm -fR x",
+            "rm -r -f x",
+            "rm -r --force x",
+            "rm --recursive -f x",
+            "rm --recursive --force x",
+            "rm --rec --forc x",
+            "rm x -Rvf",
+            "/bin/rm -f --recursive x",
+            "busybox rm -fr x",
+            "ls -lR",
+        ],
+    );
+    bench.lines(
+        ALLOW,
+        &["rm -r x", "rm -f x", "rm --recursive x", "rm --force x", "rm x", "ls -r", "cp -rf x y"],
+    );
+}
+
+#[test]
 fn allowing_patterns_are_strict() {
     let bench = with_rules(&[("git commit", ALLOW), ("cargo test", ALLOW), ("git diff --output", ALLOW)]);
     bench.lines(
