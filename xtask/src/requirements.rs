@@ -1,4 +1,5 @@
-//! `docs/requirements.md` is checked, not believed: every id has a row, and every test it cites exists.
+//! `docs/requirements.md` is checked, not believed: every id has a row, and every test it cites exists. So do those of the other pages
+//! that cite tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,14 +8,29 @@ use std::path::{Path, PathBuf};
 use crate::{Result, lexer, report_violations, tree};
 
 const TABLE: &str = "docs/requirements.md";
+/// Pages whose tables have tests in their last column.
+const CITING: &[&str] = &["docs/wounds.md", "docs/containers.md"];
 /// How many requirements each source document has.
 const DOCUMENTS: &[(&str, u32)] = &[("S000", 59), ("S001", 31), ("S002", 40), ("S003", 44), ("S004", 26)];
 /// Marks a row whose test was planned and has not been looked at since.
 const UNVERIFIED: &str = "(verify)";
 
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let table = fs::read_to_string(root.join(TABLE))?;
-    report_violations("requirements", &violations(&table, &Names::in_sources(root)?))
+    let names = Names::in_sources(root)?;
+    let mut found = violations(&fs::read_to_string(root.join(TABLE))?, &names);
+    for page in CITING {
+        let text = fs::read_to_string(root.join(page))?;
+        found.extend(missing_tests(&text, &names).map(|name| format!("{page}: no test `{name}`")));
+    }
+    report_violations("requirements", &found)
+}
+
+/// Words of the last column of a table that look like a test, and are none.
+fn missing_tests<'p>(page: &'p str, names: &Names) -> impl Iterator<Item = &'p str> {
+    let last = |line: &'p str| line.trim().strip_prefix('|')?.strip_suffix('|')?.rsplit('|').next();
+    let cited = page.lines().filter_map(last).flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let is_test = |word: &&str| word.matches('_').count() > 1 && !word.contains(['.', ' ', '/', '$']);
+    cited.filter(is_test).filter(|name| !names.contains(name))
 }
 
 /// Everything a row may cite: functions, and string literals (attempts of the battery are known by their ids).
@@ -136,6 +152,12 @@ mod tests {
 
     fn judged(line: &str) -> Vec<String> {
         row_violations(&row(line).unwrap(), &names())
+    }
+
+    #[test]
+    fn tests_that_other_pages_cite_must_exist() {
+        let page = "| a | b |\n|---|---|\n| `not_a_test_here` | `traversal_is_refused`, `was_there_once`, `--net` |\n`in_the_text`\n";
+        assert_eq!(missing_tests(page, &names()).collect::<Vec<_>>(), ["was_there_once"]);
     }
 
     #[test]

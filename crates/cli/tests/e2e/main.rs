@@ -169,6 +169,8 @@ mod mcp_typescript;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod old_bugs;
+#[cfg(test)]
 mod packaging;
 #[cfg(test)]
 mod parity;

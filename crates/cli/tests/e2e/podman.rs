@@ -33,9 +33,10 @@ pub(crate) enum Runtime {
 
 /// What the image has, besides what our own binary needs.
 const PROGRAMS: &[&str] = &[
-    "awk", "bash", "cat", "chmod", "cp", "curl", "cut", "dd", "diff", "env", "find", "flock", "git", "grep",
-    "gzip", "head", "id", "ln", "ls", "mkdir", "mkfifo", "mv", "readlink", "rm", "sed", "seq", "setsid",
-    "sh", "sleep", "sort", "stat", "stty", "tail", "tar", "timeout", "touch", "tr", "true", "tty", "wc",
+    "awk", "bash", "cat", "chmod", "cp", "curl", "cut", "dd", "diff", "echo", "env", "find", "flock", "git",
+    "grep", "gzip", "head", "id", "ln", "ls", "mkdir", "mkfifo", "mv", "readlink", "rm", "sed", "seq",
+    "setsid", "sh", "sleep", "sort", "stat", "stty", "tail", "tar", "timeout", "touch", "tr", "true", "tty",
+    "wc",
 ];
 
 /// Where they are, by which name.
