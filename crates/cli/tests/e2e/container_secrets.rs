@@ -52,7 +52,9 @@ impl<'p> Search<'p> {
         let mut grep = self.podman.unshared("grep");
         grep.args(["-rlaF", "-f"]).arg(self.patterns.path().join("forms"));
         let done = finish(grep.arg(self.podman.place()).arg(world.root.path()), b"");
-        assert!(matches!(done.code, Some(0 | 1)), "not everything was looked at: {}", done.err);
+        // What an engine makes and removes while it makes another container is not there any more.
+        let unread = done.err.lines().find(|line| !line.ends_with("No such file or directory"));
+        assert_eq!(unread, None, "not everything was looked at");
         done.text().lines().map(PathBuf::from).collect()
     }
 

@@ -237,13 +237,16 @@ fn an_empty_list_never_means_everything() {
             assert!(done.err.contains("empty"), "{text}: {}", done.err);
             assert!(!ran(), "{text}");
         }
-        let mut serve = world.ringfence();
-        let told = finish(serve.args(["config", "check"]).arg(&policy), b"");
-        assert_ne!(told.code, Some(0), "{text}");
+        assert_ne!(checked(&world, &policy), Some(0), "{text}");
     }
     fs::write(&policy, "[[host]]\nallow = [\"a.test\"]\n").unwrap();
+    assert_eq!(checked(&world, &policy), Some(0), "the control");
     attempt(&["--policy", policy.to_str().unwrap()]).expect(0);
     assert!(ran(), "the control");
+}
+
+fn checked(world: &World, policy: &Path) -> Option<i32> {
+    finish(world.ringfence().args(["config", "check"]).arg(policy), b"").code
 }
 
 /// 2.4: hosts that are allowed where none is: no rule is no host, and `filtered` without one reaches nobody.
@@ -276,7 +279,6 @@ fn a_colon_in_a_path_is_a_colon() {
     let (world, flags) = podman.world();
     for place in &colons(&world)[..2] {
         let path = place.to_str().unwrap();
-        let script = "echo made >made; pwd; ls -A .. | grep -c :";
         for more in [vec!["--workspace", path], flags.with(&["--workspace", path])] {
             let mut command = world.ringfence();
             command
@@ -285,7 +287,7 @@ fn a_colon_in_a_path_is_a_colon() {
                 .args(["--", "sh", "-c", "echo made >made; pwd"])
                 .current_dir(place);
             let done = finish(&mut command, b"").expect(0);
-            assert_eq!(done.text(), format!("{path}\n"), "{script}");
+            assert_eq!(done.text(), format!("{path}\n"));
             let made = fs::metadata(place.join("made")).unwrap();
             assert_eq!(made.uid(), rustix::process::geteuid().as_raw());
             fs::remove_file(place.join("made")).unwrap();
@@ -315,7 +317,7 @@ fn naive_volumes(podman: &Podman, world: &World) {
     let limits = ["run", "--rm", "--network=none", "--ulimit=nofile=256:256", "--ulimit=nproc=1000:1000"];
     let image = ["--volume", &volume, "localhost/ringfence/dev:latest", "sh", "-c", "echo x >/ws/naive"];
     let naive = podman.podman(&[&limits[..], &image].concat());
-    assert!(!Path::new(&place).join("naive").exists(), "it was taken apart: {}", naive.err);
+    assert!(!place.join("naive").exists(), "it was taken apart: {}", naive.err);
     let plain = world.beside("plain");
     let volume = format!("{}:/ws", plain.display());
     let image = ["--volume", &volume, "localhost/ringfence/dev:latest", "sh", "-c", "echo x >/ws/naive"];
