@@ -59,14 +59,14 @@ mod tests {
     fn cover(volumes: &[&str]) -> Result<Vec<String>, Refused> {
         let target = |path: &str| Bound { source: "/s".into(), target: path.into(), access: Access::Write };
         let bound =
-            [target("/.ringfence"), target("/home/ringfence"), target("/work/w"), target("/etc/passwd")];
+            [target("/.ringfence"), target("/home/ringfence"), target("/srv/w"), target("/etc/passwd")];
         let volumes: Vec<String> = volumes.iter().map(|volume| (*volume).to_owned()).collect();
         covered(&volumes, &bound)
     }
 
     #[test]
     fn a_volume_of_an_image_is_covered() {
-        let volumes = ["/data", "/data/", "//data/.", "/var/lib/db", "/tmp", "/tmp/cache", "/run", "/work/w"];
+        let volumes = ["/data", "/data/", "//data/.", "/var/lib/db", "/tmp", "/tmp/cache", "/run", "/srv/w"];
         assert_eq!(cover(&volumes).unwrap(), ["/data", "/tmp/cache", "/var/lib/db"]);
         assert_eq!(cover(&[]).unwrap(), Vec::<String>::new());
     }
@@ -80,8 +80,8 @@ mod tests {
             "/data/../etc",
             "/etc",
             "/home",
-            "/work",
-            "/work/w/data",
+            "/srv",
+            "/srv/w/data",
             "/var",
             "/.ringfence/x",
             "/dev/shm",
