@@ -86,7 +86,7 @@ impl std::fmt::Debug for Login {
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct LoggedIn {
-    /// For the header `X-Ringfence-Csrf` of every request that changes something.
+    /// For the header `X-Ringfence-Csrf` of every request that comes with the cookie, also of one that only reads.
     pub csrf: String,
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn right_door(entrance: &Entrance, caller: &Caller) -> Result<(), Api
 pub(crate) fn enter(line: &Line, token: Option<&str>, purpose: &str) -> Result<Entered, ApiError> {
     let entered = identify(&line.daemon.identities, (&line.entrance, line.peer), token)?;
     if let Err(why) = right_door(&line.entrance, &entered.caller) {
-        audit(line.daemon.runtime.ledger(), (&entered.caller.principal, purpose), Some(&why))
+        audit(line.daemon.runtime.ledger(), (&entered.caller, purpose), Some(&why))
             .map_err(|error| unavailable(&error))?;
         return Err(why);
     }
@@ -182,6 +182,15 @@ pub(crate) fn forbidden(rule: &str, message: &str) -> ApiError {
 
 /// Writes down who was let in to do what, or was not.
 pub(crate) fn audit(
+    ledger: &Ledger,
+    (caller, purpose): (&Caller, &str),
+    refused: Option<&ApiError>,
+) -> Result<(), AppendError> {
+    note(ledger, (&caller.principal, purpose), refused)
+}
+
+/// The same of somebody who is no caller: a stranger, or whoever is behind a door.
+pub(crate) fn note(
     ledger: &Ledger,
     (principal, purpose): (&Principal, &str),
     refused: Option<&ApiError>,

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::authenticate::{
-    Entered, Entrance, anyone, audit, authorise, forbidden, identify, right_door, source,
+    Entered, Entrance, anyone, audit, authorise, forbidden, identify, note, right_door, source,
 };
 use crate::call::Closing;
 use crate::exec::{Form, Sink, Wired};
@@ -115,7 +115,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     let refused = judged.as_ref().err().filter(|error| error.code == ErrorCode::Forbidden);
     if refused.is_some() || method.audit() == Audit::Always {
         // Written before done: what cannot be written down is not done.
-        audit(daemon.runtime.ledger(), (&entered.caller.principal, method.name()), refused)
+        audit(daemon.runtime.ledger(), (&entered.caller, method.name()), refused)
             .map_err(|error| unavailable(&error))?;
     }
     let (request, live) = judged?;
@@ -145,7 +145,7 @@ fn no_business(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiError> {
     }
     let why = forbidden("method.operators", "devices and browsers do not come by the door of a session");
     let principal = Principal::Agent { session: session.clone(), name: None };
-    audit(daemon.runtime.ledger(), (&principal, arrived.method.name()), Some(&why))
+    note(daemon.runtime.ledger(), (&principal, arrived.method.name()), Some(&why))
         .map_err(|error| unavailable(&error))?;
     Err(why)
 }
@@ -160,7 +160,7 @@ pub(crate) fn told_no<T>(
     if let Err(why) = &answer
         && why.code == ErrorCode::Forbidden
         && method.access() != Access::Anyone
-        && let Err(error) = audit(daemon.runtime.ledger(), (who, method.name()), Some(why))
+        && let Err(error) = note(daemon.runtime.ledger(), (who, method.name()), Some(why))
     {
         tracing::error!(why = %error, "a refusal is not in the ledger");
     }
@@ -181,7 +181,7 @@ fn may(arrived: &Arrived, caller: &Caller) -> Result<Option<SessionId>, ApiError
 pub(crate) fn foretell(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiError> {
     let entered = identify(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
     let Err(why) = may(arrived, &entered.caller) else { return Ok(()) };
-    audit(daemon.runtime.ledger(), (&entered.caller.principal, arrived.method.name()), Some(&why))
+    audit(daemon.runtime.ledger(), (&entered.caller, arrived.method.name()), Some(&why))
         .map_err(|error| unavailable(&error))?;
     Err(why)
 }

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use zeroize::Zeroizing;
 
 use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
-use crate::authenticate::{Entrance, audit, not_let_in, source};
+use crate::authenticate::{Entrance, not_let_in, note, source};
 use crate::dispatch::{Arrived, foretell};
 use crate::events;
 use crate::failure::{internal, malformed, unavailable};
@@ -129,7 +129,7 @@ async fn turned_away(line: &Arc<Line>, why: ApiError) -> ApiError {
     let (daemon, told) = (Arc::clone(&line.daemon), why.clone());
     let written = blocking(move || {
         let who = Principal::Stranger { source };
-        audit(daemon.runtime.ledger(), (&who, "send a request"), Some(&told))
+        note(daemon.runtime.ledger(), (&who, "send a request"), Some(&told))
             .map_err(|error| unavailable(&error))
     });
     written.await.err().unwrap_or(why)

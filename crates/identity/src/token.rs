@@ -107,9 +107,12 @@ pub(crate) fn page_digest(half: &str) -> String {
     hex(&hash.finalize())
 }
 
-/// What a browser shows, as one text: the cookie, and behind it a digest of what its page sent.
+/// What a browser shows, as one text: the cookie, and behind it a digest of what its page sent. A cookie that has both halves
+/// was put there by somebody else, and is none.
 pub fn of_browser(cookie: &str, half: Option<&str>) -> Zeroizing<String> {
+    let is_half = TokenText::parse(cookie).is_some_and(|cookie| cookie.page.is_none());
     Zeroizing::new(match half {
+        _ if !is_half => String::new(),
         Some(half) => format!("{cookie}_{}", page_digest(half)),
         None => cookie.to_owned(),
     })

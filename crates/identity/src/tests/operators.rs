@@ -28,6 +28,7 @@ fn s003_19_a_password_opens_a_web_session_with_its_operators_rights() {
         let answer = world.identities.authenticate(&of_browser(&cookie, wrong), &ELSEWHERE);
         assert_eq!(denied(answer), Denied::Csrf, "{wrong:?}");
     }
+    assert_eq!(*of_browser(&shown, None), "", "a cookie with both halves is none");
     world.clock.pass(12 * 3600);
     assert_eq!(denied(world.identities.authenticate(&shown, &ELSEWHERE)), Denied::Expired);
 }
