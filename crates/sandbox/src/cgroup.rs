@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringfence_types::{LimitName, Limits};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// The groups of one sandbox. Dropping it removes them; they must be empty by then.
+/// The groups of one sandbox. Dropping it removes them, with whatever is left in them.
 #[derive(Debug, Default)]
 pub(crate) struct Cgroups {
     groups: Vec<Group>,
@@ -123,6 +124,8 @@ impl Cgroups {
 impl Drop for Cgroups {
     fn drop(&mut self) {
         for group in self.groups.iter().filter(|group| group.owner == Owner::Us) {
+            // PID 1 of the sandbox is gone, and everything with it; this is for what a fault has left.
+            group.kill();
             // Still busy for a moment after the last exit; what stays is swept by the next start.
             for _ in 0..20 {
                 match fs::remove_dir(&group.path) {
@@ -145,6 +148,29 @@ struct Place {
 }
 
 impl Group {
+    /// Kills whatever is in it.
+    fn kill(&self) {
+        match self.version {
+            Version::Two => {
+                // KERNEL: before 5.14 there is none. A group that is gone has nobody in it.
+                let _absent = fs::write(self.path.join("cgroup.kill"), "1");
+            }
+            Version::One => {
+                let members = || read_numbers(&self.path.join("cgroup.procs"));
+                for pid in members() {
+                    let Some(process) = Pid::from_raw(pid) else { continue };
+                    let Ok(process) = rustix::process::pidfd_open(process, PidfdFlags::empty()) else {
+                        continue;
+                    };
+                    // Looked at again: the number may have been that of somebody else by the time it was opened.
+                    if members().contains(&pid) {
+                        let _gone = rustix::process::pidfd_send_signal(process, Signal::KILL);
+                    }
+                }
+            }
+        }
+    }
+
     fn create(place: Place, limits: &Limits) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -316,6 +342,11 @@ fn sweep(parent: &Path) {
     }
 }
 
+fn read_numbers(path: &Path) -> Vec<i32> {
+    let content = fs::read_to_string(path).unwrap_or_default();
+    content.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
+
 fn counter(path: &Path, key: &str) -> u64 {
     let content = fs::read_to_string(path).unwrap_or_default();
     content.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok()).unwrap_or(0)
@@ -330,6 +361,29 @@ mod tests {
 31 29 0:27 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
 32 29 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
 33 29 0:29 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+
+    /// Who can make no group has none, and rlimits alone.
+    #[test]
+    fn what_is_left_in_a_group_is_killed_with_it() {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        let cgroups = Cgroups::create(&Limits::default());
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        for group in &cgroups.groups {
+            fs::write(group.path.join(group.version.entrance()), child.id().to_string()).unwrap();
+        }
+        let has_group = !cgroups.groups.is_empty();
+        assert_eq!(has_group, cgroups.describe() != "rlimits");
+        assert_eq!(child.try_wait().unwrap(), None, "control: it runs");
+        drop(cgroups);
+        if has_group {
+            assert_eq!(child.wait().unwrap().signal(), Some(9));
+        } else {
+            assert_eq!(child.try_wait().unwrap(), None);
+            child.kill().unwrap();
+            let _status = child.wait().unwrap();
+        }
+    }
 
     #[test]
     fn version_one_places_are_below_our_own_group() {
