@@ -59,16 +59,20 @@ fn own(certificate: &Path, key: &Path) -> Result<Certificate, LoadTlsError> {
         .map_err(|source| LoadTlsError::Unusable { path: certificate.to_owned(), source })
 }
 
-/// Made once: whoever has compared its fingerprint need not do it again. Both halves are one file, so that they fit.
+/// Before the certificate in the file: what it was made for.
+const MADE_FOR: &str = "# for ";
+
+/// Made once for its names: whoever has compared its fingerprint need not do it again. Both halves are one file, so that they fit.
 fn generated(settings: &DaemonSettings, directory: &Path) -> Result<Certificate, LoadTlsError> {
     make_private(directory)?;
     let path = directory.join("daemon.pem");
-    if let Some(kept) = read(&path, MOST)? {
+    let made_for = format!("{MADE_FOR}{}\n", names(settings).join(" "));
+    if let Some(kept) = read(&path, MOST)?.filter(|kept| kept.starts_with(made_for.as_bytes())) {
         return Certificate::parse(&kept, &kept).map_err(|source| LoadTlsError::Unusable { path, source });
     }
     let Pem { certificate, key } =
         Certificate::make(&names(settings), SystemTime::now()).map_err(LoadTlsError::Make)?;
-    let both = zeroize::Zeroizing::new(format!("{certificate}{}", key.as_str()));
+    let both = zeroize::Zeroizing::new(format!("{made_for}{certificate}{}", key.as_str()));
     replace(&path, both.as_bytes())?;
     Certificate::parse(both.as_bytes(), both.as_bytes()).map_err(LoadTlsError::Make)
 }
@@ -107,6 +111,22 @@ mod tests {
         let error = certificate(&settings(Tls::Generated), state.path()).unwrap_err();
         assert!(error.hint().unwrap().contains("chmod 600"), "{error}");
         assert!(certificate(&settings(Tls::Off), state.path()).unwrap().is_none());
+    }
+
+    /// A host that is added to `hosts` is in the certificate with the next start.
+    #[test]
+    fn a_generated_certificate_follows_its_names() {
+        let state = tempfile::tempdir().unwrap();
+        let load = |hosts: &[&str]| {
+            let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+            let settings = DaemonSettings { hosts, ..settings(Tls::Generated) };
+            certificate(&settings, state.path()).unwrap().unwrap().fingerprint().to_owned()
+        };
+        let one = load(&["a.example"]);
+        assert_eq!(load(&["a.example:7420"]), one, "the port is no part of it");
+        let both = load(&["a.example", "b.example"]);
+        assert_ne!(both, one);
+        assert_eq!(load(&["b.example", "a.example"]), both);
     }
 
     #[test]
