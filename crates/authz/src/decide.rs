@@ -298,10 +298,11 @@ pub fn placed(call: Call, roots: &[Root]) -> Call {
 
 /// Of a policy that was read again, both are asked: what was given at the beginning and what is given now.
 fn judged(policy: &Policy, action: &Action, facts: &dyn Facts) -> Result<(Permissions, Judgement), Refusal> {
-    let (permissions, judgement) = judged_now(policy, action, facts)?;
-    let Some(began) = policy.began() else { return Ok((permissions, judgement)) };
-    let (_, before) = judged_now(began, action, facts)?;
-    Ok((permissions, judgement.and(before)))
+    let (permissions, mut judgement) = judged_now(policy, action, facts)?;
+    for before in policy.all().skip(1) {
+        judgement = judgement.and(judged_now(before, action, facts)?.1);
+    }
+    Ok((permissions, judgement))
 }
 
 fn judged_now(

@@ -127,7 +127,11 @@ impl PathRules {
     /// These rules for a session that began with `began`.
     #[must_use]
     pub(crate) fn held_to(mut self, began: &Self) -> Self {
-        self.began = Some(Arc::new(began.clone())).filter(|began| **began != self);
+        let before = match self.began.take() {
+            Some(own) => Arc::unwrap_or_clone(own).held_to(began),
+            None => began.clone(),
+        };
+        self.began = Some(Arc::new(before)).filter(|before| **before != self);
         self
     }
 
@@ -231,7 +235,7 @@ impl PathRules {
         built_in: impl Fn() -> Option<&'static BuiltInRule> + Copy,
     ) -> Ruling<'_> {
         let own = self.own_ruling(relative, operation, built_in);
-        let before = self.began.as_ref().map(|began| began.own_ruling(relative, operation, built_in));
+        let before = self.began.as_ref().map(|began| began.ruling(relative, operation, built_in));
         before.map_or(own, |before| own.stricter(before))
     }
 

@@ -38,8 +38,8 @@ pub(crate) fn of_command(
     ground: Ground,
 ) -> Vec<(Bytes, Bytes)> {
     let mut variables = env::base(&setup.host_env, setup.attendance, &policy.rules.env);
-    if let Some(began) = policy.began() {
-        let before = env::base(&setup.host_env, setup.attendance, &began.rules.env);
+    for before in policy.all().skip(1) {
+        let before = env::base(&setup.host_env, setup.attendance, &before.rules.env);
         variables.retain(|variable| before.contains(variable));
     }
     let (home, temporary) = match ground {
@@ -67,7 +67,8 @@ pub(crate) fn without_surprises(
     policy: &Policy,
     grant: &Grant,
 ) -> Vec<(Bytes, Bytes)> {
-    if policy.commands == CommandMode::Contained || grant.is_approved() {
+    let contained = policy.all().all(|policy| policy.commands == CommandMode::Contained);
+    if contained || grant.is_approved() {
         return variables;
     }
     env::merge(variables, &git_keys::environment())

@@ -118,8 +118,8 @@ pub(crate) fn fetch(
 /// Also of a policy that was read again, only what was so from the beginning.
 fn upgrades(policy: &Policy) -> Vec<HostRule> {
     let mut hosts = policy.rules.hosts.upgrades();
-    if let Some(began) = policy.began() {
-        let before = began.rules.hosts.upgrades();
+    for before in policy.all().skip(1) {
+        let before = before.rules.hosts.upgrades();
         hosts.retain(|host| before.contains(host));
     }
     hosts

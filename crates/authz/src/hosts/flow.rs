@@ -83,7 +83,7 @@ pub fn is_unknown(rule: &str) -> bool {
 /// Whether a name has an address inside. What nobody may reach at any port has none; what a person would be asked about
 /// has one, or nobody could ask.
 pub fn may_resolve(policy: &Policy, host: &Host) -> bool {
-    may_resolve_now(policy, host) && policy.began().is_none_or(|began| may_resolve_now(began, host))
+    policy.all().all(|policy| may_resolve_now(policy, host))
 }
 
 fn may_resolve_now(policy: &Policy, host: &Host) -> bool {
@@ -102,12 +102,10 @@ fn may_resolve_now(policy: &Policy, host: &Host) -> bool {
 
 /// How the proxy treats connections to a host.
 pub fn handling(policy: &Policy, host: &Host, port: u16) -> Handling {
-    let now = handling_now(policy, host, port);
-    let Some(began) = policy.began() else { return now };
-    let before = handling_now(began, host, port);
+    let all = || policy.all().map(|policy| handling_now(policy, host, port));
     Handling {
-        inspected: now.inspected || before.inspected,
-        may_be_local: now.may_be_local && before.may_be_local,
+        inspected: all().any(|handling| handling.inspected),
+        may_be_local: all().all(|handling| handling.may_be_local),
     }
 }
 

@@ -1,4 +1,5 @@
-//! A policy that is read again while a session runs: it takes away from what the session began with, and adds nothing.
+//! A policy that is read again while a session runs: it takes away from what the session began with, and adds nothing. A part of
+//! a session is held to the policy of the whole in the same way.
 //!
 //! INVARIANT: what is decided under `new.held_to(began)` is at most what is decided under either. Values are the smaller of the
 //! two; for rules both are asked, and the strictest part decides (`crate::decide`).
@@ -25,16 +26,18 @@ impl Policy {
             floor: either(&self.floor, &began.floor),
             leaks: severest(self.leaks, began.leaks),
             home: began.home.clone(),
-            agent: began.agent.clone(),
             rules,
-            began: Some(Box::new(began.clone())),
+            began: Some(Box::new(match self.began {
+                Some(own) => own.held_to(began),
+                None => began.clone(),
+            })),
             ..self
         }
     }
 
-    /// What the session began with, where that is not this.
-    pub fn began(&self) -> Option<&Self> {
-        self.began.as_deref()
+    /// This one and all that it is held to: what the session began with, and the same of the session it is a part of.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |policy| policy.began.as_deref())
     }
 }
 
@@ -50,7 +53,7 @@ pub fn roots_held_to(new: &[Root], began: &[Root]) -> Vec<Root> {
         |path: &Bytes| new.iter().chain(began).any(|root| root.path == *path && root.access == Access::None);
     // The first stays the first; one that is open in one of them alone, and in no other root, is none.
     let gone = |path: &&&Bytes| closed(path) && apart(path) && !named(path);
-    let first = began.first().map(|root| &root.path);
+    let first = new.first().map(|root| &root.path);
     let others = paths.iter().filter(|path| Some(**path) != first && !gone(path));
     let kept = first.into_iter().chain(others.copied());
     kept.map(|path| Root { path: path.clone(), access: least(path) }).collect()

@@ -20,7 +20,7 @@ use super::input::Value;
 use super::placeholder::Placeholder;
 use super::store::Secrets;
 use crate::pipeline::chain;
-use crate::session::AgentSession;
+use crate::session::{AgentSession, Bound};
 
 /// The variables by which AWS clients know what they sign with.
 const SIGNING_KEY: &str = "AWS_SECRET_ACCESS_KEY";
@@ -143,6 +143,13 @@ fn text(value: &Value) -> Option<String> {
 /// The hosts of a secret. They were checked when it was stored.
 fn rules(meta: &Meta) -> Vec<HostRule> {
     meta.hosts.iter().filter_map(|host| HostRule::parse(host).ok()).collect()
+}
+
+impl Bound<'_> {
+    /// What the session was given.
+    pub fn secrets_held(&self) -> impl Iterator<Item = &Meta> {
+        self.secrets.released.iter().map(|release| &release.meta)
+    }
 }
 
 impl AgentSession<'_> {
