@@ -11,6 +11,34 @@ use serde::{Deserialize, Serialize};
 use crate::approval::{ApprovalDecision, ApprovalRequest, ApprovalVote, GrantMade};
 use crate::chain::Head;
 
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionEnd {
+    /// It had nothing more to do.
+    Finished,
+    /// Somebody ended it.
+    Stopped,
+    /// Its time was over.
+    Timeout,
+    /// Nothing was asked of it for too long.
+    Idle,
+    /// Its token was revoked.
+    Revoked,
+    /// The program that was its agent ended.
+    ProviderEnded,
+    /// That program could not be run, or the fence around it broke.
+    Crashed,
+    /// The session that it was a part of ended.
+    WholeEnded,
+    /// The daemon was ended.
+    DaemonStopped,
+    /// The process that it lived in is gone without a word, and it with that process.
+    DaemonGone,
+    /// A secret was on its way out.
+    Secret,
+}
+
 /// One entry of the ledger.
 ///
 /// Records are read for years: a new field needs `#[serde(default)]`, a new variant a new schema version.
@@ -39,6 +67,9 @@ pub enum Event {
     },
     SessionEnded {
         session: SessionId,
+        /// `None`: written by an earlier version.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<SessionEnd>,
     },
     ApprovalRequested(Box<ApprovalRequest>),
     /// Somebody who is not at the terminal was told of a question, or could not be.
@@ -476,7 +507,7 @@ impl Event {
             Self::ApprovalDecided(decision) => Some(&decision.session),
             Self::GrantMade(made) => Some(&made.session),
             Self::SessionStarted { session, .. }
-            | Self::SessionEnded { session }
+            | Self::SessionEnded { session, .. }
             | Self::Activity { session, .. }
             | Self::Proposed { session, .. }
             | Self::Intent { session, .. }

@@ -46,7 +46,7 @@ pub use chain::{Break, Flaw, Head, HeadSyntax};
 pub use checkpoint::{BadProof, Proof};
 pub use describe::{of_call, summary};
 pub use event::{
-    BatteryEntry, Checkpoint, Class, Continued, Event, Finding, Kind, ProcessId, Reading, Verdict,
+    BatteryEntry, Checkpoint, Class, Continued, Event, Finding, Kind, ProcessId, Reading, SessionEnd, Verdict,
 };
 pub use export::{Ocsf, cef};
 pub use jiff::Timestamp;

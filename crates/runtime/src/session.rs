@@ -13,10 +13,10 @@ use std::sync::Arc;
 use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Policy, env::Attendance};
 use ringfence_ledger::{
-    AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, Settings,
+    AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, SessionEnd, Settings,
 };
 use ringfence_sandbox::{Io, Pool, SkeletonFile};
-use ringfence_types::{Attenuation, Bytes, Call, MadeBy, Principal, Refusal, Root, SessionId, TransactionId};
+use ringfence_types::{Attenuation, Bytes, Call, Limits, MadeBy, Principal, Refusal, Root, SessionId, TransactionId};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::facts::Machine;
@@ -153,6 +153,16 @@ pub trait PolicySource: fmt::Debug {
     }
 }
 
+impl<S: PolicySource + ?Sized> PolicySource for Arc<S> {
+    fn read(&self) -> Result<Asked, Refusal> {
+        (**self).read()
+    }
+
+    fn has_changed(&self) -> bool {
+        (**self).has_changed()
+    }
+}
+
 impl Runtime {
     /// No ledger, no runtime: without a place to write nothing may happen.
     pub fn open(setup: Setup) -> Result<Self, OpenError> {
@@ -262,9 +272,10 @@ impl Runtime {
     }
 }
 
-/// What of a policy a sandbox is made from.
+/// What of a policy a sandbox is made from. How long a command takes is no part of it.
 fn fence(policy: &Policy) -> impl PartialEq + '_ {
     let Policy { profile, access, danger, net, backend, container, limits, floor, home, rules, .. } = policy;
+    let limits = Limits { wall_ms: None, ..limits.clone() };
     ((profile, access, danger, net, backend, container), (limits, floor, home), (&rules.paths, &rules.hosts))
 }
 
@@ -296,6 +307,8 @@ pub struct AgentSession<'r> {
     pub(crate) left: Attenuation,
     /// Who makes the next calls, where several may.
     pub(crate) made_by: Option<Box<MadeBy>>,
+    /// How long the next commands may take, where whoever asks for them says so.
+    wall_ms: Option<u64>,
     pub(crate) approver: Box<dyn Approver + 'r>,
     source: Option<Box<dyn PolicySource + 'r>>,
     /// The end of the session is written with the end of the next call.
@@ -485,13 +498,19 @@ impl<'r> AgentSession<'r> {
 
     /// Writes down that the session is over, if anything of it was written and it has no name under which it goes on.
     pub fn end(self) -> Result<(), AppendError> {
+        self.end_because(SessionEnd::Finished)
+    }
+
+    /// The same, for this reason.
+    pub fn end_because(self, reason: SessionEnd) -> Result<(), AppendError> {
         self.common.set_closed();
         self.common.end_fence();
         self.forget_containers();
         if self.is_named() || self.common.is_over() || !self.common.close() {
             return Ok(());
         }
-        self.runtime.ledger.append(&Event::SessionEnded { session: self.id.clone() }).map(drop)
+        let event = Event::SessionEnded { session: self.id.clone(), reason: Some(reason) };
+        self.runtime.ledger.append(&event).map(drop)
     }
 
     fn of(bound: Bound<'r>) -> Self {
@@ -500,6 +519,7 @@ impl<'r> AgentSession<'r> {
             stated: None,
             left: Attenuation::none(),
             made_by: None,
+            wall_ms: None,
             approver: Box::new(Nobody),
             source: None,
             ends: false,
@@ -523,10 +543,15 @@ impl<'r> AgentSession<'r> {
         Ok(receipts.last().map(Receipt::seq).unwrap_or_default())
     }
 
-    /// Commands of the next call have at most this long, and never longer than policy says.
+    /// Commands of the next calls have at most this long, and never longer than policy says, also one that is read again.
     pub fn set_wall_limit(&mut self, milliseconds: u64) {
-        let wall = &mut self.policy.limits.wall_ms;
-        *wall = Some(wall.map_or(milliseconds, |most| most.min(milliseconds)));
+        self.wall_ms = Some(milliseconds);
+        self.hold_to_wall_limit();
+    }
+
+    fn hold_to_wall_limit(&mut self) {
+        let limits = [self.policy.limits.wall_ms, self.wall_ms];
+        self.policy.limits.wall_ms = limits.into_iter().flatten().min();
     }
 
     /// Writes the start of the session down now, instead of with its first call.
@@ -596,7 +621,8 @@ impl<'r> AgentSession<'r> {
 
     /// What is written with the end of the last call.
     pub(crate) fn ending(&self) -> Option<Event> {
-        self.ends.then(|| Event::SessionEnded { session: self.id.clone() })
+        let reason = if self.is_over() { SessionEnd::Secret } else { SessionEnd::Finished };
+        self.ends.then(|| Event::SessionEnded { session: self.id.clone(), reason: Some(reason) })
     }
 
     fn start(&self) -> Event {
@@ -652,5 +678,6 @@ impl<'r> AgentSession<'r> {
         self.policy_files = asked.policy_files;
         self.settings = asked.settings;
         self.roots = asked.roots;
+        self.hold_to_wall_limit();
     }
 }

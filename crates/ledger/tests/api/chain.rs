@@ -1,3 +1,4 @@
+use ringfence_ledger::SessionEnd;
 use ringfence_ledger::{
     AppendError, ApprovalAnswer, Event, Head, Ledger, OutOfOrder, Timestamp, incomplete, verify,
 };
@@ -20,7 +21,7 @@ fn every_event_comes_back_as_it_was() {
         launched(&ids),
         settled(&ids),
         refused(None),
-        Event::SessionEnded { session: ids.session.clone() },
+        Event::SessionEnded { session: ids.session.clone(), reason: Some(SessionEnd::Stopped) },
         battery(59),
         Event::PolicyChanged {
             session: None,

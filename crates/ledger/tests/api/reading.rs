@@ -16,7 +16,7 @@ fn two_sessions() -> (Home, Ids, Ids) {
         intent(&two),
         settled(&one),
         settled(&two),
-        Event::SessionEnded { session: one.session.clone() },
+        Event::SessionEnded { session: one.session.clone(), reason: None },
     ];
     events.iter().for_each(|event| drop(ledger.append(event).unwrap()));
     (home, one, two)

@@ -269,7 +269,7 @@ fn a_ledger_works_over_it(place: &dyn Place) {
     let entry = BatteryEntry { id: "F1".to_owned(), verdict: Verdict::Held, detail: "é".to_owned() };
     let battery = Event::Battery { passed: 1, total: 1, backend: Backend::Native, attempts: vec![entry] };
     let session = SessionId::random().unwrap();
-    let ended = Event::SessionEnded { session };
+    let ended = Event::SessionEnded { session, reason: None };
     thread::scope(|scope| {
         for ledger in [&here, &here, &there, &there] {
             scope.spawn(|| (0..20).for_each(|_| drop(ledger.append_at(&battery, Timestamp::now()).unwrap())));

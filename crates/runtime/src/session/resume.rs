@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use jiff::SignedDuration;
-use ringfence_ledger::{Event, Kind, Ledger, LedgerReader, ReadError, Record, Timestamp};
+use ringfence_ledger::{Event, Kind, Ledger, LedgerReader, ReadError, Record, SessionEnd, Timestamp};
 use ringfence_types::{Bytes, Root, SessionId, WorkspaceId};
 
 use super::{Asked, OpenSessionError, Runtime};
@@ -40,7 +40,8 @@ pub fn end_session(
     name: &str,
 ) -> Result<Option<SessionId>, OpenSessionError> {
     let Some((id, _)) = live(&ledger.reader()?, workspace, name)? else { return Ok(None) };
-    let _receipt = ledger.append(&Event::SessionEnded { session: id.clone() })?;
+    let _receipt =
+        ledger.append(&Event::SessionEnded { session: id.clone(), reason: Some(SessionEnd::Stopped) })?;
     Ok(Some(id))
 }
 
@@ -52,7 +53,7 @@ pub fn end_abandoned(runtime: &Runtime) -> Result<Vec<SessionId>, OpenSessionErr
     let ended: HashSet<&SessionId> = records
         .iter()
         .filter_map(|record| match &record.event {
-            Event::SessionEnded { session } => Some(session),
+            Event::SessionEnded { session, .. } => Some(session),
             _ => None,
         })
         .collect();
@@ -65,8 +66,11 @@ pub fn end_abandoned(runtime: &Runtime) -> Result<Vec<SessionId>, OpenSessionErr
         _ => None,
     });
     let abandoned: Vec<SessionId> = abandoned.collect();
-    let events: Vec<Event> =
-        abandoned.iter().map(|session| Event::SessionEnded { session: session.clone() }).collect();
+    let gone = |session: &SessionId| Event::SessionEnded {
+        session: session.clone(),
+        reason: Some(SessionEnd::DaemonGone),
+    };
+    let events: Vec<Event> = abandoned.iter().map(gone).collect();
     if !events.is_empty() {
         let _receipts = ledger.append_all(&events)?;
     }
