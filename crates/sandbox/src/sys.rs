@@ -1,4 +1,4 @@
-//! System calls that no safe crate offers, as the escape battery needs them.
+//! System calls that no safe crate offers, as the escape battery and the daemon need them.
 //!
 //! INVARIANT: each function is safe to call with any argument its type admits: pointers never come from the
 //! caller, and a call that could harm the machine is made with arguments the kernel must refuse.
@@ -134,6 +134,19 @@ pub fn perf_event_open() -> Result<OwnedFd> {
     // SAFETY: `attr` is 128 bytes, as its size field says (type 1, size 128), and outlives the call.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 8) };
     to_fd(check(fd)?)
+}
+
+/// The process that connected to a Unix socket, whoever has its number by now.
+pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd> {
+    const SO_PEERPIDFD: c_int = 77;
+    let mut fd: c_int = -1;
+    let mut length: u32 = 4;
+    // SAFETY: `fd` is 4 bytes, as `length` says, and both outlive the call.
+    check(unsafe {
+        let (value, length) = (ptr::from_mut(&mut fd), ptr::from_mut(&mut length));
+        libc::syscall(libc::SYS_getsockopt, socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, value, length)
+    })?;
+    to_fd(c_long::from(fd))
 }
 
 /// A map of one element.
