@@ -132,6 +132,16 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// What is logged where nobody has said.
+    pub(crate) fn logs(&self) -> Option<Logs> {
+        match self {
+            Self::Serve(serve) if !serve.check => Some(Logs::UNATTENDED),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Inside, a command sees a read-only system, the workspace, a private /tmp and a home of its own; no network, no host

@@ -1,4 +1,4 @@
-//! Log lines on standard error, for whoever asks for them. Nothing is logged by default.
+//! Log lines on standard error, for whoever asks for them. By default nothing is logged, by the daemon what goes wrong.
 //!
 //! INVARIANT: a line is written in one place ([`Line`]), after everything secret was taken out of it and everything that a
 //! terminal would act upon was escaped.
@@ -37,6 +37,9 @@ enum Form {
 pub(crate) struct UnknownLevel;
 
 impl Logs {
+    /// Of what has nobody at its terminal to tell what goes wrong.
+    pub(crate) const UNATTENDED: Self = Self { level: LevelFilter::WARN, form: Form::People };
+
     /// By the number of `-v`.
     pub(crate) fn counted(verbose: u8) -> Option<Self> {
         let level = match verbose {
@@ -68,9 +71,10 @@ impl FromStr for Logs {
     }
 }
 
-/// Begins to log as it was typed, or else as `RINGFENCE_LOG` says.
-pub(crate) fn begin(typed: Option<Logs>) -> Result<(), ExitCode> {
-    let Some(logs) = typed.map_or_else(asked_for, |typed| Ok(Some(typed)))? else { return Ok(()) };
+/// Begins to log as it was typed, or else as `RINGFENCE_LOG` says, or else as `usual`.
+pub(crate) fn begin(typed: Option<Logs>, usual: Option<Logs>) -> Result<(), ExitCode> {
+    let asked = typed.map_or_else(asked_for, |typed| Ok(Some(typed)))?;
+    let Some(logs) = asked.or(usual) else { return Ok(()) };
     if logs.level == LevelFilter::OFF {
         return Ok(());
     }

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         };
     }
     match args::parse(&arguments) {
-        Ok((logs, command)) => match logging::begin(logs) {
+        Ok((logs, command)) => match logging::begin(logs, command.logs()) {
             Ok(()) => output::settle(commands::dispatch(command)),
             Err(code) => code,
         },

@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::testkit::{World, binary, finish};
 
-const SERVICE: &str = include_str!("../../../../packaging/systemd/ringfence.service");
-const SOCKET: &str = include_str!("../../../../packaging/systemd/ringfence.socket");
+pub(crate) const SERVICE: &str = include_str!("../../../../packaging/systemd/ringfence.service");
+pub(crate) const SOCKET: &str = include_str!("../../../../packaging/systemd/ringfence.socket");
 
 fn settings(unit: &str) -> Vec<(&str, &str)> {
     let lines = unit.lines().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty());
@@ -44,16 +44,17 @@ fn d1_the_units_are_closed_and_leave_sandboxes_their_means() {
     }
     let service = settings(SERVICE);
     for wanted in [
-        ("NoNewPrivileges", "yes"),
-        ("CapabilityBoundingSet", ""),
         ("UMask", "0077"),
+        ("TimeoutStopSec", "60s"),
         ("LimitCORE", "0"),
         ("Delegate", "yes"),
         ("KillMode", "mixed"),
     ] {
         assert!(service.contains(&wanted), "{wanted:?}");
     }
-    const HARMFUL: [&str; 16] = [
+    const HARMFUL: [&str; 18] = [
+        "CapabilityBoundingSet",
+        "NoNewPrivileges",
         "SystemCallFilter",
         "SystemCallArchitectures",
         "RestrictNamespaces",
