@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ringfence_daemon::{Edition, Governed, Governor, Reload, Wanted};
+use ringfence_daemon::{Earlier, Edition, Governed, Governor, Reload, Wanted};
 use ringfence_runtime::authz::policy::{
-    DaemonSettings, Flags, LimitFlags, PolicyFile, Settings, roots_held_to, settings as settings_of,
+    DaemonSettings, Flags, LimitFlags, PolicyFile, Role, Settings, roots_held_to, settings as settings_of,
 };
 use ringfence_runtime::policy_files::{
     IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspace,
@@ -115,15 +115,32 @@ impl HostGovernor {
 
     /// The operator's file as it was taken, and the workspace's as it is.
     fn files(&self, flags: &Flags) -> Result<Vec<PolicyFile>, Ungoverned> {
-        let failed =
-            |error: LoadPolicyError| Ungoverned::Failed(error::failed(&error, error.hint().as_deref()));
+        let mut files = self.operator_with(flags, &[])?;
+        files.extend(load_workspace(&flags.workspace).map_err(failed)?);
+        Ok(files)
+    }
+
+    /// The operator's file as it was taken, and the workspace's as it was `last`.
+    fn operator_with(&self, flags: &Flags, last: &[PolicyFile]) -> Result<Vec<PolicyFile>, Ungoverned> {
         let operator = self.taken().file.clone();
         if let Some(file) = &operator {
             check_outside(file, std::slice::from_ref(&flags.workspace))
                 .map_err(|error| failed(error.into()))?;
         }
-        let workspace = load_workspace(&flags.workspace).map_err(failed)?;
+        let workspace = last.iter().filter(|file| file.role() != Role::Operator).cloned();
         Ok(operator.into_iter().chain(workspace).collect())
+    }
+}
+
+fn failed(error: LoadPolicyError) -> Ungoverned {
+    Ungoverned::Failed(error::failed(&error, error.hint().as_deref()))
+}
+
+/// What is wrong was said where the daemon writes its words.
+fn refusal(why: Ungoverned) -> Refusal {
+    match why {
+        Ungoverned::Refused(refusal) => refusal,
+        Ungoverned::Failed(_) => unreadable_policy(),
     }
 }
 
@@ -148,34 +165,28 @@ fn stamp(path: &Path) -> Edition {
 
 impl Governor for HostGovernor {
     fn govern(&self, wanted: &Wanted) -> Result<Governed, Refusal> {
-        match self.with(wanted, |flags| self.files(flags)) {
-            Ok(governed) => Ok(governed),
-            Err(Ungoverned::Refused(refusal)) => Err(refusal),
-            // What is wrong was said where the daemon writes its words.
-            Err(Ungoverned::Failed(_)) => Err(unreadable_policy()),
-        }
+        self.with(wanted, |flags| self.files(flags)).map_err(refusal)
     }
 
-    fn govern_again(&self, wanted: &Wanted, began: &[PolicyFile]) -> Option<Result<Asked, Refusal>> {
+    fn govern_again(&self, wanted: &Wanted, files: Earlier<'_>) -> Result<Governed, Refusal> {
+        let Earlier { began, last } = files;
         // Stored answers are read with either: what a person gave since counts, what they took back does not.
-        let before = match self.with(wanted, |_| Ok(began.to_vec())) {
-            Ok(before) => before.asked,
-            Err(Ungoverned::Refused(refusal)) => return Some(Err(refusal)),
-            Err(Ungoverned::Failed(_)) => return None,
+        let before = self.with(wanted, |_| Ok(began.to_vec())).map_err(refusal)?.asked;
+        let now = match self.with(wanted, |flags| self.files(flags)) {
+            // Whoever breaks the workspace's file does not keep what the operator takes away.
+            Err(Ungoverned::Failed(_)) => self.with(wanted, |flags| self.operator_with(flags, last)),
+            now => now,
         };
+        let Governed { asked: now, files } = now.map_err(refusal)?;
         let seals = |files: &[PolicyFile]| files.iter().map(PolicyFile::seal).collect::<Vec<_>>();
-        match self.with(wanted, |flags| self.files(flags)) {
-            Ok(now) if seals(&now.files) == seals(began) => Some(Ok(before)),
-            Ok(now) => {
-                let mut roots = roots_held_to(&all_roots(&now.asked), &all_roots(&before));
-                let policy = now.asked.policy.held_to(&before.policy);
-                // The workspace has its access from the policy.
-                let _workspace = roots.remove(0);
-                Some(Ok(Asked { policy, roots, image: before.image, ..now.asked }))
-            }
-            Err(Ungoverned::Refused(refusal)) => Some(Err(refusal)),
-            Err(Ungoverned::Failed(_)) => None,
+        if seals(&files) == seals(began) {
+            return Ok(Governed { asked: before, files });
         }
+        let mut roots = roots_held_to(&all_roots(&now), &all_roots(&before));
+        let policy = now.policy.held_to(&before.policy);
+        // The workspace has its access from the policy.
+        let _workspace = roots.remove(0);
+        Ok(Governed { asked: Asked { policy, roots, image: before.image, ..now }, files })
     }
 
     fn edition(&self, wanted: &Wanted) -> Edition {

@@ -12,6 +12,7 @@ use ringfence_api::{
 };
 use ringfence_runtime::authz::hosts::sought;
 use ringfence_runtime::identity::{Known, Source, TokenText};
+use ringfence_runtime::ledger::SessionEnd;
 use ringfence_types::{
     Call, CommandPrefix, Fetch, HostLimit, MadeBy, Principal, SessionId, ShownCredential, Subtree,
 };
@@ -28,7 +29,7 @@ use crate::failure::{internal, malformed, unavailable};
 use crate::peer::Peer;
 use crate::server::Daemon;
 use crate::session::Live;
-use crate::sessions::{self, AlsoOver};
+use crate::sessions::{self, AlsoOver, Because};
 use crate::standing::Standing;
 use crate::waiter::{Visit, Waiter, Work};
 use crate::{approvals, files, identity};
@@ -96,6 +97,9 @@ async fn cut(admitted: oneshot::Receiver<(Standing, Waiter)>) -> ApiError {
 /// Lets a request in, or says why not. Somebody who is known and may not is written down.
 pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiError> {
     let method = arrived.method;
+    if begins(method) {
+        daemon.takes_work()?;
+    }
     if method.access() == Access::Anyone {
         no_business(daemon, &arrived)?;
         let request = Request::parse(method, arrived.value)?;
@@ -184,6 +188,42 @@ pub(crate) fn foretell(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiErro
     audit(daemon.runtime.ledger(), (&entered.caller, arrived.method.name()), Some(&why))
         .map_err(|error| unavailable(&error))?;
     Err(why)
+}
+
+/// Whether a method makes something new, which is not for a daemon that is about to end. What looks, answers, takes back or ends
+/// goes on until the last call is over.
+fn begins(method: Method) -> bool {
+    !matches!(
+        method,
+        Method::Health
+            | Method::Ready
+            | Method::Metrics
+            | Method::OpenApi
+            | Method::WhoAmI
+            | Method::Shutdown
+            | Method::SessionList
+            | Method::SessionShow
+            | Method::SessionStop
+            | Method::SessionReport
+            | Method::CallList
+            | Method::CallShow
+            | Method::CallOutput
+            | Method::CallInput
+            | Method::CallSignal
+            | Method::CallResize
+            | Method::CallCancel
+            | Method::Explain
+            | Method::ApprovalList
+            | Method::ApprovalWatch
+            | Method::ApprovalShow
+            | Method::ApprovalAnswer
+            | Method::TokenList
+            | Method::TokenRevoke
+            | Method::Logout
+            | Method::PairingList
+            | Method::PairingRefuse
+            | Method::Events
+    )
 }
 
 /// Whether the answer may take as long as a command or a person does.
@@ -287,7 +327,6 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
             json(&Done {})
         }
         Request::SessionCreate(request) => {
-            daemon.takes_work()?;
             let _before = daemon.meters.sessions.fetch_add(1, Ordering::Relaxed);
             json(&sessions::create(daemon, &caller, request)?)
         }
@@ -353,7 +392,6 @@ fn in_session(
 ) -> Result<Value, ApiError> {
     match request {
         Request::CallExec(request) => {
-            daemon.takes_work()?;
             let form = if request.background { Form::Pieces } else { Form::Whole };
             let wired = Wired::new(live, request, form)?.made_by(visit.by, own);
             match form {
@@ -416,7 +454,7 @@ fn shown(daemon: &Daemon, caller: &Caller, id: &SessionId) -> Result<SessionInfo
 
 fn stopped(daemon: &Daemon, live: Arc<Live>, request: &StopSession) -> SessionInfo {
     let grace = request.grace_ms.map(|grace| Duration::from_millis(grace).min(LONGEST_GRACE));
-    sessions::stop(daemon, &live, ("an operator ended it", grace));
+    sessions::stop(daemon, &live, (Because(SessionEnd::Stopped, "an operator ended it"), grace));
     live.info()
 }
 

@@ -130,11 +130,11 @@ impl Wired {
         if let Some(own) = &self.own {
             lane.set_variable(TOKEN_VARIABLE, &own.reveal());
         }
+        // A policy that cannot be had is answered by the call itself.
+        let _unchanged = lane.renew();
         if let Some(milliseconds) = self.exec.timeout_ms {
             lane.set_wall_limit(milliseconds);
         }
-        // A policy that cannot be had is answered by the call itself.
-        let _unchanged = lane.renew();
         let command = command((live, &lane), &self.exec);
         let (settled, stdout, stderr) = self.perform(&mut lane, command, &sink);
         let info = call.end(|info| told(info, settled, stdout, stderr));

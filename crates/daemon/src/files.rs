@@ -184,6 +184,8 @@ pub(crate) fn explain(daemon: &Daemon, live: &Live, request: Explain) -> Result<
 /// One call without a command, from beginning to end.
 fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Result<Settled, ApiError> {
     let Visit { live, work, left, by } = visit;
+    // It may wait for a person, and has a thread meanwhile.
+    let _place = live.places.take()?;
     let under_way = live.call(what, Inlets::default())?;
     work.includes(&under_way);
     let mut lane = live.bound.lane();

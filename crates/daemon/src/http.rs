@@ -273,7 +273,11 @@ async fn login(line: &Arc<Line>, transport: Transport, value: Value) -> Result<R
         return Err(malformed("this is no login"));
     };
     let (daemon, source) = (Arc::clone(&line.daemon), source(&line.entrance, line.peer));
+    // Whoever waits for their turn has no thread. Who goes away has it until what they showed was looked at.
+    let turn = Arc::clone(&daemon.login).acquire_owned();
+    let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, turn).await else { return Err(too_many()) };
     let session = blocking(move || {
+        let _turn = turn;
         let password = Zeroizing::new(login.password);
         daemon.identities.login(&login.name, password.as_bytes(), &source).map_err(|error| match error {
             IdentityError::Denied(denied) => not_let_in(&denied),

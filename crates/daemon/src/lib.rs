@@ -26,7 +26,9 @@ mod mcp;
 mod metrics;
 mod network;
 mod output;
+mod parts;
 mod peer;
+mod places;
 mod rate;
 mod reload;
 mod route;
@@ -51,7 +53,7 @@ use ringfence_runtime::authz::policy::PolicyFile;
 use ringfence_runtime::{Asked, Runtime};
 use ringfence_types::{NetMode, Profile, Refusal};
 
-pub use listen::{ListenError, Listening, check_directory};
+pub use listen::{ListenError, Listening, check_directory, is_locked};
 pub use network::{Network, NetworkError};
 pub use server::{ServeError, serve};
 
@@ -60,8 +62,9 @@ pub trait Governor: fmt::Debug + Send + Sync {
     /// For a session that begins.
     fn govern(&self, wanted: &Wanted) -> Result<Governed, Refusal>;
 
-    /// For one that runs: at most what it began with. `None`: what there is now cannot be read, and what held before holds.
-    fn govern_again(&self, wanted: &Wanted, began: &[PolicyFile]) -> Option<Result<Asked, Refusal>>;
+    /// For one that runs: at most what it began with. A file of the workspace that is wrong by now leaves the one that was
+    /// `last` right in force, and what the operator says counts in any case.
+    fn govern_again(&self, wanted: &Wanted, files: Earlier<'_>) -> Result<Governed, Refusal>;
 
     /// Other than before when what is said to a session may be: of the operator's files as they were last taken, and of the
     /// workspace's as they are.
@@ -79,6 +82,13 @@ pub trait Governor: fmt::Debug + Send + Sync {
 pub struct Governed {
     pub asked: Asked,
     pub files: Vec<PolicyFile>,
+}
+
+/// The files that a session had before.
+#[derive(Clone, Copy, Debug)]
+pub struct Earlier<'a> {
+    pub began: &'a [PolicyFile],
+    pub last: &'a [PolicyFile],
 }
 
 /// Two that are the same say the same.

@@ -6,13 +6,17 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 /// A socket that nobody else serves.
 #[derive(Debug)]
 pub struct Listening {
     pub(crate) listener: UnixListener,
     /// Ours to remove at the end.
     pub(crate) path: Option<PathBuf>,
-    _lock: Option<File>,
+    /// Of the place: whoever serves it has its doors as well.
+    _lock: File,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +42,10 @@ pub enum ListenError {
     },
     #[error("what was handed over is no listening socket")]
     Inherited(#[source] io::Error),
+    #[error("the socket that was handed over has no place in the file system")]
+    Nameless,
+    #[error("others than its owner can use the socket `{}`", path.display())]
+    Open { path: PathBuf },
 }
 
 impl ListenError {
@@ -50,6 +58,8 @@ impl ListenError {
             Self::Taken { .. } => {
                 Some("`ringfence status` shows it; `ringfence serve --socket` serves another place")
             }
+            Self::Nameless => Some("name one in `ListenStream=`"),
+            Self::Open { .. } => Some("set `SocketMode=0600`"),
             _ => None,
         }
     }
@@ -78,7 +88,11 @@ impl Listening {
         }
         let directory = path.parent().unwrap_or(Path::new("/"));
         check_directory(directory)?;
-        let lock = lock(&path.with_extension("lock"), path)?;
+        // Before there is a lock: whoever starts services starts one now, and that has to find it free.
+        if is_served(path) {
+            return Err(ListenError::Taken { path: path.to_owned() });
+        }
+        let lock = lock(path)?;
         let failed = |error| ListenError::Bind { path: path.to_owned(), error };
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -87,7 +101,7 @@ impl Listening {
         // Between `bind` and `chmod` only who may enter the directory could connect: this user.
         let listener = UnixListener::bind(path).map_err(failed)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        Ok(Self { listener, path: Some(path.to_owned()), _lock: Some(lock) })
+        Ok(Self { listener, path: Some(path.to_owned()), _lock: lock })
     }
 
     /// Where it can be reached, if that has a name.
@@ -97,8 +111,17 @@ impl Listening {
 
     /// Handed over by whoever starts services.
     pub fn inherited(listener: UnixListener) -> Result<Self, ListenError> {
-        let _address = listener.local_addr().map_err(ListenError::Inherited)?;
-        Ok(Self { listener, path: None, _lock: None })
+        let address = listener.local_addr().map_err(ListenError::Inherited)?;
+        let Some(path) = address.as_pathname() else { return Err(ListenError::Nameless) };
+        check_directory(path.parent().unwrap_or(Path::new("/")))?;
+        let failed = |error| ListenError::Directory { path: path.to_owned(), error };
+        let metadata = fs::symlink_metadata(path).map_err(failed)?;
+        let ours = metadata.uid() == rustix::process::geteuid().as_raw();
+        if !ours || metadata.mode() & 0o077 != 0 {
+            return Err(ListenError::Open { path: path.to_owned() });
+        }
+        let lock = lock(path)?;
+        Ok(Self { listener, path: None, _lock: lock })
     }
 }
 
@@ -111,10 +134,25 @@ impl Drop for Listening {
     }
 }
 
-fn lock(path: &Path, socket: &Path) -> Result<File, ListenError> {
-    let failed = |error| ListenError::Bind { path: path.to_owned(), error };
+/// Whether somebody listens there: a daemon, or whoever starts one for those who come.
+fn is_served(path: &Path) -> bool {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let (Ok(socket), Ok(address)) = (socket, SocketAddrUnix::new(path)) else { return false };
+    // One with all places taken is there, too.
+    matches!(rustix::net::connect(&socket, &address), Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS))
+}
+
+/// Whether a daemon runs there.
+pub fn is_locked(socket: &Path) -> bool {
+    matches!(lock(socket), Err(ListenError::Taken { .. }))
+}
+
+fn lock(socket: &Path) -> Result<File, ListenError> {
+    let path = socket.with_extension("lock");
+    let failed = |error| ListenError::Bind { path: path.clone(), error };
     let file =
-        File::options().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
+        File::options().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => Err(ListenError::Taken { path: socket.to_owned() }),

@@ -58,6 +58,15 @@ impl Network {
         Ok(Self { listener, bind, guard, certificate })
     }
 
+    pub fn bind(&self) -> Bind {
+        self.bind
+    }
+
+    /// Of its certificate.
+    pub fn fingerprint(&self) -> Option<&str> {
+        self.certificate.as_ref().map(Certificate::fingerprint)
+    }
+
     /// Before anybody looks at what a request wants.
     pub(crate) fn admit(&self, head: &Parts) -> Result<(), ApiError> {
         self.guard.admit(head).map_err(|turned| turned_away(&turned))

@@ -1,12 +1,12 @@
 //! Policy and configuration that change while the daemon runs.
 //!
-//! The operator's files are taken whole or not at all; what is wrong leaves what held before in force. A session that runs is
+//! The operator's files are taken whole or not at all; what is wrong leaves what held before in force, each file for itself. A session that runs is
 //! held to what it began with: what takes away counts with its next call, what gives more is for sessions that begin later.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_runtime::authz::policy::PolicyFile;
+use ringfence_runtime::authz::policy::{ApprovalSettings, PolicyFile};
 use ringfence_runtime::standing::Stored;
 use ringfence_runtime::{Asked, PolicySource};
 use ringfence_types::Refusal;
@@ -14,7 +14,7 @@ use tokio::signal::unix::Signal;
 
 use crate::server::Daemon;
 use crate::sessions::bounded;
-use crate::{Edition, Governed, Governor, Reload, Wanted};
+use crate::{Earlier, Edition, Governed, Governor, Reload, Wanted, parts};
 
 /// How often the operator's files are looked at. Looking costs one `stat` per file, works on every file system, and sees also a
 /// file that is replaced, linked elsewhere, or not there yet, which watches of a directory entry do not.
@@ -28,55 +28,94 @@ pub(crate) struct Again {
     began: Asked,
     files: Vec<PolicyFile>,
     last: Mutex<Last>,
+    /// Of the session that this one is a part of.
+    whole: Option<Arc<Again>>,
 }
 
 #[derive(Clone, Debug)]
 struct Last {
     edition: Edition,
-    asked: Asked,
+    /// As they were when they were right.
+    files: Vec<PolicyFile>,
 }
 
 impl Again {
-    pub(crate) fn new(governor: &Arc<dyn Governor>, wanted: Wanted) -> Result<Self, Refusal> {
+    pub(crate) fn new(
+        governor: &Arc<dyn Governor>,
+        wanted: Wanted,
+        whole: Option<Arc<Self>>,
+    ) -> Result<Self, Refusal> {
         // Before it is read: what changes meanwhile is seen with the first call.
-        let edition = governor.edition(&wanted);
+        let edition = edition(&**governor, &wanted, whole.as_deref());
         let Governed { asked, files } = governor.govern(&wanted)?;
         let began = bounded(asked);
-        let last = Mutex::new(Last { edition, asked: began.clone() });
-        Ok(Self { governor: Arc::clone(governor), wanted, began, files, last })
+        let last = Mutex::new(Last { edition, files: files.clone() });
+        Ok(Self { governor: Arc::clone(governor), wanted, began, files, last, whole })
     }
 
-    pub(crate) fn began(&self) -> Asked {
-        self.began.clone()
+    /// What the session is asked to be, where that is at most what the whole has.
+    pub(crate) fn began(&self) -> Result<Asked, Refusal> {
+        if let Some(whole) = &self.whole {
+            parts::check(&self.began, &whole.now()?)?;
+        }
+        self.within_whole(self.began.clone())
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self, asked: Asked) -> Asked {
         let mut asked = bounded(asked);
-        let (settings, began) = (&mut asked.settings, &self.began.settings);
-        settings.quorum.approve = settings.quorum.approve.max(began.quorum.approve);
-        settings.quorum.deny = settings.quorum.deny.min(began.quorum.deny);
-        settings.reason_required |= began.reason_required;
+        hold(&mut asked.settings, &self.began.settings);
         asked
     }
+
+    /// What policy says by now. The session itself has not heard of it by that: a part asks for its whole as well.
+    fn now(&self) -> Result<Asked, Refusal> {
+        let last = self.last().files.clone();
+        let earlier = Earlier { began: &self.files, last: &last };
+        let Governed { asked, files } = self.governor.govern_again(&self.wanted, earlier)?;
+        let asked = self.within_whole(self.held(asked))?;
+        self.last().files = files;
+        Ok(asked)
+    }
+
+    fn within_whole(&self, asked: Asked) -> Result<Asked, Refusal> {
+        match &self.whole {
+            Some(whole) => parts::held(asked, whole.now()?),
+            None => Ok(asked),
+        }
+    }
+}
+
+/// A part has also what its whole is told.
+fn edition(governor: &dyn Governor, wanted: &Wanted, whole: Option<&Again>) -> Edition {
+    let mut edition = governor.edition(wanted);
+    if let Some(Again { governor, wanted, whole, .. }) = whole {
+        edition.extend(self::edition(&**governor, wanted, whole.as_deref()));
+    }
+    edition
+}
+
+/// Questions are asked at least as strictly as in `most`.
+pub(crate) fn hold(settings: &mut ApprovalSettings, most: &ApprovalSettings) {
+    settings.quorum.approve = settings.quorum.approve.max(most.quorum.approve);
+    settings.quorum.deny = settings.quorum.deny.min(most.quorum.deny);
+    settings.reason_required |= most.reason_required;
 }
 
 impl PolicySource for Again {
     fn read(&self) -> Result<Asked, Refusal> {
-        let edition = self.governor.edition(&self.wanted);
-        let Some(read) = self.governor.govern_again(&self.wanted, &self.files) else {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            last.edition = edition;
-            return Ok(last.asked.clone());
-        };
-        let asked = self.held(read?);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = Last { edition, asked: asked.clone() };
+        let edition = edition(&*self.governor, &self.wanted, self.whole.as_deref());
+        let asked = self.now()?;
+        self.last().edition = edition;
         Ok(asked)
     }
 
     fn has_changed(&self) -> bool {
-        let now = self.governor.edition(&self.wanted);
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).edition != now
+        let now = edition(&*self.governor, &self.wanted, self.whole.as_deref());
+        self.last().edition != now
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hyper::service::service_fn;
@@ -12,6 +12,7 @@ use hyper_util::server::conn::auto;
 use ringfence_api::{ApiError, CallInfo, ErrorCode};
 use ringfence_runtime::Runtime;
 use ringfence_runtime::identity::{Identities, IdentityError, Known};
+use ringfence_runtime::ledger::SessionEnd;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,14 +21,15 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use crate::authenticate::Entrance;
 use crate::events::{self, Events};
 use crate::exec::{Sink, Wired};
-use crate::failure::{exhausted, internal};
+use crate::failure::internal;
 use crate::http::{Line, answer};
 use crate::metrics::Meters;
 use crate::network::{self, Network};
 use crate::peer::Peer;
+use crate::places::{Place, Places};
 use crate::rate::Bucket;
-use crate::session::Live;
-use crate::sessions::{self, Sessions};
+use crate::session::{Live, TIME};
+use crate::sessions::{self, Because, Sessions};
 use crate::standing::{self, Standings};
 use crate::strangers::Strangers;
 use crate::{Governor, Serve, Settings, door, mcp, reload};
@@ -49,8 +51,8 @@ const BURST: u32 = 2000;
 const RATE: u32 = 2000;
 /// Long requests that are taken in at once.
 const LONG: usize = 32;
-/// Threads for requests: each waits for a disk, a person or a command.
-const THREADS: usize = 640;
+/// Threads besides those of calls, so that there is one for whoever answers, revokes or stops while all calls wait.
+const THREADS: usize = 384;
 
 /// Everything that requests share.
 #[derive(Debug)]
@@ -69,7 +71,10 @@ pub(crate) struct Daemon {
     pub(crate) tools_underway: mcp::Underway,
     /// Long requests of everybody who is in no session, which are taken in at once.
     pub(crate) long: Arc<Semaphore>,
-    calls: Arc<AtomicUsize>,
+    /// Of those who show a password, one at a time: what was guessed wrong counts before the next is looked at.
+    pub(crate) login: Arc<Semaphore>,
+    /// Calls of all sessions that are under way.
+    pub(crate) calls: Places,
     requests: AtomicU64,
     ending: AtomicBool,
     ended: AtomicBool,
@@ -97,7 +102,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
     door::clear(&serve.doors).map_err(ServeError::Doors)?;
     let threads = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(THREADS)
+        .max_blocking_threads(serve.settings.calls.saturating_add(THREADS))
         .thread_keep_alive(Duration::from_secs(5))
         .build()
         .map_err(ServeError::Start)?;
@@ -114,6 +119,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         }
     }
     let head = events::end_of(runtime.ledger()).map_err(ServeError::Ledger)?;
+    let calls = Places::new(serve.settings.calls);
     let daemon = Arc::new(Daemon {
         runtime,
         identities,
@@ -127,7 +133,8 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         meters: Meters::default(),
         tools_underway: mcp::Underway::default(),
         long: Arc::new(Semaphore::new(LONG)),
-        calls: Arc::default(),
+        login: Arc::new(Semaphore::new(1)),
+        calls,
         requests: AtomicU64::new(0),
         ending: AtomicBool::new(false),
         ended: AtomicBool::new(false),
@@ -185,7 +192,7 @@ async fn run(
 async fn drain(daemon: &Arc<Daemon>) {
     daemon.ending.store(true, Ordering::SeqCst);
     let until = Instant::now() + daemon.settings.drain;
-    while Instant::now() < until && daemon.calls.load(Ordering::SeqCst) > 0 {
+    while Instant::now() < until && !daemon.calls.are_free() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let all = Arc::clone(daemon);
@@ -201,7 +208,7 @@ async fn drain(daemon: &Arc<Daemon>) {
         if let Err(error) = stopped.await {
             tracing::error!(why = %error, "sessions were not ended in order");
         }
-        while !daemon.sessions.live().is_empty() {
+        while !daemon.sessions.is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -333,11 +340,12 @@ impl Daemon {
         let _watching = self.handle.spawn(async move {
             if let Some(why) = token_lost(&daemon, &live, &known).await {
                 // A session and its token have the same time.
-                let why = match why.rule.as_deref() {
-                    Some("identity.expired") => "its time was over".to_owned(),
-                    _ => format!("its token: {}", why.message),
+                let is_over = why.rule.as_deref() == Some("identity.expired");
+                let lost = format!("its token: {}", why.message);
+                let stop = move || {
+                    let why = if is_over { TIME } else { Because(SessionEnd::Revoked, &lost) };
+                    sessions::stop(&daemon, &live, (why, None));
                 };
-                let stop = move || sessions::stop(&daemon, &live, (&why, None));
                 let _stopping = tokio::task::spawn_blocking(stop);
             }
         });
@@ -392,13 +400,8 @@ impl Daemon {
         })
     }
 
-    fn place(&self) -> Result<CallPlace, ApiError> {
-        let before = self.calls.fetch_add(1, Ordering::SeqCst);
-        let place = CallPlace { calls: Arc::clone(&self.calls) };
-        if before >= self.settings.calls {
-            drop(place);
-            return Err(exhausted(format!("{before} calls are under way")));
-        }
+    fn place(&self) -> Result<Place, ApiError> {
+        let place = self.calls.take()?;
         let _before = self.meters.calls.fetch_add(1, Ordering::Relaxed);
         Ok(place)
     }
@@ -421,15 +424,4 @@ async fn token_lost(daemon: &Daemon, live: &Live, known: &Known) -> Option<ApiEr
         tokio::time::sleep(ROUND).await;
     }
     None
-}
-
-/// One of the calls that are under way at once.
-struct CallPlace {
-    calls: Arc<AtomicUsize>,
-}
-
-impl Drop for CallPlace {
-    fn drop(&mut self) {
-        let _before = self.calls.fetch_sub(1, Ordering::SeqCst);
-    }
 }

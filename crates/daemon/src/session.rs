@@ -7,15 +7,20 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{ApiError, CallInfo, ErrorCode, ProviderInfo, SessionInfo, SessionState};
 use ringfence_runtime::Bound;
+use ringfence_runtime::ledger::SessionEnd;
 use ringfence_types::SessionId;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::call::{Inlets, LiveCall};
 use crate::door::Door;
 use crate::failure::{exhausted, internal, not_found};
+use crate::places::Places;
+use crate::reload::Again;
+use crate::sessions::Because;
 
 /// Long requests of one session that are taken in at once.
 const LONG: usize = 2;
+pub(crate) const TIME: Because<'_> = Because(SessionEnd::Timeout, "its time was over");
 /// Calls that are over and still remembered.
 const REMEMBERED: usize = 64;
 
@@ -23,6 +28,8 @@ const REMEMBERED: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) bound: Bound<'static>,
+    /// What policy says to it, and to its parts.
+    pub(crate) again: Arc<Again>,
     /// Variables that were asked for with the session.
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) parent: Option<SessionId>,
@@ -30,6 +37,8 @@ pub(crate) struct Live {
     /// What does not change.
     card: SessionInfo,
     most_calls: usize,
+    /// Of the calls of all sessions.
+    pub(crate) places: Places,
     last_call: AtomicU64,
     inside: Mutex<Inside>,
     door: Mutex<Option<Door>>,
@@ -59,19 +68,21 @@ pub(crate) struct Terms {
 
 impl Live {
     pub(crate) fn new(
-        bound: Bound<'static>,
+        (bound, again): (Bound<'static>, Arc<Again>),
         card: SessionInfo,
         (environment, terms): (BTreeMap<String, String>, Terms),
-        (door, most_calls): (Door, usize),
+        (door, (most_calls, places)): (Door, (usize, Places)),
     ) -> Self {
         let provider = card.provider.clone();
         Self {
             bound,
+            again,
             environment,
             parent: card.parent.clone(),
             terms,
             card,
             most_calls,
+            places,
             last_call: AtomicU64::new(0),
             inside: Mutex::new(Inside {
                 live: BTreeMap::new(),
@@ -174,7 +185,7 @@ impl Live {
     }
 
     /// Why its time is over, if it is.
-    pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
+    pub(crate) fn overdue(&self, now: Instant) -> Option<Because<'static>> {
         let (running, touched) = {
             let inside = self.inside();
             (inside.state == SessionState::Running, inside.touched)
@@ -183,10 +194,11 @@ impl Live {
             return None;
         }
         if self.terms.until.is_some_and(|until| now >= until) {
-            return Some("its time was over");
+            return Some(TIME);
         }
         let idle = self.terms.idle.is_some_and(|idle| now.saturating_duration_since(touched) >= idle);
-        (idle && self.live_calls().is_empty()).then_some("nothing was asked of it for too long")
+        (idle && self.live_calls().is_empty())
+            .then_some(Because(SessionEnd::Idle, "nothing was asked of it for too long"))
     }
 
     /// Nothing new begins in it from now on. Only the first who says so goes on to end it.

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use ringfence_api::{
-    ApiError, Caller, CreateSession, ErrorCode, Exec, ProviderInfo, SessionInfo, SessionState,
+    ApiError, CallState, Caller, CreateSession, ErrorCode, Exec, ProviderInfo, SessionInfo, SessionState,
 };
 use ringfence_runtime::identity::{Grantee, Known};
+use ringfence_runtime::ledger::SessionEnd;
+use ringfence_runtime::secrets::Meta;
 use ringfence_runtime::{AgentSession, Asked};
-use ringfence_types::{Bytes, NetMode, Profile, Refusal, SessionId};
+use ringfence_types::{Bytes, Profile, Refusal, SessionId};
 
-use crate::Wanted;
 use crate::authenticate::forbidden;
 use crate::call::Cancelled;
 use crate::desk::Desk;
@@ -23,6 +24,7 @@ use crate::failure::{exhausted, internal, malformed, not_found, refused, unavail
 use crate::reload::Again;
 use crate::server::Daemon;
 use crate::session::{Live, Terms};
+use crate::{Wanted, parts};
 
 /// Sessions that are over and still remembered.
 const REMEMBERED: usize = 256;
@@ -32,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// What is captured of one stream is held in memory.
 const MOST_OUTPUT: u64 = 16 * 1024 * 1024;
-const WITH_THE_WHOLE: &str = "the session it is a part of ended";
+const WITH_THE_WHOLE: Because<'_> = Because(SessionEnd::WholeEnded, "the session it is a part of ended");
 /// Variables that are ours to set.
 const RESERVED: &str = "RINGFENCE_";
 
@@ -95,6 +97,12 @@ impl Sessions {
         self.all().live.values().cloned().collect()
     }
 
+    /// Whether there is none, and none is being made.
+    pub(crate) fn is_empty(&self) -> bool {
+        let all = self.all();
+        all.live.is_empty() && all.reserved == 0
+    }
+
     fn forget(&self, live: &Live) {
         let mut all = self.all();
         if all.live.remove(live.id()).is_some() {
@@ -109,6 +117,10 @@ impl Sessions {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Why a session ends: for the ledger, and for people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Because<'a>(pub(crate) SessionEnd, pub(crate) &'a str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AlsoOver {
@@ -142,8 +154,12 @@ pub(crate) fn create(
         net: request.net,
         limits: request.limits.clone(),
     };
-    let again = Again::new(&daemon.governor, wanted).map_err(|refusal| not_governed(daemon, &refusal))?;
-    let mut asked = again.began();
+    let whole = parent.as_ref().map(|parent| Arc::clone(&parent.again));
+    let governed = Again::new(&daemon.governor, wanted, whole).and_then(|again| {
+        let asked = again.began()?;
+        Ok((Arc::new(again), asked))
+    });
+    let (again, mut asked) = governed.map_err(|refusal| not_governed(daemon, &refusal))?;
     if asked.policy.profile == Profile::Danger {
         // What opens the machine is a flag of a command line, and the daemon has none for it.
         let told = ApiError::new(ErrorCode::Refused, "the daemon has no sessions with profile `danger`");
@@ -160,15 +176,15 @@ pub(crate) fn create(
     if !caller.rights.covers_workspace(&session.workspace().path) {
         return Err(not_for());
     }
-    if let Some(parent) = &parent {
-        within(parent, &session)?;
-    }
     let released =
         session.release(&request.secrets, request.agent.as_deref()).map_err(|error| unavailable(&error))?;
     released.map_err(|refusal| refused(&refusal))?;
-    session.set_flow_policy_source(again);
+    if let Some(parent) = &parent {
+        within(parent, &session).map_err(|refusal| not_governed(daemon, &refusal))?;
+    }
+    session.set_flow_policy_source(Arc::clone(&again));
     session.set_flow_approver(Desk { cancelled: Arc::new(Cancelled::default()) });
-    let (live, token) = bind(daemon, (session, caller), request, door)?;
+    let (live, token) = bind(daemon, (session, caller), request, (door, again))?;
     if let Err(error) = live.bound.lane().begin() {
         // What cannot be written down is not begun; its token is worth nothing without a session.
         let _unwritten = daemon.identities.end_session(live.id());
@@ -176,10 +192,15 @@ pub(crate) fn create(
     }
     let _new = daemon.sessions.all().live.insert(live.id().clone(), Arc::clone(&live));
     drop(place);
+    if let Err(ending) = daemon.takes_work() {
+        // Whoever ends all sessions may have looked for them before this was one.
+        stop_with_daemon(daemon, &live);
+        return Err(ending);
+    }
     if parent.is_some_and(|parent| !parent.is_running()) {
         // Whoever ended the whole has looked for its parts before this was one.
         stop(daemon, &live, (WITH_THE_WHOLE, None));
-        return Err(ApiError::new(ErrorCode::Conflict, WITH_THE_WHOLE));
+        return Err(ApiError::new(ErrorCode::Conflict, WITH_THE_WHOLE.1));
     }
     daemon.serve_door(&live, listener);
     daemon.end_with_token(&live, token);
@@ -212,6 +233,11 @@ fn check(request: &CreateSession) -> Result<(), ApiError> {
             .with_rule("env.reserved")
             .with_hint("names that begin with RINGFENCE_ are set by the daemon"));
     }
+    if request.timeout_s == Some(0) || request.idle_timeout_s == Some(0) {
+        let told = malformed("a session that ends at once does nothing");
+        return Err(told
+            .with_hint("`timeout_s` and `idle_timeout_s` are at least 1; without one there is no such end"));
+    }
     match &request.provider {
         Some(argv) if argv.is_empty() => Err(malformed("the provider is an empty command")),
         _ => Ok(()),
@@ -224,31 +250,20 @@ fn not_governed(daemon: &Daemon, refusal: &Refusal) -> ApiError {
     refused(refusal)
 }
 
-/// A part of a session has at most what the whole has.
-fn within(parent: &Live, child: &AgentSession<'_>) -> Result<(), ApiError> {
-    let (whole, part) = (parent.bound.policy(), child.policy());
-    let openness = |net: NetMode| match net {
-        NetMode::None => 0,
-        NetMode::Filtered => 1,
-        NetMode::Full => 2,
+/// A part is in the workspace of the whole, as it was opened, and has no secret that the whole has not.
+fn within(whole: &Live, part: &AgentSession<'_>) -> Result<(), Refusal> {
+    if !part.workspace().path.starts_with(&whole.bound.workspace().path) {
+        return Err(parts::outside());
+    }
+    let given = |secret: &&Meta| {
+        whole.bound.secrets_held().any(|own| own.name == secret.name && own.scope == secret.scope)
     };
-    let (most, wanted) = (&whole.limits, &part.limits);
-    let beyond = [
-        (part.profile.strictness() < whole.profile.strictness(), "profile"),
-        (openness(part.net) > openness(whole.net), "network"),
-        (!child.workspace().path.starts_with(&parent.bound.workspace().path), "workspace"),
-        (wanted.memory_bytes > most.memory_bytes, "memory"),
-        (wanted.processes > most.processes, "processes"),
-        (wanted.cpu_seconds > most.cpu_seconds, "processor time"),
-        (wanted.open_files > most.open_files, "open files"),
-        (wanted.file_size_bytes > most.file_size_bytes, "file size"),
-    ];
-    match beyond.into_iter().find(|(is, _)| *is) {
+    match part.secrets_held().find(|secret| !given(secret)) {
         None => Ok(()),
-        Some((_, what)) => {
-            let message = format!("the {what} would be more than the session has that it is a part of");
-            Err(ApiError::new(ErrorCode::Refused, message).with_rule("session.ceiling"))
-        }
+        Some(secret) => Err(parts::ceiling(format!(
+            "the session that it is a part of does not have the secret `{}`",
+            secret.name
+        ))),
     }
 }
 
@@ -256,7 +271,7 @@ fn bind(
     daemon: &Daemon,
     (mut session, caller): (AgentSession<'static>, &Caller),
     request: CreateSession,
-    door: Door,
+    (door, again): (Door, Arc<Again>),
 ) -> Result<(Arc<Live>, Known), ApiError> {
     let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
     let lifetime =
@@ -303,8 +318,9 @@ fn bind(
         timeout_s: request.timeout_s,
         idle_timeout_s: request.idle_timeout_s,
     };
-    let most = daemon.settings.calls_of_a_session;
-    let live = Live::new(session.into_bound(), card, (request.environment, terms), (door, most));
+    let most = (daemon.settings.calls_of_a_session, daemon.calls.clone());
+    let bound = (session.into_bound(), again);
+    let live = Live::new(bound, card, (request.environment, terms), (door, most));
     Ok((Arc::new(live), known))
 }
 
@@ -327,23 +343,38 @@ fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>) {
     let wired = match Wired::new(&live, exec, Form::Pieces) {
         Ok(wired) => wired,
         Err(error) => {
-            live.provider_ended(None, Some(error.message));
-            return stop(&daemon, &live, ("its provider could not be started", None));
+            return no_provider(&daemon, &live, error.message);
         }
     };
+    let (call, all, own) = (Arc::clone(&wired.call), Arc::clone(&daemon), Arc::clone(&live));
     let work = move || {
         let info = wired.run(&live, Sink::Keep);
+        let reason = match info.state {
+            CallState::Done => SessionEnd::ProviderEnded,
+            _ => SessionEnd::Crashed,
+        };
         let why = info.refusal.map(|refusal| refusal.message).or(info.failure);
         live.provider_ended(info.exit_code, why);
-        stop(&daemon, &live, ("its provider ended", None));
+        stop(&daemon, &live, (Because(reason, "its provider ended"), None));
     };
     // A thread of its own: it lasts as long as the session does.
-    let _detached = std::thread::Builder::new().name("provider".to_owned()).spawn(work);
+    if let Err(error) = std::thread::Builder::new().name("provider".to_owned()).spawn(work) {
+        let info = call.end(|info| {
+            (info.state, info.failure) =
+                (CallState::Failed, Some(format!("there is no thread for it: {error}")));
+        });
+        no_provider(&all, &own, info.failure.unwrap_or_default());
+    }
+}
+
+fn no_provider(daemon: &Daemon, live: &Live, why: String) {
+    live.provider_ended(None, Some(why));
+    stop(daemon, live, (Because(SessionEnd::Crashed, "its provider could not be started"), None));
 }
 
 /// Ends a session with the daemon, also one that somebody else is ending at their own pace.
 pub(crate) fn stop_with_daemon(daemon: &Daemon, live: &Live) {
-    stop(daemon, live, ("the daemon ended", None));
+    stop(daemon, live, (Because(SessionEnd::DaemonStopped, "the daemon ended"), None));
     if !live.has_ended() {
         kill_after(live, GRACE);
     }
@@ -359,18 +390,22 @@ fn kill_after(live: &Live, grace: Duration) {
 }
 
 /// Ends a session and its parts: politely, then not. When this returns nothing of it runs, and that is written down.
-pub(crate) fn stop(daemon: &Daemon, live: &Live, (why, grace): (&str, Option<Duration>)) {
+pub(crate) fn stop(daemon: &Daemon, live: &Live, (why, grace): (Because<'_>, Option<Duration>)) {
+    let Because(reason, why) = why;
     if !live.begin_stop(why) {
         return;
     }
-    for part in daemon.sessions.live().iter().filter(|part| part.parent.as_ref() == Some(live.id())) {
-        stop(daemon, part, (WITH_THE_WHOLE, grace));
-    }
-    let calls = live.live_calls();
-    calls.iter().for_each(|call| call.cancel());
-    kill_after(live, grace.unwrap_or(GRACE));
+    live.live_calls().iter().for_each(|call| call.cancel());
+    let all = daemon.sessions.live();
+    // All of them have the same time, and none runs on while another is waited for.
+    std::thread::scope(|scope| {
+        for part in all.iter().filter(|part| part.parent.as_ref() == Some(live.id())) {
+            let _stopping = scope.spawn(|| stop(daemon, part, (WITH_THE_WHOLE, grace)));
+        }
+        kill_after(live, grace.unwrap_or(GRACE));
+    });
     // Takes PID 1 of the fence, and with it whatever is left.
-    if let Err(error) = live.bound.lane().end() {
+    if let Err(error) = live.bound.lane().end_because(reason) {
         tracing::error!(session = %live.id(), why = %error, "the end of a session is not in the ledger");
     }
     if let Err(error) = daemon.identities.end_session(live.id()) {

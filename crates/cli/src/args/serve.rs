@@ -31,6 +31,9 @@ pub(crate) struct Serve {
     /// The most sessions at once
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) max_sessions: usize,
+    /// The most calls at once, of all sessions together
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) max_calls: usize,
     /// How long calls may take to end by themselves when the daemon is ended; 0s: they are ended at once
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_or_none)]
     pub(crate) drain: Duration,

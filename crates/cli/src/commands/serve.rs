@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_daemon::{Governor as _, Listening, Network, Settings, Wanted, check_directory};
+use ringfence_daemon::{Governor as _, Listening, Network, Settings, Wanted, check_directory, is_locked};
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::DaemonSettings;
 use ringfence_runtime::web::{Guard, Site};
@@ -46,6 +46,7 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
     let governor = HostGovernor::new(arguments.policy.clone(), environment, runtime.setup().clone())?;
     let settings = Settings {
         sessions: arguments.max_sessions,
+        calls: arguments.max_calls,
         drain: std::time::Duration::from_millis(arguments.drain.0),
         ..Settings::default()
     };
@@ -59,7 +60,7 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
         governor: Arc::new(governor),
         listening,
         network,
-        doors: directory.join("doors"),
+        doors: socket.with_file_name("doors"),
         settings,
     };
     ringfence_daemon::serve(serve).map_err(|error| error::failed(&error, None))?;
@@ -68,16 +69,10 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
 
 /// The listener on TCP that `[daemon]` of the operator's file asks for.
 fn network(settings: DaemonSettings, setup: &Setup) -> Result<Option<Network>, ExitCode> {
-    let Some(bind) = settings.listen else { return Ok(None) };
-    let certificate = tls::certificate(&settings, &setup.state_dir)
-        .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
-    let sites = settings.hosts.iter().map(|host| Site::parse(host));
-    let sites: Vec<Site> = sites.collect::<Result<_, _>>().map_err(|error| error::failed(&error, None))?;
-    let fingerprint = certificate.as_ref().map(|certificate| certificate.fingerprint().to_owned());
-    let guard = Guard::new(bind, sites, settings.origins);
-    let network = Network::listen(bind, guard, certificate).map_err(|error| error::failed(&error, None))?;
+    let Some(network) = listener(settings, setup)? else { return Ok(None) };
+    let bind = network.bind();
     note!("ringfence: serving at {bind}");
-    if let Some(fingerprint) = fingerprint {
+    if let Some(fingerprint) = network.fingerprint() {
         note!("  certificate SHA-256 {fingerprint}");
     }
     if bind.reach() == Reach::Network {
@@ -86,6 +81,16 @@ fn network(settings: DaemonSettings, setup: &Setup) -> Result<Option<Network>, E
         );
     }
     Ok(Some(network))
+}
+
+fn listener(settings: DaemonSettings, setup: &Setup) -> Result<Option<Network>, ExitCode> {
+    let Some(bind) = settings.listen else { return Ok(None) };
+    let certificate = tls::certificate(&settings, &setup.state_dir)
+        .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    let sites = settings.hosts.iter().map(|host| Site::parse(host));
+    let sites: Vec<Site> = sites.collect::<Result<_, _>>().map_err(|error| error::failed(&error, None))?;
+    let guard = Guard::new(bind, sites, settings.origins);
+    Network::listen(bind, guard, certificate).map(Some).map_err(|error| error::failed(&error, None))
 }
 
 /// Where the daemon listens, and where its clients look for it.
@@ -107,8 +112,6 @@ fn listening(socket: &Path) -> Result<Listening, ExitCode> {
     }
     let listener =
         inherited().map_err(|error| error::failed(&error, Some("LISTEN_FDS has to be one socket")))?;
-    check_directory(socket.parent().unwrap_or(Path::new("/")))
-        .map_err(|error| error::failed(&error, error.hint()))?;
     Listening::inherited(listener).map_err(|error| error::failed(&error, error.hint()))
 }
 
@@ -129,13 +132,21 @@ fn checked(
     runtime.identities().map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let governor = HostGovernor::new(arguments.policy.clone(), environment.clone(), runtime.setup().clone())?;
     let wanted = Wanted {
-        workspace: environment.home.clone().unwrap_or_else(|| PathBuf::from("/")),
+        // Any that the operator's files are not in.
+        workspace: directory.to_owned(),
         agent: None,
         profile: None,
         net: None,
         limits: ringfence_api::SessionLimits::default(),
     };
     governor.govern(&wanted).map_err(|refusal| error::refused(&refusal))?;
+    let settings = governor.settings();
+    if settings.listen.is_some() && is_locked(socket) {
+        // The address is its own, and tells nothing while it has it.
+        note!("ringfence: a daemon serves already, so the address of `[daemon]` was not tried");
+    } else {
+        listener(settings, governor.setup())?;
+    }
     note!("ringfence: it could serve at {}", ringfence_types::Bytes::from(socket).display());
     Ok(ExitCode::SUCCESS)
 }

@@ -106,6 +106,8 @@ fn a_question_of_a_daemon_that_ended_is_closed_and_says_why() {
         let served = Served::with(World::new(), &["--drain", "10ms"]);
         let (session, _, id) = asks(&served);
         let served = served.again(end);
+        // The socket is there before what was left is ended; an answer is not.
+        assert!(served.sessions().is_empty());
         let decided = served.records("approval-decided");
         assert_eq!(decided.len(), 1, "by the time that it serves");
         assert_eq!(decided[0]["event"]["reason"], why);

@@ -11,7 +11,7 @@ use crate::served::{Served, exec};
 use crate::testkit::{World, eventually, send};
 
 /// Replaces the file in one step, as an editor does, and waits until the daemon has looked at it.
-fn change(served: &Served, text: &str) -> Value {
+pub(crate) fn change(served: &Served, text: &str) -> Value {
     let before = served.records("policy-changed").len();
     let file = served.world.home.join(".config/ringfence/config.toml");
     let new = file.with_extension("new");

@@ -61,6 +61,10 @@ mod daemon_browser;
 #[cfg(test)]
 mod daemon_cli;
 #[cfg(test)]
+mod daemon_crash;
+#[cfg(test)]
+mod daemon_drain;
+#[cfg(test)]
 mod daemon_ends;
 #[cfg(test)]
 mod daemon_events;
@@ -79,7 +83,13 @@ mod daemon_load;
 #[cfg(test)]
 mod daemon_matrix;
 #[cfg(test)]
+mod daemon_parts;
+#[cfg(test)]
+mod daemon_place;
+#[cfg(test)]
 mod daemon_reload;
+#[cfg(test)]
+mod daemon_renew;
 #[cfg(test)]
 mod daemon_rights;
 #[cfg(test)]
@@ -88,6 +98,9 @@ mod daemon_socket;
 mod daemon_standing;
 #[cfg(test)]
 mod daemon_tokens;
+mod daemon_unit;
+#[cfg(test)]
+mod daemon_waits;
 #[cfg(test)]
 mod daemon_watch;
 #[cfg(test)]

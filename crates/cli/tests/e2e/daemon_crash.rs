@@ -1,0 +1,90 @@
+//! The ledger says why each session is over.
+
+use ringfence_api::{CreateSession, Exec, RevokeToken, SessionState, ShowSession, StopSession};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::daemon_rights::token_of;
+use crate::served::{Served, exec};
+use crate::testkit::{World, eventually, marker, processes_with};
+
+fn reason(served: &Served, session: &ringfence_api::SessionInfo) -> Option<Value> {
+    let ended = served.records("session-ended");
+    let own = ended.iter().find(|record| record["event"]["session"] == json!(session.session))?;
+    Some(own["event"]["reason"].clone())
+}
+
+/// L2: stopped, out of time, idle, its provider, its whole, the daemon told to end and the daemon killed are told apart.
+#[test]
+fn the_ledger_says_why_a_session_ended() {
+    let served = Served::new();
+    let mut client = served.client();
+    let make = |wanted: CreateSession| served.client().call(&wanted).unwrap();
+    let stopped = make(served.wanted());
+    let part = make(CreateSession { parent: Some(stopped.session.clone()), ..served.wanted() });
+    client.call(&StopSession { session: stopped.session.clone(), grace_ms: None }).unwrap();
+    let timed = make(CreateSession { timeout_s: Some(1), ..served.wanted() });
+    let idle = make(CreateSession { idle_timeout_s: Some(1), ..served.wanted() });
+    let done = served.provider("true");
+    let absent = Some(vec!["/no/such/program".to_owned()]);
+    let crashed = make(CreateSession { provider: absent, ..served.wanted() });
+    for (session, why) in [
+        (&stopped, "stopped"),
+        (&part, "whole-ended"),
+        (&timed, "timeout"),
+        (&idle, "idle"),
+        (&done, "provider-ended"),
+    ] {
+        eventually(why, || reason(&served, session).is_some());
+        assert_eq!(reason(&served, session), Some(json!(why)));
+    }
+    let show = ShowSession { session: crashed.session.clone() };
+    eventually("it ended", || served.client().call(&show).unwrap().state == SessionState::Ended);
+    assert!(
+        reason(&served, &crashed).is_some_and(|reason| reason == "crashed" || reason == "provider-ended")
+    );
+    let before = served.session();
+    let served = served.again(Signal::TERM);
+    assert_eq!(reason(&served, &before), Some(json!("daemon-stopped")));
+    let marker = marker(&served.world);
+    let killed = served.provider(&format!("sleep 1000 # {marker}"));
+    eventually("it runs", || !processes_with(&marker).is_empty());
+    let served = served.again(Signal::KILL);
+    assert!(served.sessions().is_empty(), "nothing is taken over");
+    assert_eq!(reason(&served, &killed), Some(json!("daemon-gone")));
+    eventually("nothing of it runs", || processes_with(&marker).is_empty());
+    served.world.ledger_tool(&["verify"]).expect(0);
+}
+
+/// L2: whose token is revoked is told apart as well.
+#[test]
+fn a_session_that_lost_its_token_says_so() {
+    let served = Served::new();
+    let session = served.session();
+    let token = token_of(&served, &session);
+    let id = token.split('_').nth(2).unwrap().to_owned();
+    served.client().call(&RevokeToken { id }).unwrap();
+    eventually("it ended", || reason(&served, &session).is_some());
+    assert_eq!(reason(&served, &session), Some(json!("revoked")));
+}
+
+/// L5: a session that would end at once is refused as what it is.
+#[test]
+fn a_session_without_any_time_is_a_mistake() {
+    let served = Served::with(World::new(), &[]);
+    for wanted in [
+        CreateSession { timeout_s: Some(0), ..served.wanted() },
+        CreateSession { idle_timeout_s: Some(0), ..served.wanted() },
+    ] {
+        match served.client().call(&wanted) {
+            Err(ringfence_client::ClientError::Api(error)) => {
+                assert_eq!(error.code, ringfence_api::ErrorCode::Malformed, "{error:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let control = CreateSession { timeout_s: Some(600), ..served.wanted() };
+    let session = served.client().call(&control).unwrap();
+    let ran = served.client().call(&Exec { timeout_ms: Some(60_000), ..exec(&session, "true") }).unwrap();
+    assert_eq!(ran.exit_code, Some(0));
+}

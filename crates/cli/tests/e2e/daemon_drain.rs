@@ -1,0 +1,106 @@
+//! What begins and what ends when a daemon or a session ends.
+
+use std::thread;
+
+use ringfence_api::{
+    CreateSession, CreateToken, ErrorCode, Exec, ListSessions, ReadFile, SessionState, ShowSession,
+    StopSession,
+};
+use ringfence_client::{Client, ClientError};
+use ringfence_types::{Rights, Scope, Within};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::patience::ended;
+use crate::served::{Served, exec};
+use crate::testkit::{World, eventually, marker, processes_with, send};
+
+fn refused<T>(answer: Result<T, ClientError>) -> bool {
+    match answer {
+        Ok(_) => false,
+        Err(ClientError::Api(error)) if error.code == ErrorCode::Unavailable => true,
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+/// D17: while the last calls end, nothing new begins by any method; looking and ending go on.
+#[test]
+fn a_daemon_that_is_about_to_end_begins_nothing() {
+    let mut served = Served::with(World::new(), &["--drain", "1h"]);
+    let session = served.session();
+    served.world.write("file", "content");
+    let read = ReadFile { session: session.session.clone(), path: "file".into() };
+    let rights = Rights { scopes: [Scope::Read].into_iter().collect(), workspaces: Within::Any };
+    let mint = CreateToken { label: "late".to_owned(), rights, lifetime_s: None, operator: None };
+    let mut client = served.client();
+    assert!(!refused(client.call(&read)) && !refused(client.call(&mint)), "control");
+    let slow = Exec { background: true, ..exec(&session, "touch begun; while :; do sleep 0.05; done") };
+    client.call(&slow).unwrap();
+    eventually("it runs", || served.world.read("begun").is_some());
+    send(&served.child, Signal::TERM);
+    eventually("nothing is read", || refused(client.call(&read)));
+    assert!(refused(client.call(&mint)) && refused(client.call(&served.wanted())));
+    assert!(!refused(client.call(&ListSessions { all: true })));
+    let stop = StopSession { session: session.session, grace_ms: Some(0) };
+    assert!(!refused(client.call(&stop)));
+    assert!(ended("the daemon, told to end", &mut served.child).success());
+}
+
+/// D17: a session that is made while the daemon ends is ended with it, and both are written down.
+#[test]
+fn no_session_outlives_the_daemon_that_was_told_to_end() {
+    let mut served = Served::with(World::new(), &["--drain", "10ms"]);
+    let wanted = served.wanted();
+    let mut clients: Vec<Client> = (0..4).map(|_| served.client()).collect();
+    thread::scope(|scope| {
+        for client in &mut clients {
+            let wanted = &wanted;
+            scope.spawn(move || while client.call(wanted).is_ok() {});
+        }
+        eventually("there are some", || served.sessions().len() > 8);
+        send(&served.child, Signal::TERM);
+    });
+    assert!(ended("the daemon, told to end", &mut served.child).success());
+    let ids = |kind: &str| -> Vec<Value> {
+        let mut ids: Vec<Value> =
+            served.records(kind).iter().map(|record| record["event"]["session"].clone()).collect();
+        ids.sort_by_key(ToString::to_string);
+        ids
+    };
+    assert_eq!(ids("session-started"), ids("session-ended"));
+}
+
+/// D18: the whole and all its parts are told at once; none goes on while another takes its time.
+#[test]
+fn a_whole_and_its_parts_are_told_at_once() {
+    let served = Served::with(World::new(), &["--drain", "10ms"]);
+    let marker = marker(&served.world);
+    let deaf = |name: &str| {
+        let script = format!(
+            "trap 'touch told-{name}' TERM; touch up-{name}; while :; do sleep 0.05; done # {marker}"
+        );
+        Some(["sh", "-c", &script].map(str::to_owned).to_vec())
+    };
+    let whole = CreateSession { provider: deaf("whole"), ..served.wanted() };
+    let whole = served.client().call(&whole).unwrap();
+    for name in ["one", "two"] {
+        let parent = Some(whole.session.clone());
+        served.client().call(&CreateSession { parent, provider: deaf(name), ..served.wanted() }).unwrap();
+    }
+    let all = |what: &str| {
+        ["whole", "one", "two"].iter().all(|name| served.world.read(&format!("{what}-{name}")).is_some())
+    };
+    eventually("all run", || all("up"));
+    let stop = StopSession { session: whole.session.clone(), grace_ms: Some(60_000) };
+    let mut client = served.client();
+    let stopping = thread::spawn(move || client.call(&stop).map(drop));
+    eventually("all are told", || all("told"));
+    let states: Vec<SessionState> = served.sessions().iter().map(|info| info.state).collect();
+    assert_eq!(states, [SessionState::Stopping; 3], "none of them is over yet");
+    assert!(!processes_with(&marker).is_empty());
+    let show = ShowSession { session: whole.session };
+    assert_eq!(served.client().call(&show).unwrap().state, SessionState::Stopping);
+    drop(served);
+    let _answer = stopping.join().unwrap();
+    assert_eq!(processes_with(&marker), Vec::<String>::new());
+}

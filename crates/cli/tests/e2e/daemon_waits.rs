@@ -1,0 +1,111 @@
+//! Whoever waits for people takes nothing from those who answer them.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use ringfence_api::{
+    Answer, AnswerApproval, CreateSession, ErrorCode, ListApprovals, SessionInfo, SessionState, StopSession,
+    WriteFile,
+};
+use ringfence_client::ClientError;
+use ringfence_types::Profile;
+use serde_json::json;
+
+use crate::approvals::configure;
+use crate::patience::Patient;
+use crate::served::{Served, raw};
+use crate::testkit::{World, eventually, finish};
+
+/// How many calls the daemon of the test does at once.
+const CALLS: usize = 8;
+
+fn write(session: &SessionInfo, number: usize) -> WriteFile {
+    let fields =
+        json!({ "session": session.session, "path": format!("d{number}/AGENTS.md"), "content": "x" });
+    serde_json::from_value(fields).unwrap()
+}
+
+/// Sends a request whose answer is not waited for here.
+fn begun(served: &Served, session: &SessionInfo, number: usize) -> UnixStream {
+    let body = serde_json::to_string(&write(session, number)).unwrap();
+    let mut stream = UnixStream::connect(&served.socket).unwrap();
+    let head = format!(
+        "POST /v1/sessions/{}/files/write HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        session.session,
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    stream
+}
+
+/// D5: writes that wait for a person are calls like commands. When all places are taken the next is refused, and health,
+/// answers and stops have their own threads.
+#[test]
+fn writes_that_wait_for_people_have_a_bound_and_hold_up_nobody() {
+    let served = Served::with(World::new(), &["--max-calls", &CALLS.to_string()]);
+    for number in 0..=CALLS {
+        std::fs::create_dir(served.world.workspace.join(format!("d{number}"))).unwrap();
+    }
+    let guarded = CreateSession { profile: Some(Profile::Guarded), ..served.wanted() };
+    let session = served.client().call(&guarded).unwrap();
+    let mut next = Vec::new();
+    let waiting: Vec<UnixStream> = (0..CALLS).map(|number| begun(&served, &session, number)).collect();
+    let questions = || served.client().call(&ListApprovals {}).unwrap().questions;
+    eventually("all of them ask", || questions().len() == CALLS);
+    match served.client().call(&write(&session, CALLS)) {
+        Err(ClientError::Api(error)) => assert_eq!(error.code, ErrorCode::Exhausted, "{error:?}"),
+        other => panic!("{other:?}"),
+    }
+    let health = b"GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    assert_eq!(raw(&served.socket, health).0, 200);
+    // The control: with an answer there is a place again, and what was answered is done.
+    let id = questions().remove(0).id;
+    served.client().call(&AnswerApproval { id, answer: Answer::Once, reason: None }).unwrap();
+    let written = || (0..CALLS).filter(|n| served.world.read(&format!("d{n}/AGENTS.md")).is_some()).count();
+    eventually("one is done", || written() == 1);
+    // What was done gives its place back a moment later.
+    eventually("the next asks", || {
+        next.push(begun(&served, &session, CALLS));
+        questions().len() == CALLS
+    });
+    let stop = StopSession { session: session.session.clone(), grace_ms: Some(0) };
+    assert_eq!(served.client().call(&stop).unwrap().state, SessionState::Ended);
+    assert_eq!((questions().len(), written()), (0, 1));
+    drop(waiting);
+}
+
+/// D5: guesses that come at once are counted like those that come one after the other.
+#[test]
+fn passwords_that_are_guessed_at_once_are_looked_at_in_turn() {
+    const AT_ONCE: usize = 24;
+    let world = World::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
+    let add = ["operator", "add", "ann", "--scope", "read"];
+    finish(world.ringfence().args(add), b"correct horse battery").expect(0);
+    let served = Served::with(world, &[]);
+    eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let guess = |number: usize| {
+        let body = json!({ "name": "ann", "password": format!("guess {number}") }).to_string();
+        let mut stream = Patient(TcpStream::connect(("127.0.0.1", port)).unwrap());
+        let head = format!(
+            "POST /v1/login HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    let statuses: Vec<String> = thread::scope(|scope| {
+        let guesses: Vec<_> = (0..AT_ONCE).map(|number| scope.spawn(move || guess(number))).collect();
+        guesses.into_iter().map(|guess| guess.join().unwrap()).collect()
+    });
+    let looked_at = statuses.iter().filter(|status| *status == "401").count();
+    assert!(statuses.iter().all(|status| status == "401" || status == "429"), "{statuses:?}");
+    assert!((5..=12).contains(&looked_at), "{statuses:?}");
+    drop(served);
+}
