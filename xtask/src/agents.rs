@@ -30,13 +30,64 @@ const AGENTS: &[Agent] = &[
     },
 ];
 
-/// The official clients of the Model Context Protocol: for Python, and those for TypeScript that programs have today (which
-/// begins with a handshake) and will have (which speaks both eras).
-const MCP_CLIENT: &str = "mcp==2.3.0";
+/// Packages for the Python of the system, which the tests run them with.
+struct Python {
+    /// Beside the programs.
+    name: &'static str,
+    packages: &'static [&'static str],
+    needs: Needs,
+}
+
+/// Whether what the packages need is named as well.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Found,
+    Named,
+}
+
+const PYTHONS: &[Python] = &[
+    // The official client of the Model Context Protocol.
+    Python { name: "python", packages: &["mcp==2.3.0"], needs: Needs::Found },
+    // What tries the daemon by its own description. Each version is named: another one makes other requests.
+    Python {
+        name: "schemathesis",
+        packages: &[
+            "schemathesis==4.32.5",
+            "hypothesis==6.170.15",
+            "hypothesis-graphql==0.13.5",
+            "jsonschema-rs==0.60.3",
+            "anyio==4.16.0",
+            "certifi==2026.10.18",
+            "charset-normalizer==3.5.2",
+            "click==8.5.1",
+            "graphql-core==3.3.2",
+            "harfile==0.6.0",
+            "idna==3.20",
+            "iniconfig==2.3.1",
+            "markdown-it-py==4.3.0",
+            "markupsafe==3.0.4",
+            "mdurl==0.1.2",
+            "packaging==26.3",
+            "pluggy==1.7.0",
+            "pygments==2.21.0",
+            "pyrate-limiter==4.5.1",
+            "pytest==9.2.0",
+            "pyyaml==6.0.3",
+            "requests==2.34.2",
+            "rich==15.0.0",
+            "sortedcontainers==2.4.0",
+            "typing-extensions==4.16.0",
+            "urllib3==2.8.0",
+            "werkzeug==3.1.9",
+        ],
+        needs: Needs::Named,
+    },
+];
+
+/// The official clients of the Model Context Protocol for TypeScript that programs have today (which begins with a handshake)
+/// and will have (which speaks both eras).
 const MCP_CLIENTS_OF_NODE: &[&str] =
     &["@modelcontextprotocol/sdk@1.32.2", "@modelcontextprotocol/client@2.4.0"];
-/// Beside the programs.
-const PYTHON: &str = "python";
 const NODE: &str = "node";
 /// What is installed runs in tests alone: no script of a package does.
 const QUIET: [&str; 5] = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"];
@@ -44,7 +95,7 @@ const QUIET: [&str; 5] = ["--no-audit", "--no-fund", "--ignore-scripts", "--logl
 /// Installs what is missing. The directory has a program per agent.
 pub(crate) fn ensure(root: &Path) -> Result<PathBuf> {
     let directory = command::target_directory(root)?.join("agents");
-    ensure_python(&directory)?;
+    PYTHONS.iter().try_for_each(|python| ensure_python(&directory, python))?;
     ensure_node(&directory)?;
     let bin = directory.join("bin");
     fs::create_dir_all(&bin)?;
@@ -71,19 +122,26 @@ pub(crate) fn ensure(root: &Path) -> Result<PathBuf> {
     Ok(bin)
 }
 
-fn ensure_python(directory: &Path) -> Result<()> {
-    let (packages, marker) = (directory.join(PYTHON), directory.join("installed-python"));
-    if packages.exists() && fs::read_to_string(&marker).is_ok_and(|text| text == MCP_CLIENT) {
+fn ensure_python(directory: &Path, python: &Python) -> Result<()> {
+    let packages = directory.join(python.name);
+    let marker = directory.join(format!("installed-{}", python.name));
+    let wanted = python.packages.join("\n");
+    if packages.exists() && fs::read_to_string(&marker).is_ok_and(|text| text == wanted) {
         return Ok(());
     }
     fs::create_dir_all(directory)?;
     if packages.exists() {
         fs::remove_dir_all(&packages)?;
     }
-    // That of the system, which the tests run it with.
-    let quiet = ["-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--target"];
-    command::must_succeed(Command::new("/usr/bin/python3").args(quiet).arg(&packages).arg(MCP_CLIENT))?;
-    Ok(fs::write(&marker, MCP_CLIENT)?)
+    // What is installed runs in tests alone: no script of a package does.
+    let quiet = ["-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--only-binary", ":all:"];
+    let mut pip = Command::new("/usr/bin/python3");
+    let _pip = pip.args(quiet).arg("--target").arg(&packages).args(python.packages);
+    if python.needs == Needs::Named {
+        let _pip = pip.arg("--no-deps");
+    }
+    command::must_succeed(&mut pip)?;
+    Ok(fs::write(&marker, wanted)?)
 }
 
 fn ensure_node(directory: &Path) -> Result<()> {
@@ -108,7 +166,7 @@ fn ensure_node(directory: &Path) -> Result<()> {
 pub(crate) fn stage(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
-    for name in [PYTHON, NODE] {
+    for name in PYTHONS.iter().map(|python| python.name).chain([NODE]) {
         let (packages, staged) = (from.with_file_name(name), to.with_file_name(name));
         command::must_succeed(Command::new("cp").arg("-rT").arg(&packages).arg(&staged))?;
     }

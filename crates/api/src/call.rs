@@ -15,6 +15,7 @@ use crate::{ApiError, Data};
 pub struct Exec {
     #[schemars(with = "String")]
     pub session: SessionId,
+    #[schemars(length(min = 1))]
     pub argv: Vec<String>,
     /// Relative to the workspace.
     #[serde(default)]
@@ -22,7 +23,7 @@ pub struct Exec {
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// What the command reads. With `interactive` it is only the beginning.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::shape::named")]
     pub stdin: Option<Data>,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
@@ -32,7 +33,7 @@ pub struct Exec {
     #[serde(default)]
     pub interactive: bool,
     /// The command gets a terminal of this size.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::shape::named")]
     pub terminal: Option<TerminalSize>,
     /// What it is for. People see it, marked as an allegation.
     #[serde(default)]
@@ -119,7 +120,7 @@ pub struct CallInput {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub call: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::shape::named")]
     pub data: Data,
     /// Nothing comes after this.
     #[serde(default)]
@@ -161,6 +162,7 @@ pub struct ResizeCall {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub call: u64,
+    #[serde(deserialize_with = "crate::shape::named")]
     pub size: TerminalSize,
 }
 
@@ -248,7 +250,7 @@ pub struct Explain {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExplainSubject {
-    Argv(Vec<String>),
+    Argv(#[schemars(length(min = 1))] Vec<String>),
     Shell(String),
     Read(PathBuf),
     Write(PathBuf),

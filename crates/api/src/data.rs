@@ -5,12 +5,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ApiError, ErrorCode};
 
+/// With what fills it up at the end.
+const BASE64: &str = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
+
 /// Bytes in JSON: text where they are UTF-8, base64 where they are not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 pub enum Data {
     Text(String),
-    Base64 { base64: String },
+    Base64 {
+        #[schemars(extend("contentEncoding" = "base64", "pattern" = BASE64))]
+        base64: String,
+    },
 }
 
 impl Data {

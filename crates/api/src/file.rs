@@ -32,6 +32,7 @@ pub struct WriteFile {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub path: PathBuf,
+    #[serde(deserialize_with = "crate::shape::named")]
     pub content: Data,
 }
 

@@ -5,16 +5,26 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The longest that a token is made for: a hundred years.
+pub const LONGEST_LIFETIME_S: u64 = 3_155_760_000;
+/// What people call something: up to 64 characters that can be seen.
+const LABEL: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]{1,64}$";
+/// The form of an id.
+const ID: &str = "^[0-9a-f]{16}$";
+
 /// What a credential is good for.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
     /// What it is for, in your words.
+    #[schemars(extend("pattern" = LABEL))]
     pub label: String,
-    #[schemars(with = "Value")]
+    #[schemars(schema_with = "crate::shape::rights")]
+    #[serde(deserialize_with = "crate::shape::named")]
     pub rights: Rights,
     /// Seconds after which it ends; without it with its maker, or never.
     #[serde(default)]
+    #[schemars(range(min = 1, max = LONGEST_LIFETIME_S))]
     pub lifetime_s: Option<u64>,
     /// The operator that it is for; without it whoever makes it.
     #[serde(default)]
@@ -42,12 +52,14 @@ pub struct TokenList {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RotateToken {
+    #[schemars(extend("pattern" = ID))]
     pub id: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeToken {
+    #[schemars(extend("pattern" = ID))]
     pub id: String,
 }
 
@@ -62,11 +74,14 @@ pub struct Logout {}
 pub struct AttenuateToken {
     #[schemars(with = "String")]
     pub session: SessionId,
+    #[schemars(extend("pattern" = LABEL))]
     pub label: String,
     /// What is left; only ever less than whoever hands it on has.
-    #[schemars(with = "Value")]
+    #[schemars(schema_with = "crate::shape::attenuation")]
+    #[serde(deserialize_with = "crate::shape::named")]
     pub attenuation: Attenuation,
     #[serde(default)]
+    #[schemars(range(min = 1, max = LONGEST_LIFETIME_S))]
     pub lifetime_s: Option<u64>,
 }
 
@@ -147,10 +162,13 @@ pub struct OperatorShown {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AskToPair {
+    #[schemars(extend("pattern" = LABEL))]
     pub label: String,
     /// Ed25519, 64 hexadecimal digits.
+    #[schemars(extend("pattern" = "^[0-9a-f]{64}$"))]
     pub key: String,
-    #[schemars(with = "Value")]
+    #[schemars(schema_with = "crate::shape::rights")]
+    #[serde(deserialize_with = "crate::shape::named")]
     pub wants: Rights,
 }
 
@@ -166,6 +184,7 @@ pub struct DeviceChallenge {
 #[serde(deny_unknown_fields)]
 pub struct AskChallenge {
     /// The pairing or the device.
+    #[schemars(extend("pattern" = ID))]
     pub subject: String,
 }
 
@@ -173,6 +192,7 @@ pub struct AskChallenge {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProvePairing {
+    #[schemars(extend("pattern" = ID))]
     pub subject: String,
     pub nonce: String,
     pub signature: String,
@@ -181,6 +201,7 @@ pub struct ProvePairing {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CollectDevice {
+    #[schemars(extend("pattern" = ID))]
     pub subject: String,
     pub nonce: String,
     pub signature: String,
@@ -189,6 +210,7 @@ pub struct CollectDevice {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RefreshDevice {
+    #[schemars(extend("pattern" = ID))]
     pub subject: String,
     pub nonce: String,
     pub signature: String,
@@ -215,8 +237,8 @@ pub struct PairingList {
 pub struct ApprovePairing {
     pub code: String,
     /// Less than it asks for.
-    #[serde(default)]
-    #[schemars(with = "Option<Value>")]
+    #[serde(default, deserialize_with = "crate::shape::named")]
+    #[schemars(schema_with = "crate::shape::maybe_rights")]
     pub rights: Option<Rights>,
 }
 

@@ -18,6 +18,7 @@ mod identity;
 pub mod methods;
 mod openapi;
 mod session;
+mod shape;
 
 pub use approval::*;
 pub use call::*;

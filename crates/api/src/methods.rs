@@ -145,9 +145,30 @@ macro_rules! methods {
     };
 }
 
-fn parsed<T: DeserializeOwned>(value: Value) -> Result<T, ApiError> {
+fn parsed<T: DeserializeOwned>(mut value: Value) -> Result<T, ApiError> {
+    whole_numbers(&mut value);
     T::deserialize(value)
         .map_err(|error| ApiError::new(ErrorCode::Malformed, format!("the request makes no sense: {error}")))
+}
+
+/// In JSON `7.0` and `7` are one number, and some clients write all of theirs in the first way.
+fn whole_numbers(value: &mut Value) {
+    /// Up to here every whole number is one.
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        Value::Number(number) if number.is_f64() => {
+            let whole =
+                number.as_f64().filter(|number| number.fract() == 0.0 && (0.0..MOST).contains(number));
+            // Written without a fraction it is read as what it is.
+            let whole = whole.and_then(|number| format!("{number:.0}").parse::<u64>().ok());
+            if let Some(whole) = whole {
+                *value = Value::from(whole);
+            }
+        }
+        _ => {}
+    }
 }
 
 methods! {
@@ -347,6 +368,24 @@ mod tests {
             "device.refresh",
         ];
         assert_eq!(open, known);
+    }
+
+    #[test]
+    fn a_whole_number_is_one_however_it_is_written() {
+        let wait = |number: &str| {
+            let text = format!("{{\"session\":\"s\",\"call\":1.0,\"wait_ms\":{number}}}");
+            let value = serde_json::from_str(&text).unwrap();
+            match Request::parse(Method::CallShow, value) {
+                Ok(Request::CallShow(show)) => Some((show.call, show.wait_ms)),
+                _ => None,
+            }
+        };
+        assert_eq!(wait("7"), Some((1, Some(7))));
+        assert_eq!(wait("7.0"), Some((1, Some(7))));
+        assert_eq!(wait("7e3"), Some((1, Some(7000))));
+        for wrong in ["7.5", "-7.0", "1e300", "-0.5"] {
+            assert_eq!(wait(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -1,18 +1,19 @@
 use std::collections::BTreeMap;
 
+use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::{Access, ApiError, Method, Reply};
+use crate::{Access, ApiError, ErrorCode, Method, Reply, Verb};
 
 /// The description of every method in HTTP, made from the table that the daemon dispatches by.
 pub fn openapi(version: &str) -> Value {
-    let mut generator = SchemaSettings::openapi3().into_generator();
-    let error = generator.subschema_for::<ApiError>();
+    let settings = |settings: &mut SchemaSettings| settings.definitions_path = "/components/schemas".into();
+    let mut generator = SchemaSettings::draft2020_12().with(settings).into_generator();
+    let error = json!(generator.subschema_for::<ApiError>());
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for method in Method::ALL {
-        let types = method.types(&mut generator);
-        let operation = operation(*method, json!(types.request), json!(types.answer));
+        let operation = operation(*method, &mut generator);
         let route = method.route();
         let _new =
             paths.entry(route.path).or_default().insert(route.verb.to_string().to_lowercase(), operation);
@@ -25,10 +26,7 @@ pub fn openapi(version: &str) -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "responses": { "error": {
-                "description": "why there is no answer",
-                "content": { "application/json": { "schema": error } },
-            } },
+            "responses": refusals(&error),
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
         },
     })
@@ -38,30 +36,46 @@ pub fn openapi(version: &str) -> Value {
 const SOCKET: &str = "/v1/ws";
 
 fn socket() -> Value {
+    let mut responses = answers(Method::WhoAmI);
+    let _new = responses.insert("101".into(), json!({ "description": "messages are JSON-RPC from here on" }));
     json!({
         "operationId": "websocket",
         "summary": "A WebSocket: every method by its `operationId`, with JSON-RPC 2.0",
         "x-right": "whoever the daemon knows; each method has its own right",
         "security": [{ "token": [] }],
-        "responses": {
-            "101": { "description": "messages are JSON-RPC from here on" },
-            "default": { "$ref": "#/components/responses/error" },
-        },
+        "responses": responses,
     })
 }
 
-fn operation(method: Method, request: Value, answer: Value) -> Value {
-    let route = method.route();
-    let fields = route.path.split(['{', '}']).skip(1).step_by(2);
-    let mut parameters: Vec<Value> = fields
-        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
-        .collect();
-    let media = match method.reply() {
-        Reply::Json => "application/json",
-        Reply::Stream => "text/event-stream",
-        Reply::Text => "text/plain",
-        Reply::Bytes => "application/octet-stream",
+/// One kind of answer per code: a status says which code is in it.
+fn refusals(error: &Value) -> Map<String, Value> {
+    let refusal = |code: &ErrorCode| {
+        let schema = json!({ "allOf": [error, { "properties": { "code": { "const": code } } }] });
+        let content = json!({ "application/json": { "schema": schema } });
+        (name(*code), json!({ "description": format!("`{}`", name(*code)), "content": content }))
     };
+    ErrorCode::ALL.iter().map(refusal).collect()
+}
+
+fn name(code: ErrorCode) -> String {
+    json!(code).as_str().unwrap_or_default().to_owned()
+}
+
+/// What can come instead of what was asked for, by its status.
+fn answers(method: Method) -> Map<String, Value> {
+    // Whoever needs not be known is not told that they are not, but by what asks for a password or a signature.
+    let is_open = matches!(method, Method::Health | Method::Ready);
+    let told = |code: &&ErrorCode| !is_open || !matches!(code, ErrorCode::Unauthenticated);
+    let refused = |code: &ErrorCode| {
+        let place = format!("#/components/responses/{}", name(*code));
+        (code.http().to_string(), json!({ "$ref": place }))
+    };
+    ErrorCode::ALL.iter().filter(told).map(refused).collect()
+}
+
+fn operation(method: Method, generator: &mut SchemaGenerator) -> Value {
+    let types = method.types(generator);
+    let request = resolved(json!(types.request), generator);
     let (security, right) = match method.access() {
         Access::Anyone => (json!([]), "whoever reaches the daemon".to_owned()),
         Access::Known => (json!([{ "token": [] }]), "whoever the daemon knows".to_owned()),
@@ -71,34 +85,99 @@ fn operation(method: Method, request: Value, answer: Value) -> Value {
             format!("an agent about its own session, or scope `{scope}`"),
         ),
     };
+    let mut responses = answers(method);
+    responses.extend(done(method, &json!(types.answer)));
     let mut operation = json!({
         "operationId": method.name(),
         "x-right": right,
         "security": security,
-        "responses": {
-            "200": { "description": "done", "content": { media: { "schema": answer } } },
-            "default": { "$ref": "#/components/responses/error" },
-        },
+        "parameters": parameters(method, &request),
+        "responses": responses,
     });
-    if let Some(all) = operation.as_object_mut() {
-        if method == Method::FileUpload {
-            let query =
-                json!({ "name": "path", "in": "query", "required": true, "schema": { "type": "string" } });
-            parameters.push(query);
-            let bytes = json!({ "type": "string", "format": "binary" });
-            let body = json!({ "content": { "application/octet-stream": { "schema": bytes } } });
-            let _new = all.insert("requestBody".to_owned(), body);
-        } else if route.verb == crate::Verb::Post {
-            let _new = all.insert(
-                "requestBody".to_owned(),
-                json!({ "content": { "application/json": { "schema": request } } }),
-            );
-        } else {
-            parameters.push(json!({ "name": "query", "in": "query", "style": "form", "explode": true, "schema": request }));
-        }
-        let _new = all.insert("parameters".to_owned(), json!(parameters));
+    if let (Some(all), Some(body)) = (operation.as_object_mut(), body(method, request)) {
+        let _new = all.insert("requestBody".to_owned(), body);
     }
     operation
+}
+
+/// What a reference leads to.
+fn resolved(mut schema: Value, generator: &SchemaGenerator) -> Value {
+    while let Some(name) = schema["$ref"].as_str().and_then(|place| place.rsplit('/').next()) {
+        match generator.definitions().get(name) {
+            Some(found) => schema = found.clone(),
+            None => return schema,
+        }
+    }
+    schema
+}
+
+fn done(method: Method, answer: &Value) -> Map<String, Value> {
+    let content = match (method, method.reply()) {
+        // As the Model Context Protocol has it, which has its own refusals as well.
+        (Method::Mcp, _) => {
+            let taken = json!({ "description": "a notification was taken" });
+            let answer = json!({ "description": "done", "content": { "application/json": {}, "text/event-stream": {} } });
+            let other =
+                json!({ "description": "what the protocol says to a message that is none of its own" });
+            let all = [("200", answer), ("202", taken), ("default", other)];
+            return all.map(|(status, told)| (status.to_owned(), told)).into_iter().collect();
+        }
+        (Method::CallRun | Method::CallOutput, _) => json!({ "application/x-ndjson": { "schema": answer } }),
+        (_, Reply::Json) => json!({ "application/json": { "schema": answer } }),
+        (_, Reply::Stream) => json!({ "text/event-stream": { "schema": answer } }),
+        (_, Reply::Text) => json!({ "text/plain": { "schema": answer } }),
+        (_, Reply::Bytes) => json!({ "application/octet-stream": {} }),
+    };
+    [("200".to_owned(), json!({ "description": "done", "content": content }))].into_iter().collect()
+}
+
+fn path_fields(method: Method) -> Vec<&'static str> {
+    method.route().path.split(['{', '}']).skip(1).step_by(2).collect()
+}
+
+/// The fields of a request that are in its path, and without a body all others as well.
+fn parameters(method: Method, request: &Value) -> Vec<Value> {
+    let in_path = path_fields(method);
+    let in_query = method.route().verb != Verb::Post || method == Method::FileUpload;
+    let no_fields = Map::new();
+    let fields = request["properties"].as_object().unwrap_or(&no_fields);
+    let needed = |name: &str| request["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
+    let parameter = |(name, schema): (&String, &Value)| {
+        if in_path.contains(&name.as_str()) {
+            Some(json!({ "name": name, "in": "path", "required": true, "schema": schema }))
+        } else if in_query {
+            Some(json!({ "name": name, "in": "query", "required": needed(name), "schema": schema }))
+        } else {
+            None
+        }
+    };
+    fields.iter().filter_map(parameter).collect()
+}
+
+/// What of a request is in its body: all that is not in its path.
+fn body(method: Method, mut request: Value) -> Option<Value> {
+    if method.route().verb != Verb::Post {
+        return None;
+    }
+    if method == Method::FileUpload {
+        let content = json!({ "application/octet-stream": {} });
+        return Some(json!({ "required": true, "content": content }));
+    }
+    if method == Method::Mcp {
+        return Some(
+            json!({ "required": true, "content": { "application/json": { "schema": { "type": "object" } } } }),
+        );
+    }
+    let in_path = path_fields(method);
+    if let Some(fields) = request["properties"].as_object_mut() {
+        fields.retain(|name, _| !in_path.contains(&name.as_str()));
+    }
+    let mut needed = false;
+    if let Some(required) = request["required"].as_array_mut() {
+        required.retain(|name| !in_path.iter().any(|field| name == field));
+        needed = !required.is_empty();
+    }
+    Some(json!({ "required": needed, "content": { "application/json": { "schema": request } } }))
 }
 
 #[cfg(test)]
@@ -115,6 +194,32 @@ mod tests {
             assert_ne!(route.path, SOCKET);
         }
         assert!(described["paths"][SOCKET]["get"]["responses"]["101"].is_object());
+    }
+
+    /// Whoever reads the description knows every field, where it goes, and every status that can come back.
+    #[test]
+    fn fields_are_in_one_place_each_and_every_status_is_named() {
+        let described = openapi("0");
+        let show = &described["paths"]["/v1/sessions/{session}/calls/{call}"]["get"];
+        let places: Vec<(&str, &str)> = show["parameters"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|field| (field["name"].as_str().unwrap(), field["in"].as_str().unwrap()))
+            .collect();
+        assert_eq!(places, [("call", "path"), ("session", "path"), ("wait_ms", "query")]);
+        let input = &described["paths"]["/v1/sessions/{session}/calls/{call}/input"]["post"];
+        let body = &input["requestBody"]["content"]["application/json"]["schema"];
+        let fields: Vec<&String> = body["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["close", "data"]);
+        assert_eq!((&body["required"], &input["requestBody"]["required"]), (&json!([]), &json!(false)));
+        for code in ErrorCode::ALL {
+            let told = &input["responses"][code.http().to_string()]["$ref"];
+            let refusal = described.pointer(told.as_str().unwrap().strip_prefix('#').unwrap()).unwrap();
+            let schema = &refusal["content"]["application/json"]["schema"]["allOf"];
+            assert_eq!(schema[1]["properties"]["code"]["const"], json!(code));
+        }
+        assert!(input["responses"].get("default").is_none());
     }
 
     #[test]

@@ -21,21 +21,22 @@ pub struct CreateSession {
     pub provider: Option<Vec<String>>,
     /// At most what the operator's policy allows, and what the parent has.
     #[serde(default)]
-    #[schemars(with = "Option<String>")]
+    #[schemars(schema_with = "crate::shape::profile")]
     pub profile: Option<Profile>,
     #[serde(default)]
-    #[schemars(with = "Option<String>")]
+    #[schemars(schema_with = "crate::shape::net")]
     pub net: Option<NetMode>,
     /// Variables for everything that runs in it. `RINGFENCE_*` are not for others to set.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// The session ends after this many seconds.
     #[serde(default)]
+    #[schemars(range(min = 1))]
     pub timeout_s: Option<u64>,
     /// It ends when nothing was asked of it and no command ran for this many seconds.
     #[serde(default)]
     pub idle_timeout_s: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::shape::named")]
     pub limits: SessionLimits,
     /// Secrets of the operator that it gets, by name: provider keys only as placeholders.
     #[serde(default)]

@@ -2,8 +2,8 @@
 
 use jiff::SignedDuration;
 use ringfence_api::{
-    AddOperator, ApiError, AttenuateToken, CreateToken, DeviceChallenge, Done, ErrorCode, MintedToken,
-    OperatorList, OperatorShown, PairingList, PairingShown, Request, TokenList,
+    AddOperator, ApiError, AttenuateToken, CreateToken, DeviceChallenge, Done, ErrorCode, LONGEST_LIFETIME_S,
+    MintedToken, OperatorList, OperatorShown, PairingList, PairingShown, Request, TokenList,
 };
 use ringfence_runtime::identity::{
     Authority, Challenge, CredentialId, Identities, IdentityError, Known, Lifetime, Minted, NewOperator,
@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::failure::{internal, unavailable};
+use crate::failure::{internal, malformed, unavailable};
 
 /// Whoever asks, as the store of identities wants to know it.
 pub(crate) fn authority<'a>(principal: &Principal, known: Option<&'a Known>) -> Authority<'a> {
@@ -35,7 +35,7 @@ pub(crate) fn perform(
             let tokens = identities.credentials().map_err(failed)?;
             json(&TokenList { tokens: tokens.iter().map(json).collect::<Result<_, _>>()? })
         }
-        Request::TokenCreate(new) => minted(identities.mint(by, wanted(new)).map_err(failed)?),
+        Request::TokenCreate(new) => minted(identities.mint(by, wanted(new)?).map_err(failed)?),
         Request::TokenRotate(request) => minted(identities.rotate(by, &id(&request.id)?).map_err(failed)?),
         Request::TokenRevoke(request) => done(identities.revoke(by, &id(&request.id)?)),
         Request::Logout(_) => match known {
@@ -113,19 +113,23 @@ fn attenuated(
         return Err(ApiError::new(ErrorCode::Forbidden, "only an agent hands on what its own session has")
             .with_rule("identity.kind"));
     };
-    let given = (request.attenuation, lifetime(request.lifetime_s));
+    let given = (request.attenuation, lifetime(request.lifetime_s)?);
     minted(identities.attenuate(known, &request.label, given).map_err(failed)?)
 }
 
-fn wanted(new: CreateToken) -> NewToken {
+fn wanted(new: CreateToken) -> Result<NewToken, ApiError> {
     let CreateToken { label, rights, lifetime_s, operator } = new;
-    NewToken { label, rights, lifetime: lifetime(lifetime_s), operator }
+    Ok(NewToken { label, rights, lifetime: lifetime(lifetime_s)?, operator })
 }
 
-fn lifetime(seconds: Option<u64>) -> Lifetime {
-    seconds.map_or(Lifetime::Unlimited, |seconds| {
-        Lifetime::For(SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX)))
-    })
+fn lifetime(seconds: Option<u64>) -> Result<Lifetime, ApiError> {
+    let Some(seconds) = seconds else { return Ok(Lifetime::Unlimited) };
+    match i64::try_from(seconds) {
+        Ok(signed) if (1..=LONGEST_LIFETIME_S).contains(&seconds) => {
+            Ok(Lifetime::For(SignedDuration::from_secs(signed)))
+        }
+        _ => Err(malformed(format!("a lifetime has from 1 to {LONGEST_LIFETIME_S} seconds"))),
+    }
 }
 
 fn waiting(identities: &Identities, code: &str) -> Result<PairingMeta, ApiError> {

@@ -53,7 +53,7 @@ fn fields(pattern: &[&str], parts: &[&str]) -> Option<Map<String, Value>> {
                 let _new = fields.insert("id".to_owned(), plain(part)?.into());
             }
             Some(name) if !part.is_empty() => {
-                let _new = fields.insert(name.to_owned(), word(part));
+                let _new = fields.insert(name.to_owned(), worth(name, part));
             }
             None if wanted == part => {}
             _ => return None,
@@ -71,9 +71,7 @@ fn add_query(fields: &mut Map<String, Value>, query: &str) -> Result<(), ApiErro
                 "a query is UTF-8, with `%` and two digits for what is special",
             )
         })?;
-        // A file may be called `7` or `true`.
-        let value = if name == "path" { Value::from(text) } else { word(&text) };
-        if fields.insert(name.to_owned(), value).is_some() {
+        if fields.insert(name.to_owned(), worth(name, &text)).is_some() {
             return Err(ApiError::new(ErrorCode::Malformed, "a field is said twice"));
         }
     }
@@ -99,8 +97,13 @@ fn plain(text: &str) -> Option<String> {
     String::from_utf8(plain).ok()
 }
 
-/// Numbers and switches are what they look like; ids begin with letters and have more of them.
-fn word(text: &str) -> Value {
+/// Numbers and switches, by their names: a file may be called `7` or `true`, and an id may have no letters.
+const WORTH_MORE_THAN_TEXT: [&str; 4] = ["after", "all", "call", "wait_ms"];
+
+fn worth(name: &str, text: &str) -> Value {
+    if !WORTH_MORE_THAN_TEXT.contains(&name) {
+        return Value::from(text);
+    }
     match text {
         "true" => Value::Bool(true),
         "false" => Value::Bool(false),
@@ -131,6 +134,25 @@ mod tests {
         assert!(find("GET", "/v1/nothing", None).is_err());
         let (_, fields) = find("GET", "/v1/events", Some("after=12")).unwrap();
         assert_eq!(fields["after"], 12);
+    }
+
+    /// By the description of the interface, which is made of their types.
+    #[test]
+    fn what_is_a_number_or_a_switch_is_known_by_name() {
+        let described = ringfence_api::openapi("0");
+        let mut seen = std::collections::BTreeSet::new();
+        for route in Method::ALL.iter().map(|method| method.route()) {
+            let operation = &described["paths"][route.path][route.verb.to_string().to_lowercase()];
+            for field in operation["parameters"].as_array().unwrap() {
+                let (name, kind) = (field["name"].as_str().unwrap(), field["schema"]["type"].to_string());
+                let is_more = kind.contains("integer") || kind.contains("boolean");
+                assert_eq!(WORTH_MORE_THAN_TEXT.contains(&name), is_more, "{} {name}", route.path);
+                let _first = seen.insert(name.to_owned());
+            }
+        }
+        assert!(WORTH_MORE_THAN_TEXT.iter().all(|name| seen.contains(*name)));
+        let (_, fields) = find("POST", "/v1/tokens/1234567890123456/revoke", None).unwrap();
+        assert_eq!(fields["id"], "1234567890123456");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::desk::Desk;
 use crate::door::Door;
 use crate::exec::{Form, Sink, TOKEN_VARIABLE, Wired};
 use crate::failure::{exhausted, internal, malformed, not_found, refused, unavailable};
+use crate::identity;
 use crate::reload::Again;
 use crate::server::Daemon;
 use crate::session::{Live, Terms};
@@ -282,7 +283,7 @@ fn bind(
         workspace: &session.workspace().path.clone(),
         lifetime: lifetime.unwrap_or(LONGEST).min(LONGEST),
     };
-    let token = daemon.identities.session_token(grantee).map_err(|error| unavailable(&error))?;
+    let token = daemon.identities.session_token(grantee).map_err(identity::failed)?;
     let known = daemon.identities.holder_of(&token).map_err(|error| unavailable(&error))?;
     let provider = request.provider.clone().map(|argv| ProviderInfo { argv, exit_code: None, failure: None });
     let mut variables = vec![

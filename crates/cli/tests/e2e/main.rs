@@ -64,6 +64,7 @@ mod daemon_cli;
 mod daemon_crash;
 #[cfg(test)]
 mod daemon_drain;
+mod daemon_described;
 #[cfg(test)]
 mod daemon_ends;
 #[cfg(test)]
