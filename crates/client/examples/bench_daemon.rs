@@ -4,18 +4,22 @@
 //! - `bench_daemon calls SOCKET WORKSPACE N`: N calls of `/bin/true` in one session that is warm, over one connection;
 //! - `bench_daemon many SOCKET WORKSPACE CLIENTS N`: each of CLIENTS makes N calls, all at once in one session: the time of
 //!   all of them, divided by their number;
+//! - `bench_daemon at-once SOCKET WORKSPACE N`: N calls that are all under way at the same time, in sessions of ten: the time until all
+//!   of them have been answered;
+//! - `bench_daemon nonsense SOCKET N`: one client sends N frames that make no sense, 10 000 in a second, and hears each answer: the
+//!   time of all of it;
 //! - `bench_daemon sessions SOCKET WORKSPACE N`: N sessions made, used once and stopped, one after the other;
 //! - `bench_daemon subscribers SOCKET WORKSPACE N`: N streams of events of which every other is not read, until each of the rest
 //!   has heard 64 reports: the time of all of it.
 #![expect(clippy::print_stdout, reason = "the numbers are the program's output")]
 
 use std::error::Error;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringfence_api::{CreateSession, Exec, ReportActivity, SessionInfo, StopSession, Subscribe};
 use ringfence_client::Client;
@@ -39,6 +43,8 @@ fn main() -> Done<()> {
         ["many", socket, workspace, clients, rounds] => {
             many(Place::new(socket, workspace)?, clients.parse()?, rounds.parse()?)
         }
+        ["at-once", socket, workspace, count] => at_once((socket, workspace), count.parse()?),
+        ["nonsense", socket, count] => nonsense(Path::new(socket), count.parse()?),
         ["sessions", socket, workspace, rounds] => {
             (0..rounds.parse()?).try_for_each(|_: usize| report(|| Place::new(socket, workspace)?.call()))
         }
@@ -117,6 +123,104 @@ fn many(mut place: Place, clients: usize, rounds: usize) -> Done<()> {
     })?;
     let per_call = started.elapsed() / u32::try_from(clients * rounds)?;
     println!("{}", per_call.as_nanos());
+    Ok(())
+}
+
+/// Each waits for a file that is made when all of them have begun.
+fn at_once((socket, workspace): (&str, &str), count: usize) -> Done<()> {
+    const TOGETHER: usize = 10;
+    let mut places = Vec::new();
+    for _ in 0..count.div_ceil(TOGETHER) {
+        places.push(Place::new(socket, workspace)?);
+    }
+    let [begun, go] = ["begun", "go"].map(|name| Path::new(workspace).join(name));
+    std::fs::create_dir_all(&begun)?;
+    let started = Instant::now();
+    let done = std::thread::scope(|scope| -> Done<()> {
+        let mut calls = Vec::new();
+        for number in 0..count {
+            let session = &places[number / TOGETHER].session;
+            let script = format!(": > begun/{number}; while [ ! -e go ]; do sleep 0.1; done");
+            calls.push(scope.spawn(move || -> Done<()> {
+                let argv = ["sh", "-c", &script];
+                let exec = json!({ "session": session.session, "argv": argv });
+                let info =
+                    Client::connect(Path::new(socket), None)?.call(&serde_json::from_value::<Exec>(exec)?)?;
+                if info.exit_code == Some(0) { Ok(()) } else { Err(format!("{info:?}").into()) }
+            }));
+        }
+        let all_began = await_entries(&begun, count);
+        // In any case: nobody waits for a run that failed.
+        std::fs::write(&go, "")?;
+        for call in calls {
+            call.join().map_err(|_panic| "a client panicked")??;
+        }
+        all_began
+    });
+    let took = started.elapsed();
+    std::fs::remove_file(&go)?;
+    std::fs::remove_dir_all(&begun)?;
+    done?;
+    println!("{}", took.as_nanos());
+    Ok(())
+}
+
+fn await_entries(directory: &Path, count: usize) -> Done<()> {
+    let started = Instant::now();
+    while std::fs::read_dir(directory)?.count() < count {
+        if started.elapsed() > Duration::from_secs(60) {
+            return Err("not all of them were under way at once".into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// In batches, over connections that the daemon keeps open: what is measured is what nonsense costs others, not a handshake.
+fn nonsense(socket: &Path, count: usize) -> Done<()> {
+    const LINES: usize = 8;
+    const PER_SECOND: usize = 10_000;
+    const BATCH: usize = 25;
+    let frame = b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 12\r\n\r\n{\"workspace\"";
+    let batch = frame.repeat(BATCH);
+    let pause = Duration::from_secs(1) * u32::try_from(BATCH * LINES)? / u32::try_from(PER_SECOND)?;
+    let started = Instant::now();
+    std::thread::scope(|scope| -> Done<()> {
+        let line = || -> Done<()> {
+            let mut stream = UnixStream::connect(socket)?;
+            stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+            let mut due = Instant::now();
+            for _ in 0..count.div_ceil(LINES * BATCH) {
+                stream.write_all(&batch)?;
+                hear(&mut stream, BATCH)?;
+                due += pause;
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            Ok(())
+        };
+        let lines: Vec<_> = (0..LINES).map(|_| scope.spawn(line)).collect();
+        for line in lines {
+            line.join().map_err(|_panic| "a line panicked")??;
+        }
+        Ok(())
+    })?;
+    println!("{}", started.elapsed().as_nanos());
+    Ok(())
+}
+
+/// So many answers, each a no.
+fn hear(stream: &mut UnixStream, count: usize) -> Done<()> {
+    let (mut heard, mut buffer, mut tail) = (0, [0; 65536], Vec::new());
+    while heard < count {
+        let length = stream.read(&mut buffer)?;
+        if length == 0 {
+            return Err("the daemon hung up".into());
+        }
+        tail.extend(buffer.iter().take(length));
+        heard += tail.windows(9).filter(|part| *part == b"HTTP/1.1 ").count();
+        // What may be the beginning of the next.
+        tail.drain(..tail.len().saturating_sub(8));
+    }
     Ok(())
 }
 

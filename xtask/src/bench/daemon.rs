@@ -20,12 +20,18 @@ const MANY: &str = "per call, 8 clients at once";
 const MOST_ADDED_MS: f64 = 3.0;
 const LEAST_CALLS_PER_S: f64 = 300.0;
 const MOST_IDLE_MB: f64 = 30.0;
+const AT_ONCE: usize = 200;
+const NONSENSE_PER_S: f64 = 10_000.0;
+/// "Others keep their p99": noise on two cores, and no more.
+const MOST_SLOWER: f64 = 2.0;
 
 pub(super) fn run(arena: &Arena, report: &mut Report) -> Result<()> {
     let program = arena.example("ringfence-client", "bench_daemon")?;
     let served = Served::new(arena, &program)?;
     report.target("idle daemon, RSS", served.resident()?, Bound::AtMost(MOST_IDLE_MB), "MB");
     calls(&served, report)?;
+    at_once(&served, report)?;
+    nonsense(&served, report)?;
     sessions(&served, report)?;
     subscribers(&served, report)?;
     served.end()
@@ -60,6 +66,42 @@ fn calls(served: &Served<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Two hundred calls that are all under way at the same time, and all answered.
+fn at_once(served: &Served<'_>, report: &mut Report) -> Result<()> {
+    let took = served.times("at-once", &[&AT_ONCE.to_string()])?.as_secs_f64() * 1000.0;
+    report.target(&format!("{AT_ONCE} calls under way at once"), took, Bound::AtMost(20_000.0), "ms");
+    Ok(())
+}
+
+/// What calls cost others while one client sends nothing but nonsense.
+fn nonsense(served: &Served<'_>, report: &mut Report) -> Result<()> {
+    const BEFORE: &str = "a call, nobody else";
+    const BESIDE: &str = "a call, beside 10000 bad frames/s";
+    let rounds = served.arena.effort.rounds(20);
+    let mut times = interleave(&[served.contender(BEFORE, "calls", &["50"])], rounds)?;
+    let seconds = served.arena.effort.rounds(60);
+    let count = (NONSENSE_PER_S as usize * seconds).to_string();
+    let socket = served.socket.display().to_string();
+    let arguments = ["nonsense", &socket, &count];
+    let sends = served.arena.invocation(served.program, &arguments, &served.workspace);
+    let mut sends = sends.command().stdout(Stdio::piped()).spawn()?;
+    let beside = interleave(&[served.contender(BESIDE, "calls", &["50"])], rounds);
+    let was_beside = sends.try_wait()?.is_none();
+    let sent = sends.wait_with_output()?;
+    times.extend(beside?);
+    if !sent.status.success() || !was_beside {
+        return Err(format!("the nonsense ended before what it was to disturb: {}", sent.status).into());
+    }
+    let nanoseconds: f64 = String::from_utf8(sent.stdout)?.trim().parse()?;
+    let rate = count.parse::<f64>()? / nanoseconds * 1e9;
+    report.table("calls beside nonsense", &times, &[BEFORE]);
+    // What is paced at so many in a second is a little below that.
+    report.target("bad frames per second", rate, Bound::AtLeast(0.98 * NONSENSE_PER_S), "/s");
+    let slower = named(&times, BESIDE)?.p99() / named(&times, BEFORE)?.p99();
+    report.target("p99 of a call beside bad frames / without", slower, Bound::AtMost(MOST_SLOWER), "");
+    Ok(())
+}
+
 /// A thousand sessions made, used once and stopped: what is left of them.
 fn sessions(served: &Served<'_>, report: &mut Report) -> Result<()> {
     let most = served.arena.effort.rounds(1000);
@@ -89,6 +131,7 @@ fn subscribers(served: &Served<'_>, report: &mut Report) -> Result<()> {
     report.target("64 events for 500 of 1000 subscribers", took, Bound::AtMost(10_000.0), "ms");
     let grown = served.resident()? - resident;
     report.target("memory that 1000 subscribers left", grown, Bound::AtMost(64.0), "MB");
+    report.target("most memory in all of this", served.peak()?, Bound::AtMost(192.0), "MB");
     Ok(())
 }
 
@@ -140,10 +183,18 @@ impl<'a> Served<'a> {
         }
     }
 
-    /// Megabytes.
     fn resident(&self) -> Result<f64> {
+        self.memory("VmRSS:")
+    }
+
+    fn peak(&self) -> Result<f64> {
+        self.memory("VmHWM:")
+    }
+
+    /// Megabytes.
+    fn memory(&self, field: &str) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).ok_or("no such field")?;
         let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kilobytes / 1000.0)
     }
