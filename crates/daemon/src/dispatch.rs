@@ -477,6 +477,8 @@ fn ready(daemon: &Daemon) -> Ready {
     }
     if let Some(broken) = daemon.runtime.ledger().broken() {
         because.push(format!("the ledger is broken: {broken}"));
+    } else if let Some(why) = daemon.runtime.ledger().unwritable() {
+        because.push(why.to_string());
     }
     Ready { ready: because.is_empty(), because }
 }

@@ -1,5 +1,6 @@
 use std::mem;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
@@ -27,6 +28,8 @@ pub struct Ledger {
     writer: Mutex<Writer>,
     path: PathBuf,
     settings: Settings,
+    /// Whether the last of what was to be written was not, for a reason that may pass.
+    unwritten: AtomicBool,
     unanchored: Mutex<Option<AnchorError>>,
     anchoring: Mutex<Vec<std::thread::JoinHandle<Result<(), AnchorError>>>>,
 }
@@ -115,6 +118,11 @@ impl AppendError {
             Self::Server(error) => error.hint(),
             Self::Encode(_) | Self::OutOfOrder { .. } => None,
         }
+    }
+
+    /// Whether it is about the place that the ledger is in, and not about the ledger or what was to be written.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Busy(_) | Self::Full(_) | Self::Storage(_) | Self::Server(_))
     }
 
     pub(crate) fn of_store(error: StoreError) -> Self {
@@ -223,6 +231,7 @@ impl Ledger {
             writer: Mutex::new(writer),
             path,
             settings,
+            unwritten: AtomicBool::new(false),
             unanchored: Mutex::default(),
             anchoring: Mutex::default(),
         })
@@ -247,6 +256,15 @@ impl Ledger {
     /// Why nothing can be appended, as far as that is known.
     pub fn broken(&self) -> Option<Break> {
         held(&self.writer).broken().cloned()
+    }
+
+    /// Why nothing can be written down at the moment. Where the last write failed it is tried whether another one does: what
+    /// was in the way may be gone, and nobody who asks first would ever learn that from a failure that is over.
+    pub fn unwritable(&self) -> Option<AppendError> {
+        if !self.unwritten.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.checkpoint().err()
     }
 
     /// Writes `event` down. It is on disk when this returns.
@@ -305,6 +323,8 @@ impl Ledger {
         writer.promote(&next)?;
         drop(writer);
         self.keep(committed.checkpoints);
+        let failed = committed.results.iter().any(|result| matches!(result, Err(error) if error.may_pass()));
+        self.unwritten.store(failed, Ordering::Relaxed);
         Ok(public)
     }
 

@@ -139,7 +139,7 @@ fn a_session_token_is_good_at_its_own_door_and_while_its_session_lasts() {
     assert!(!std::path::Path::new(&door).exists(), "the door is gone with the session");
 }
 
-/// D1: the socket is its owner's alone.
+/// D1, B-A10: the socket is its owner's alone.
 #[test]
 fn the_socket_is_for_its_owner() {
     let served = Served::new();
@@ -222,6 +222,7 @@ fn a_killed_daemon_takes_its_sessions_along() {
     }
     assert_eq!(served.records("interrupted").len(), 1, "the command of the provider");
     assert_eq!(served.sessions().len(), 0);
+    served.world.ledger_tool(&["verify"]).expect(0);
     assert_eq!(stdout(&served.sh(&served.session(), "echo on")), "on\n");
 }
 
@@ -251,7 +252,7 @@ fn sigterm_lets_calls_end_and_begins_none() {
     assert!(!served.socket.exists());
 }
 
-/// D9: of many who come at once, exactly as many get in as there are places.
+/// D9, B-A9: of many who come at once, exactly as many get in as there are places.
 #[test]
 fn quotas_hold_when_many_come_at_once() {
     let served = Served::with(World::new(), &["--max-sessions", "10"]);

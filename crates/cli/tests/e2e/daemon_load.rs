@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{CallState, CheckReady, ListCalls, SessionInfo, SessionState, ShowSession, StopSession};
+use ringfence_api::{
+    CallState, CheckHealth, CheckReady, ListCalls, SessionInfo, SessionState, ShowSession, StopSession,
+};
 use ringfence_client::ClientError;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
@@ -52,7 +54,7 @@ fn children(pid: u32) -> usize {
     tasks.map(|task| of(task).split_whitespace().count()).sum()
 }
 
-fn resident_kb(served: &Served) -> u64 {
+pub(crate) fn resident_kb(served: &Served) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", served.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches("kB").trim().parse().unwrap()
@@ -252,7 +254,7 @@ fn a_killed_process_of_a_session_ends_what_it_held_and_no_more() {
     assert_eq!(stdout(&served.sh(&other, "echo on")), "on\n");
 }
 
-/// C-29: while nothing can be written down nothing is done, whoever asks is told why, and it goes on when that is over.
+/// C-29, D6: while nothing can be written down nothing is done, whoever asks is told why, and it goes on when that is over.
 #[test]
 fn a_store_without_space_closes_the_daemon_until_there_is_some() {
     let served = Served::new();
@@ -266,7 +268,12 @@ fn a_store_without_space_closes_the_daemon_until_there_is_some() {
     limit(Some(0));
     let why = refused_for_the_ledger(&served, &session);
     assert_eq!(served.world.read("never"), None, "{why}");
+    unready(&served, "ledger");
+    let before = served.sessions().len();
+    assert!(served.client().call(&served.wanted()).is_err(), "what is always written down does not begin");
+    assert_eq!(served.sessions().len(), before);
     limit(None);
+    eventually("it says that it takes work", || served.client().call(&CheckReady {}).unwrap().ready);
     assert_eq!(served.sh(&session, "touch after").exit_code, Some(0), "it goes on");
     assert!(served.world.read("after").is_some());
     served.world.ledger_tool(&["verify"]).expect(0);
@@ -288,9 +295,19 @@ fn a_store_that_is_locked_closes_the_daemon_until_it_is_free() {
     Patient(holder.stdout.as_mut().unwrap()).read_exact(&mut said).unwrap();
     let why = refused_for_the_ledger(&served, &session);
     assert_eq!(served.world.read("never"), None, "{why}");
+    unready(&served, "in use by another process");
     drop(holder.stdin.take());
     assert!(ended("who holds the store", &mut holder).success());
+    eventually("it says that it takes work", || served.client().call(&CheckReady {}).unwrap().ready);
     assert_eq!(served.sh(&session, "touch after").exit_code, Some(0), "it goes on");
+    served.world.ledger_tool(&["verify"]).expect(0);
+}
+
+/// It lives, takes no work, and says why.
+fn unready(served: &Served, why: &str) {
+    assert!(served.client().call(&CheckHealth {}).is_ok());
+    let ready = served.client().call(&CheckReady {}).unwrap();
+    assert!(!ready.ready && ready.because.iter().any(|said| said.contains(why)), "{ready:?}");
 }
 
 /// What somebody is told whose call cannot be written down.
