@@ -14,10 +14,11 @@ use tokio::sync::mpsc;
 
 use crate::call::LiveCall;
 use crate::dispatch::{Admitted, Arrived, admit, carry_out};
-use crate::events::Told;
+use crate::events::Sent;
 use crate::exec::{Form, Sink, Wired};
-use crate::failure::{internal, malformed};
+use crate::failure::{exhausted, internal, malformed};
 use crate::output::seq;
+use crate::room::Room;
 use crate::server::Daemon;
 use crate::session::Live;
 use crate::standing::Standing;
@@ -41,7 +42,7 @@ pub(crate) enum Answer {
 /// One value of a stream.
 #[derive(Debug)]
 pub(crate) enum Item {
-    Event(Arc<Told>),
+    Event(Sent),
     Chunk(Box<Chunk>),
     Question(Box<Question>),
 }
@@ -52,6 +53,16 @@ impl Serialize for Item {
             Self::Event(event) => Happened::serialize(event, serializer),
             Self::Chunk(chunk) => chunk.serialize(serializer),
             Self::Question(question) => question.serialize(serializer),
+        }
+    }
+}
+
+impl Item {
+    /// What it takes up until it has gone.
+    pub(crate) fn room(&self) -> Option<Arc<Room>> {
+        match self {
+            Self::Event(event) => Some(event.room()),
+            Self::Chunk(_) | Self::Question(_) => None,
         }
     }
 }
@@ -80,7 +91,7 @@ async fn later(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Answer, ApiEr
     let live = || live.clone().ok_or_else(|| malformed("the request names no session"));
     let daemon = Arc::clone(daemon);
     let items = match request {
-        Request::Events(request) => happened(daemon, caller, request),
+        Request::Events(request) => happened(daemon, caller, request)?,
         Request::ApprovalWatch(_) => asked(daemon, caller),
         Request::CallOutput(request) => output(live()?.find_call(request.call)?, &request),
         Request::CallRun(ringfence_api::RunCommand(exec)) => {
@@ -104,10 +115,15 @@ async fn later(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Answer, ApiEr
     Ok(Answer::Stream(items, standing))
 }
 
-fn happened(daemon: Arc<Daemon>, caller: Caller, request: Subscribe) -> mpsc::Receiver<Item> {
+fn happened(
+    daemon: Arc<Daemon>,
+    caller: Caller,
+    request: Subscribe,
+) -> Result<mpsc::Receiver<Item>, ApiError> {
+    let seat = daemon.events.hall.seat().ok_or_else(|| exhausted("too many listen to what happens"))?;
     let (items, answer) = mpsc::channel(UNDER_WAY);
-    let _follower = tokio::spawn(events::subscribe(daemon, caller, request, items));
-    answer
+    let _follower = tokio::spawn(events::subscribe(daemon, (caller, seat), request, items));
+    Ok(answer)
 }
 
 /// Questions are events of the ledger; here they come as an operator is shown them.
@@ -134,7 +150,7 @@ async fn tell_questions(
         }
     }
     let request = Subscribe { after: Some(after), session: None };
-    let mut events = happened(Arc::clone(daemon), caller.clone(), request);
+    let mut events = happened(Arc::clone(daemon), caller.clone(), request)?;
     loop {
         let event = tokio::select! {
             event = events.recv() => event,

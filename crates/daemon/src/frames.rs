@@ -1,5 +1,6 @@
 //! The frames of one WebSocket: text in, text out, and an end to whoever is silent, slow or makes no sense.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -10,7 +11,9 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::{CapacityError, Error};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Bytes, Message};
+use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
+
+use crate::intake::Rationed;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +56,10 @@ pub(crate) enum End {
     Nonsense,
     /// Whoever it is would not be let in any more.
     Revoked,
+    /// Others send too much at the same time.
+    Crowded,
+    /// A long message did not come to its end.
+    Late,
 }
 
 impl End {
@@ -66,6 +73,8 @@ impl End {
             Self::Binary => (CloseCode::Unsupported, "messages are text"),
             Self::Nonsense => (CloseCode::Policy, "too much of this was no request"),
             Self::Revoked => (CloseCode::Policy, "the token is worth nothing any more"),
+            Self::Crowded => (CloseCode::Again, "too much is sent at once by others; try again"),
+            Self::Late => (CloseCode::Policy, "the message did not come to its end"),
         })
     }
 }
@@ -73,7 +82,7 @@ impl End {
 /// One WebSocket.
 #[derive(Debug)]
 pub(crate) struct Frames<S> {
-    socket: WebSocketStream<S>,
+    socket: WebSocketStream<Rationed<S>>,
     timing: Timing,
     heard: Instant,
     round: Interval,
@@ -81,7 +90,7 @@ pub(crate) struct Frames<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     /// Over a stream on which both sides have agreed. A message has at most `most` bytes, in however many pieces.
-    pub(crate) async fn over(stream: S, most: usize, timing: Timing) -> Self {
+    pub(crate) async fn over(stream: Rationed<S>, most: usize, timing: Timing) -> Self {
         let config = WebSocketConfig::default()
             .max_message_size(Some(most))
             .max_frame_size(Some(most))
@@ -94,12 +103,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     }
 
     /// The next message. Until it comes, what is in `outbox` is sent.
-    pub(crate) async fn next(&mut self, outbox: &mut mpsc::Receiver<String>) -> Result<String, End> {
+    pub(crate) async fn next(&mut self, outbox: &mut mpsc::Receiver<Utf8Bytes>) -> Result<Utf8Bytes, End> {
+        // What came before is read by now.
+        self.socket.get_mut().begin();
         loop {
             tokio::select! {
                 message = self.socket.next() => {
                     let message = message.unwrap_or(Ok(Message::Close(None)));
                     self.heard = Instant::now();
+                    self.socket.get_mut().discount(beside(&message));
                     if let Some(text) = text_of(message)? {
                         return Ok(text);
                     }
@@ -111,8 +123,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     }
 
     /// Whoever does not take it in time gets nothing more: nothing is kept for them.
-    pub(crate) async fn send(&mut self, text: String) -> Result<(), End> {
-        self.put(Message::from(text)).await
+    pub(crate) async fn send(&mut self, text: Utf8Bytes) -> Result<(), End> {
+        self.put(Message::Text(text)).await
     }
 
     async fn look(&mut self) -> Result<(), End> {
@@ -145,15 +157,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     }
 }
 
-fn text_of(message: Result<Message, Error>) -> Result<Option<String>, End> {
+/// The bytes of a frame that may be between those of a message, and is none itself.
+fn beside(message: &Result<Message, Error>) -> usize {
+    const HEAD_AND_MASK: usize = 6;
     match message {
-        Ok(Message::Text(text)) => Ok(Some(text.as_str().to_owned())),
+        Ok(Message::Ping(bytes) | Message::Pong(bytes)) => HEAD_AND_MASK + bytes.len(),
+        _ => 0,
+    }
+}
+
+fn text_of(message: Result<Message, Error>) -> Result<Option<Utf8Bytes>, End> {
+    match message {
+        Ok(Message::Text(text)) => Ok(Some(text)),
         Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => Ok(None),
         Ok(Message::Binary(_)) => Err(End::Binary),
         Ok(Message::Close(_)) => Err(End::Gone),
         Err(Error::Utf8(_)) => Err(End::NotUtf8),
         Err(Error::Capacity(CapacityError::MessageTooLong { .. })) => Err(End::TooLarge),
         Err(Error::Protocol(_)) => Err(End::Broken),
+        Err(Error::Io(error)) if error.kind() == ErrorKind::QuotaExceeded => Err(End::Crowded),
+        Err(Error::Io(error)) if error.kind() == ErrorKind::TimedOut => Err(End::Late),
         Err(_) => Err(End::Gone),
     }
 }
@@ -169,7 +192,8 @@ mod tests {
     async fn pair(timing: Timing) -> (Frames<DuplexStream>, WebSocketStream<DuplexStream>) {
         let (here, there) = tokio::io::duplex(1024);
         let client = WebSocketStream::from_raw_socket(there, Role::Client, None).await;
-        (Frames::over(here, MOST, timing).await, client)
+        let rationed = Rationed::new(here, |_| Box::pin(std::future::ready(None)));
+        (Frames::over(rationed, MOST, timing).await, client)
     }
 
     #[tokio::test]
@@ -206,7 +230,7 @@ mod tests {
             client.send(Message::from("still here")).await.unwrap();
             client
         });
-        assert_eq!(frames.next(&mut nothing).await, Ok("still here".to_owned()));
+        assert_eq!(frames.next(&mut nothing).await, Ok("still here".into()));
         let _client = there.await.unwrap();
     }
 
@@ -217,7 +241,7 @@ mod tests {
         let (mut frames, _client) = pair(Timing { patience, ..Timing::default() }).await;
         let flood = tokio::spawn(async move {
             let mut count = 0;
-            while outbox.send("x".repeat(1000)).await.is_ok() {
+            while outbox.send("x".repeat(1000).into()).await.is_ok() {
                 count += 1;
             }
             count

@@ -24,6 +24,7 @@ use crate::dispatch::Arrived;
 use crate::events;
 use crate::failure::{internal, malformed};
 use crate::http::{Line, PATIENCE, UNASKED, hear_out, most, token, too_many};
+use crate::room::{Room, roomy};
 use crate::server::Daemon;
 use crate::standing::Standing;
 use crate::stream::{Body, Held};
@@ -94,14 +95,13 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -
         return Ok(told_by(line, (told, standing), id));
     }
     let patience = Instant::now() + PATIENCE;
-    let taken_in = async {
-        // How long it is, is said in it: whatever may be long has a place of its own.
-        let _place = if rpc.method == Method::FileWrite { line.place_for_long().await } else { None };
-        only(&mut messages).await
-    };
+    // How long it is shows when it is here.
+    let place = asker.line.place_for_long(longest(rpc.method)).await?;
     let message =
-        tokio::time::timeout_at(until.map_or(patience, |until| until.min(patience)), taken_in).await;
+        tokio::time::timeout_at(until.map_or(patience, |until| until.min(patience)), only(&mut messages))
+            .await;
     let message = message.map_err(|_late| late("the request did not come to its end"))??;
+    drop(place);
     let answer = tokio::time::timeout_at(until.unwrap_or_else(far), asker.ask(message)).await;
     let (pieces, told) = mpsc::channel(UNDER_WAY);
     let standing = match answer.map_err(|_late| late("the time that the client gave was over"))?? {
@@ -261,7 +261,7 @@ impl Asker {
                 Ok(None) => return,
                 Err(error) => Err(error),
             };
-            if !teller.say(answer).await {
+            if !teller.say(answer, None).await {
                 return;
             }
         }
@@ -298,16 +298,17 @@ impl Teller {
                 () = tokio::time::sleep_until(until) => Err(late("the time that the client gave was over")),
             };
             let is_last = matches!(&item, Ok(Item::Chunk(chunk)) if matches!(**chunk, Chunk::Ended { .. }));
+            let room = item.as_ref().ok().and_then(Item::room);
             let value = item.and_then(|item| serde_json::to_value(item).map_err(|error| internal(&error)));
-            if !self.say(value).await || is_last {
+            if !self.say(value, room).await || is_last {
                 return;
             }
         }
     }
 
     /// Whether there is more to say.
-    async fn say(&self, value: Result<Value, ApiError>) -> bool {
-        let piece = value.and_then(|value| framed(&self.rpc.write(value)?));
+    async fn say(&self, value: Result<Value, ApiError>, room: Option<Arc<Room>>) -> bool {
+        let piece = value.and_then(|value| framed(&self.rpc.write(value)?)).map(|piece| roomy(piece, room));
         if let Err(error) = &piece {
             self.daemon.meters.error(error.code);
         }

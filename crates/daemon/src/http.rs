@@ -16,7 +16,7 @@ use ringfence_runtime::identity::IdentityError;
 use ringfence_types::{Principal, Transport};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
+use tokio::sync::{Notify, mpsc};
 use zeroize::Zeroizing;
 
 use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
@@ -26,6 +26,7 @@ use crate::events;
 use crate::failure::{internal, malformed, unavailable};
 use crate::grpc;
 use crate::identity;
+use crate::intake::Place;
 use crate::mcp;
 use crate::network::Network;
 use crate::peer::Peer;
@@ -41,6 +42,8 @@ use crate::transfer;
 const MOST: usize = 1024 * 1024;
 /// Of one with a file: base64 and what is around it.
 pub(crate) const MOST_WITH_FILE: usize = MOST_SENT as usize / 3 * 4 + MOST;
+/// Of a report, however its text is written.
+const MOST_OF_A_REPORT: usize = 128 * 1024;
 /// What is read of a request before it is known whether whoever sends it may make it.
 pub(crate) const UNASKED: usize = 16 * 1024;
 /// How long a client may take to send what it announced.
@@ -67,13 +70,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Long requests are taken in a few at once, those of a session apart from all others.
-    pub(crate) async fn place_for_long(&self) -> Option<OwnedSemaphorePermit> {
+    /// So many bytes of long requests are taken in at once, those of sessions apart from all others.
+    pub(crate) async fn place_for_long(&self, bytes: usize) -> Result<Place, ApiError> {
         let places = match &self.entrance {
-            Entrance::Door(session) => Arc::clone(&self.daemon.sessions.find(session).ok()?.long),
-            Entrance::Management | Entrance::Network(_) => Arc::clone(&self.daemon.long),
+            Entrance::Door(session) => Some(Arc::clone(&self.daemon.sessions.find(session)?.long)),
+            Entrance::Management | Entrance::Network(_) => None,
         };
-        places.acquire_owned().await.ok()
+        self.daemon.intake.place(places, bytes).await
     }
 }
 
@@ -308,6 +311,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 pub(crate) fn most(method: Method) -> usize {
     match method {
         Method::FileWrite => MOST_WITH_FILE,
+        Method::SessionReport => MOST_OF_A_REPORT,
         method if method.access() == Access::Anyone => UNASKED,
         _ => MOST,
     }
@@ -341,22 +345,28 @@ pub(crate) async fn collected(
     most: usize,
 ) -> Result<Bytes, ApiError> {
     // What anyone may send is short: nobody who is unknown takes a place of those who are known.
-    let is_short = most <= UNASKED || body.size_hint().exact().is_some_and(|bytes| bytes <= UNASKED as u64);
-    let taken_in = async {
-        let _place = if is_short { None } else { line.place_for_long().await };
-        Limited::new(&mut body, most).collect().await
-    };
-    let collected = tokio::time::timeout(PATIENCE, taken_in).await;
+    let announced =
+        body.size_hint().exact().map_or(most, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    if announced > most {
+        hear_out(version, body).await;
+        return Err(too_large(most));
+    }
+    let _place = if announced <= UNASKED { None } else { Some(line.place_for_long(announced).await?) };
+    let collected = tokio::time::timeout(PATIENCE, Limited::new(&mut body, most).collect()).await;
     let collected = collected
         .map_err(|_late| ApiError::new(ErrorCode::TimedOut, "the request did not come to its end"))?;
     match collected {
         Ok(bytes) => Ok(bytes.to_bytes()),
         Err(error) if error.downcast_ref::<http_body_util::LengthLimitError>().is_some() => {
             hear_out(version, body).await;
-            Err(ApiError::new(ErrorCode::TooLarge, format!("a request has at most {most} bytes here")))
+            Err(too_large(most))
         }
         Err(_broken) => Err(malformed("the request did not come to its end")),
     }
+}
+
+fn too_large(most: usize) -> ApiError {
+    ApiError::new(ErrorCode::TooLarge, format!("a request has at most {most} bytes here"))
 }
 
 fn merge(fields: &mut Map<String, Value>, body: Map<String, Value>) -> Result<(), ApiError> {

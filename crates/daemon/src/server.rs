@@ -23,6 +23,7 @@ use crate::events::{self, Events};
 use crate::exec::{Sink, Wired};
 use crate::failure::internal;
 use crate::http::{Line, answer};
+use crate::intake::Intake;
 use crate::metrics::Meters;
 use crate::network::{self, Network};
 use crate::peer::Peer;
@@ -49,8 +50,6 @@ const STREAMS_AT_A_DOOR: u32 = 8;
 /// Requests of one connection: so many at once, and so many in a second.
 const BURST: u32 = 2000;
 const RATE: u32 = 2000;
-/// Long requests that are taken in at once.
-const LONG: usize = 32;
 /// Threads besides those of calls, so that there is one for whoever answers, revokes or stops while all calls wait.
 const THREADS: usize = 384;
 
@@ -69,8 +68,7 @@ pub(crate) struct Daemon {
     pub(crate) strangers: Strangers,
     pub(crate) meters: Meters,
     pub(crate) tools_underway: mcp::Underway,
-    /// Long requests of everybody who is in no session, which are taken in at once.
-    pub(crate) long: Arc<Semaphore>,
+    pub(crate) intake: Intake,
     /// Of those who show a password, one at a time: what was guessed wrong counts before the next is looked at.
     pub(crate) login: Arc<Semaphore>,
     /// Calls of all sessions that are under way.
@@ -132,7 +130,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         strangers: Strangers::default(),
         meters: Meters::default(),
         tools_underway: mcp::Underway::default(),
-        long: Arc::new(Semaphore::new(LONG)),
+        intake: Intake::default(),
         login: Arc::new(Semaphore::new(1)),
         calls,
         requests: AtomicU64::new(0),

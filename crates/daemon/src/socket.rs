@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use ringfence_api::{ApiError, Method};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::ask::{Answer, UNDER_WAY, ask, blocking};
@@ -26,6 +27,8 @@ use crate::dispatch::Arrived;
 use crate::failure::malformed;
 use crate::frames::{End, Frames, Timing};
 use crate::http::{Line, MOST_WITH_FILE, too_many};
+use crate::intake::Rationed;
+use crate::room::roomy;
 use crate::rpc::{self, Asked, Id};
 use crate::standing::Standing;
 use crate::stream::Body;
@@ -38,8 +41,8 @@ const PURPOSE: &str = "open a websocket";
 const AT_ONCE: usize = 64;
 /// Messages that are no requests, in all the time of a socket.
 const NONSENSE: u32 = 64;
-/// What is around the parameters of a request.
-const AROUND: usize = 1024;
+/// Of a message: what is around the parameters of a request is short.
+pub(crate) const LONGEST: usize = MOST_WITH_FILE + 1024;
 
 /// Answers the request for a WebSocket of somebody who is known, and goes on with them on it.
 pub(crate) async fn open(
@@ -58,8 +61,8 @@ pub(crate) async fn open(
     let _conversation = tokio::spawn(async move {
         match upgraded.await {
             Ok(stream) => {
-                let frames =
-                    Frames::over(TokioIo::new(stream), MOST_WITH_FILE + AROUND, Timing::default()).await;
+                let rationed = Rationed::of(TokioIo::new(stream), Arc::clone(&line));
+                let frames = Frames::over(rationed, LONGEST, Timing::default()).await;
                 converse(Conversation::new(line, token), frames, standing).await;
             }
             Err(error) => tracing::debug!(why = %error, "no WebSocket came of it"),
@@ -116,11 +119,11 @@ where
             _why = standing.lost() => Err(End::Revoked),
         };
         let answered = match message {
-            Ok(text) => conversation.heard(&text, &sender),
+            Ok(text) => conversation.heard(text.as_str(), &sender),
             Err(end) => break end,
         };
         let sent = match answered {
-            Ok(Some(text)) => frames.send(text).await,
+            Ok(Some(text)) => frames.send(text.into()).await,
             Ok(None) => Ok(()),
             Err(end) => Err(end),
         };
@@ -153,7 +156,7 @@ impl Conversation {
     }
 
     /// What can be said at once to a message. Everything else is said later, through `outbox`.
-    fn heard(&mut self, text: &str, outbox: &mpsc::Sender<String>) -> Result<Option<String>, End> {
+    fn heard(&mut self, text: &str, outbox: &mpsc::Sender<Utf8Bytes>) -> Result<Option<String>, End> {
         let _before = self.line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
         let (id, asked) = match rpc::parse(text) {
             Ok(read) => read,
@@ -182,7 +185,7 @@ impl Conversation {
         &mut self,
         (id, method): (Id, Method),
         value: serde_json::Value,
-        outbox: &mpsc::Sender<String>,
+        outbox: &mpsc::Sender<Utf8Bytes>,
     ) -> Result<(), ApiError> {
         if !self.line.rate.take() {
             return Err(too_many());
@@ -228,7 +231,7 @@ struct ToBe {
     id: Id,
     method: Method,
     subscription: u64,
-    outbox: mpsc::Sender<String>,
+    outbox: mpsc::Sender<Utf8Bytes>,
 }
 
 impl ToBe {
@@ -242,12 +245,17 @@ impl ToBe {
         };
         self.say(rpc::answer(&self.id, Ok(rpc::begun(self.subscription)))).await;
         while let Some(item) = items.recv().await {
-            self.say(rpc::told(self.method, self.subscription, &item)).await;
+            let text = rpc::told(self.method, self.subscription, &item);
+            let text = roomy(text.into(), item.room());
+            drop(item);
+            // It was text before it took up room.
+            let Ok(text) = Utf8Bytes::try_from(text) else { return };
+            let _gone = self.outbox.send(text).await;
         }
         self.say(rpc::ended(self.subscription)).await;
     }
 
     async fn say(&self, text: String) {
-        let _gone = self.outbox.send(text).await;
+        let _gone = self.outbox.send(text.into()).await;
     }
 }

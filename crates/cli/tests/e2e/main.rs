@@ -87,6 +87,7 @@ mod daemon_matrix;
 mod daemon_parts;
 #[cfg(test)]
 mod daemon_place;
+mod daemon_memory;
 #[cfg(test)]
 mod daemon_reload;
 #[cfg(test)]

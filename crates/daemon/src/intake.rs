@@ -1,0 +1,265 @@
+//! Long requests: how much of them is taken in at once. What anybody sends is in memory before it is known what it is, so that it
+//! has a place first, whichever way it comes. Nobody is turned away for what is short.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ringfence_api::{ApiError, ErrorCode};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep, timeout};
+
+use crate::http::{Line, PATIENCE, UNASKED};
+use crate::socket::LONGEST;
+
+/// Of everybody who is in no session, and of all sessions: no agent takes a place that an operator needs.
+const MOST: usize = 128 * 1024 * 1024;
+/// Places are counted in these.
+const UNIT: usize = 1024;
+/// Of a message of which nobody has said how long it will be, as much as most have at most.
+const FIRST: usize = 1024 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Intake {
+    operators: Arc<Semaphore>,
+    sessions: Arc<Semaphore>,
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        let [operators, sessions] = [(); 2].map(|()| Arc::new(Semaphore::new(MOST / UNIT)));
+        Self { operators, sessions }
+    }
+}
+
+/// Given back when what came is read.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _of_session: Option<OwnedSemaphorePermit>,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Intake {
+    /// `session` has the places of the session that sends it. Whoever waits longest is next.
+    pub(crate) async fn place(
+        &self,
+        session: Option<Arc<Semaphore>>,
+        bytes: usize,
+    ) -> Result<Place, ApiError> {
+        let all = Arc::clone(if session.is_some() { &self.sessions } else { &self.operators });
+        let units = u32::try_from(bytes.min(MOST).div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let place = async {
+            let of_session = match session {
+                Some(places) => Some(places.acquire_owned().await?),
+                None => None,
+            };
+            Ok::<_, tokio::sync::AcquireError>(Place {
+                _of_session: of_session,
+                _of_all: all.acquire_many_owned(units).await?,
+            })
+        };
+        timeout(PATIENCE, place).await.ok().and_then(Result::ok).ok_or_else(crowded)
+    }
+}
+
+fn crowded() -> ApiError {
+    ApiError::new(ErrorCode::Exhausted, "too much is sent at once by others")
+        .with_hint("send it again, or in shorter parts")
+}
+
+type Placing = Pin<Box<dyn Future<Output = Option<Result<Place, ApiError>>> + Send>>;
+
+/// A stream of messages of which no more is read than there is a place for.
+pub(crate) struct Rationed<S> {
+    stream: S,
+    place: Box<dyn Fn(usize) -> Placing + Send>,
+    /// Of the message that is being read.
+    read: usize,
+    allowed: usize,
+    places: Vec<Place>,
+    waiting: Option<Placing>,
+    late: Option<Pin<Box<Sleep>>>,
+    patience: Duration,
+}
+
+impl<S> std::fmt::Debug for Rationed<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Rationed({} of {})", self.read, self.allowed)
+    }
+}
+
+impl<S> Rationed<S> {
+    /// `place` gives a place for so many bytes more; `None`: that needs none.
+    pub(crate) fn new(stream: S, place: impl Fn(usize) -> Placing + Send + 'static) -> Self {
+        Self {
+            stream,
+            place: Box::new(place),
+            read: 0,
+            allowed: UNASKED,
+            places: Vec::new(),
+            waiting: None,
+            late: None,
+            patience: PATIENCE,
+        }
+    }
+
+    /// What comes by this connection.
+    pub(crate) fn of(stream: S, line: Arc<Line>) -> Self {
+        Self::new(stream, move |bytes| {
+            let line = Arc::clone(&line);
+            Box::pin(async move { Some(line.place_for_long(bytes).await) })
+        })
+    }
+
+    /// Another message begins.
+    pub(crate) fn begin(&mut self) {
+        (self.read, self.allowed) = (0, UNASKED);
+        (self.waiting, self.late) = (None, None);
+        self.places.clear();
+    }
+
+    /// So many of the bytes that were read are of no message.
+    pub(crate) fn discount(&mut self, bytes: usize) {
+        self.read = self.read.saturating_sub(bytes);
+    }
+
+    /// How much more of a message may be read once there is a place for it.
+    fn more(&self) -> usize {
+        if self.allowed == UNASKED { FIRST } else { LONGEST }
+    }
+
+    fn poll_allowed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.read > self.allowed && self.late.is_none() {
+            self.late = Some(Box::pin(sleep(self.patience)));
+        }
+        // Whoever has a place and sends nothing keeps it from others.
+        if self.late.as_mut().is_some_and(|late| late.as_mut().poll(context).is_ready()) {
+            let is_theirs = self.waiting.is_none();
+            let kind = if is_theirs { io::ErrorKind::TimedOut } else { io::ErrorKind::QuotaExceeded };
+            return Poll::Ready(Err(kind.into()));
+        }
+        if self.read <= self.allowed {
+            return Poll::Ready(Ok(()));
+        }
+        let more = self.more();
+        let place = &self.place;
+        let waiting = self.waiting.get_or_insert_with(|| place(more));
+        let placed = ready!(waiting.as_mut().poll(context));
+        self.waiting = None;
+        match placed {
+            Some(Err(_crowded)) => return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into())),
+            Some(Ok(place)) => self.places.push(place),
+            None => {}
+        }
+        self.allowed = self.allowed.saturating_add(more);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rationed<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_allowed(context))?;
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        this.read += buffer.filled().len() - before;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rationed<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(100);
+
+    /// What somebody sends who may have this much of the intake at once.
+    fn rationed(intake: &Arc<Intake>) -> (Rationed<DuplexStream>, DuplexStream) {
+        let (here, there) = duplex(4 * LONGEST);
+        let intake = Arc::clone(intake);
+        let place = move |bytes| -> Placing {
+            let intake = Arc::clone(&intake);
+            Box::pin(async move { Some(intake.place(None, bytes).await) })
+        };
+        let mut rationed = Rationed::new(here, place);
+        rationed.patience = SHORT;
+        (rationed, there)
+    }
+
+    async fn read(from: &mut Rationed<DuplexStream>, bytes: usize) -> io::Result<()> {
+        from.read_exact(&mut vec![0; bytes]).await.map(drop)
+    }
+
+    fn free(intake: &Intake) -> usize {
+        intake.operators.available_permits() * UNIT
+    }
+
+    #[tokio::test]
+    async fn what_is_short_needs_no_place_and_what_is_long_gives_it_back() {
+        let intake = Arc::new(Intake::default());
+        let (mut stream, mut client) = rationed(&intake);
+        client.write_all(&vec![0; 4 * FIRST]).await.unwrap();
+        stream.begin();
+        read(&mut stream, UNASKED).await.unwrap();
+        assert_eq!(free(&intake), MOST);
+        read(&mut stream, UNASKED).await.unwrap();
+        read(&mut stream, UNASKED).await.unwrap();
+        assert_eq!(free(&intake), MOST - FIRST);
+        read(&mut stream, 2 * FIRST).await.unwrap();
+        read(&mut stream, UNASKED).await.unwrap();
+        assert!(free(&intake) <= MOST - FIRST - LONGEST);
+        stream.begin();
+        assert_eq!(free(&intake), MOST);
+    }
+
+    #[tokio::test]
+    async fn whoever_has_no_place_is_not_read_and_told_so_in_the_end() {
+        let intake = Arc::new(Intake::default());
+        let all = intake.place(None, MOST).await.unwrap();
+        let (mut stream, mut client) = rationed(&intake);
+        client.write_all(&vec![0; 4 * UNASKED]).await.unwrap();
+        read(&mut stream, UNASKED).await.unwrap();
+        read(&mut stream, UNASKED).await.unwrap();
+        let waits = timeout(SHORT / 10, read(&mut stream, UNASKED)).await;
+        assert!(waits.is_err(), "it waits for its turn");
+        let of_session = Some(Arc::new(Semaphore::new(2)));
+        assert!(intake.place(of_session, MOST).await.is_ok(), "sessions have places of their own");
+        let kind = read(&mut stream, UNASKED).await.unwrap_err().kind();
+        assert_eq!(kind, io::ErrorKind::QuotaExceeded);
+        drop(all);
+    }
+
+    #[tokio::test]
+    async fn a_place_is_for_those_who_send() {
+        let intake = Arc::new(Intake::default());
+        let (mut stream, mut client) = rationed(&intake);
+        client.write_all(&vec![0; 3 * UNASKED]).await.unwrap();
+        let kind = read(&mut stream, 4 * UNASKED).await.unwrap_err().kind();
+        assert_eq!(kind, io::ErrorKind::TimedOut, "the rest did not come");
+        stream.discount(3 * UNASKED);
+        assert_eq!(stream.read, 0, "what is no message counts for none");
+    }
+}
