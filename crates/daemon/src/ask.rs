@@ -95,7 +95,6 @@ async fn later(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Answer, ApiEr
         Request::ApprovalWatch(_) => asked(daemon, caller),
         Request::CallOutput(request) => output(live()?.find_call(request.call)?, &request),
         Request::CallRun(ringfence_api::RunCommand(exec)) => {
-            daemon.takes_work()?;
             let live = live()?;
             let wired = Wired::new(&live, exec, Form::Pieces)?.made_by(&by, own.as_ref());
             run(&daemon, (live, &work), wired)?

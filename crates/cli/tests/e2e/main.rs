@@ -63,8 +63,9 @@ mod daemon_cli;
 #[cfg(test)]
 mod daemon_crash;
 #[cfg(test)]
-mod daemon_drain;
 mod daemon_described;
+#[cfg(test)]
+mod daemon_drain;
 #[cfg(test)]
 mod daemon_ends;
 #[cfg(test)]
@@ -84,10 +85,11 @@ mod daemon_load;
 #[cfg(test)]
 mod daemon_matrix;
 #[cfg(test)]
+mod daemon_memory;
+#[cfg(test)]
 mod daemon_parts;
 #[cfg(test)]
 mod daemon_place;
-mod daemon_memory;
 #[cfg(test)]
 mod daemon_reload;
 #[cfg(test)]
@@ -100,6 +102,7 @@ mod daemon_socket;
 mod daemon_standing;
 #[cfg(test)]
 mod daemon_tokens;
+#[cfg(test)]
 mod daemon_unit;
 #[cfg(test)]
 mod daemon_waits;
