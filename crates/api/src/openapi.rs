@@ -102,7 +102,8 @@ fn operation(method: Method, generator: &mut SchemaGenerator) -> Value {
 
 /// What a reference leads to.
 fn resolved(mut schema: Value, generator: &SchemaGenerator) -> Value {
-    while let Some(name) = schema["$ref"].as_str().and_then(|place| place.rsplit('/').next()) {
+    while let Some(place) = schema.get("$ref").and_then(Value::as_str) {
+        let name = place.rsplit('/').next().unwrap_or_default();
         match generator.definitions().get(name) {
             Some(found) => schema = found.clone(),
             None => return schema,
@@ -140,8 +141,10 @@ fn parameters(method: Method, request: &Value) -> Vec<Value> {
     let in_path = path_fields(method);
     let in_query = method.route().verb != Verb::Post || method == Method::FileUpload;
     let no_fields = Map::new();
-    let fields = request["properties"].as_object().unwrap_or(&no_fields);
-    let needed = |name: &str| request["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
+    let fields = request.get("properties").and_then(Value::as_object).unwrap_or(&no_fields);
+    let needed = |name: &str| {
+        request.get("required").and_then(Value::as_array).is_some_and(|all| all.contains(&json!(name)))
+    };
     let parameter = |(name, schema): (&String, &Value)| {
         if in_path.contains(&name.as_str()) {
             Some(json!({ "name": name, "in": "path", "required": true, "schema": schema }))
@@ -169,11 +172,11 @@ fn body(method: Method, mut request: Value) -> Option<Value> {
         );
     }
     let in_path = path_fields(method);
-    if let Some(fields) = request["properties"].as_object_mut() {
+    if let Some(fields) = request.get_mut("properties").and_then(Value::as_object_mut) {
         fields.retain(|name, _| !in_path.contains(&name.as_str()));
     }
     let mut needed = false;
-    if let Some(required) = request["required"].as_array_mut() {
+    if let Some(required) = request.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|name| !in_path.iter().any(|field| name == field));
         needed = !required.is_empty();
     }

@@ -16,7 +16,9 @@ use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, SessionEnd, Settings,
 };
 use ringfence_sandbox::{Io, Pool, SkeletonFile};
-use ringfence_types::{Attenuation, Bytes, Call, Limits, MadeBy, Principal, Refusal, Root, SessionId, TransactionId};
+use ringfence_types::{
+    Attenuation, Bytes, Call, Limits, MadeBy, Principal, Refusal, Root, SessionId, TransactionId,
+};
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::facts::Machine;

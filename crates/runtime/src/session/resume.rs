@@ -66,10 +66,6 @@ pub fn end_abandoned(runtime: &Runtime) -> Result<Vec<SessionId>, OpenSessionErr
         _ => None,
     });
     let abandoned: Vec<SessionId> = abandoned.collect();
-    let gone = |session: &SessionId| Event::SessionEnded {
-        session: session.clone(),
-        reason: Some(SessionEnd::DaemonGone),
-    };
     let events: Vec<Event> = abandoned.iter().map(gone).collect();
     if !events.is_empty() {
         let _receipts = ledger.append_all(&events)?;
@@ -87,9 +83,13 @@ pub fn goes_on(runtime: &Runtime, session: &SessionId) -> Result<bool, OpenSessi
         _ => false,
     });
     if !ended && !lives && !records.is_empty() {
-        let _receipt = runtime.ledger().append(&Event::SessionEnded { session: session.clone() })?;
+        let _receipt = runtime.ledger().append(&gone(session))?;
     }
     Ok(lives && !ended)
+}
+
+fn gone(session: &SessionId) -> Event {
+    Event::SessionEnded { session: session.clone(), reason: Some(SessionEnd::DaemonGone) }
 }
 
 fn live(
