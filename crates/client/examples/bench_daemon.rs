@@ -138,8 +138,8 @@ fn at_once((socket, workspace): (&str, &str), count: usize) -> Done<()> {
     let started = Instant::now();
     let done = std::thread::scope(|scope| -> Done<()> {
         let mut calls = Vec::new();
-        for number in 0..count {
-            let session = &places[number / TOGETHER].session;
+        let seats = places.iter().flat_map(|place| std::iter::repeat_n(&place.session, TOGETHER));
+        for (number, session) in seats.take(count).enumerate() {
             let script = format!(": > begun/{number}; while [ ! -e go ]; do sleep 0.1; done");
             calls.push(scope.spawn(move || -> Done<()> {
                 let argv = ["sh", "-c", &script];

@@ -81,7 +81,7 @@ pub(crate) fn enter(line: &Line, token: Option<&str>, purpose: &str) -> Result<E
 pub(crate) fn enter_for(line: &Line, token: Option<&str>, method: Method) -> Result<Entered, ApiError> {
     let entered = enter(line, token, method.name())?;
     if let Err(why) = authorise(&entered.caller, method, entered.caller.session()) {
-        audit(line.daemon.runtime.ledger(), (&entered.caller.principal, method.name()), Some(&why))
+        audit(line.daemon.runtime.ledger(), (&entered.caller, method.name()), Some(&why))
             .map_err(|error| unavailable(&error))?;
         return Err(why);
     }

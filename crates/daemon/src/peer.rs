@@ -11,6 +11,8 @@ use rustix::net::sockopt::socket_peercred;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) uid: u32,
+    /// For saying at which terminal somebody sits, and for nothing that matters: another process may have it by now.
+    pub(crate) pid: i32,
     is_owner: bool,
 }
 
@@ -20,7 +22,8 @@ impl Peer {
         let credentials = socket_peercred(socket)?;
         let uid = credentials.uid.as_raw();
         let own = uid == rustix::process::geteuid().as_raw();
-        Ok(Self { uid, is_owner: own && !is_fenced(socket, credentials.pid.as_raw_nonzero().get()) })
+        let pid = credentials.pid.as_raw_nonzero().get();
+        Ok(Self { uid, pid, is_owner: own && !is_fenced(socket, pid) })
     }
 
     /// The user that this process runs as. What is in a fence has the same number and is not the owner.

@@ -11,6 +11,7 @@ mod approval;
 #[cfg(test)]
 mod approvals;
 #[cfg(test)]
+#[path = "../attempts/mod.rs"]
 mod attempts;
 #[cfg(test)]
 mod bound;
