@@ -183,7 +183,7 @@ fn no_network(error: EngineError, network: Network) -> StartError {
 /// What engines name when they cannot make a network: the programs that do it for them, and what those need.
 fn is_about_networks(message: &str) -> bool {
     const WORDS: [&str; 8] =
-        ["network", "slirp4netns", "pasta", "netavark", "cni", "iptables", "nftables", "tun"];
+        ["network", "slirp4netns", "pasta", "netavark", "cni", "iptables", "nftables", "net/tun"];
     let message = message.to_lowercase();
     WORDS.iter().any(|word| message.contains(word))
 }
@@ -284,6 +284,18 @@ mod tests {
         assert!(forbidden(Path::new("/srv/x"), Path::new("/srv/x/api.sock")).is_some());
         for source in ["/home/me/project", "/srv/x", "/var/tmp/w", "/etcetera"] {
             assert_eq!(forbidden(Path::new(source), engine), None, "{source}");
+        }
+    }
+
+    #[test]
+    fn an_engine_that_makes_no_network_is_told_from_one_that_fails_otherwise() {
+        let told = |message: &str, network| no_network(EngineError::Refused(message.to_owned()), network);
+        let missing = "could not find slirp4netns, the network namespace can't be configured";
+        assert!(matches!(told(missing, Network::Engine), StartError::NoNetwork { .. }));
+        assert!(told(missing, Network::Engine).hint().is_some_and(|hint| hint.contains("--net filtered")));
+        assert!(matches!(told(missing, Network::Empty), StartError::Engine(_)));
+        for other in ["unfortunately no space left on device", "no such image"] {
+            assert!(matches!(told(other, Network::Engine), StartError::Engine(_)), "{other}");
         }
     }
 
