@@ -50,7 +50,11 @@ fn tokens_are_made_and_ended_by_the_daemon_where_one_runs() {
         .expect(125)
         .says("hint:");
     served.ringfence(&["device", "approve", "00000-00000"]).expect(125).says("no device waits");
-    assert_eq!(asked(&served, Method::TokenRotate.name()), 2, "also what was refused was asked there");
+    assert_eq!(
+        asked(&served, Method::TokenRotate.name()),
+        3,
+        "what was refused was asked there, and refused there"
+    );
 }
 
 /// The way back in: without a daemon, also after one that was killed, the same words work on the store itself.

@@ -45,6 +45,9 @@ fn an_operator_over_grpc_creates_approves_and_sees_the_end() {
     let served = Served::with(world, &[]);
     let (_, token) = token_with(&served, &["read", "run", "approve"]);
     let operator = Speaker::at(&served.socket, Some(&token));
+    // Whoever makes a call does not answer for it.
+    let (_, token) = token_with(&served, &["approve"]);
+    let other = Speaker::at(&served.socket, Some(&token));
     let mut questions = operator
         .wait(operator.approvals().watch_approvals(v1::WatchApprovalsRequest {}))
         .unwrap()
@@ -65,7 +68,9 @@ fn an_operator_over_grpc_creates_approves_and_sees_the_end() {
         answer: v1::Answer::Once.into(),
         ..Default::default()
     };
-    let answered = operator.wait(operator.approvals().answer_approval(answer.clone())).unwrap().into_inner();
+    let own = operator.wait(operator.approvals().answer_approval(answer.clone()));
+    assert_eq!(own.unwrap_err().code(), Code::PermissionDenied);
+    let answered = other.wait(other.approvals().answer_approval(answer.clone())).unwrap().into_inner();
     assert!(
         matches!(answered.answered, Some(v1::approval_answered::Answered::Decided(ref decided)) if decided.answer == "once"),
         "{answered:?}"
@@ -88,7 +93,7 @@ fn an_operator_over_grpc_creates_approves_and_sees_the_end() {
         let of = |record: &Value| record["event"]["transaction"] == question.id;
         assert_eq!(served.records(kind).iter().filter(|record| of(record)).count(), 1, "{kind}");
     }
-    let again = operator.wait(operator.approvals().answer_approval(answer)).unwrap_err();
+    let again = other.wait(other.approvals().answer_approval(answer)).unwrap_err();
     assert_eq!((again.code(), reason(&again)), (Code::FailedPrecondition, ErrorCode::Conflict));
     let stop = v1::StopSessionRequest { session: session.session.clone(), grace_ms: Some(0) };
     let stopped = operator.wait(operator.sessions().stop_session(stop)).unwrap().into_inner();
