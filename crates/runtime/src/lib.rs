@@ -13,6 +13,8 @@ pub mod identity;
 pub mod images;
 mod leaks;
 pub mod network;
+mod observe;
+mod outbound;
 pub mod pipeline;
 pub mod policy_files;
 pub mod proposal;
@@ -27,6 +29,8 @@ mod workspace;
 pub use approval::{Approver, Heard, Nobody, local_operator, operator_of};
 pub use consider::{Subject, consider};
 pub use leaks::{LeakError, Leaked};
+pub use observe::{Observer, Stage};
+pub use outbound::{Outbound, OutboundError, private_value};
 pub use pipeline::{Ended, Settled, Touched};
 pub use session::{
     AgentSession, Asked, Bound, OpenSessionError, PolicySource, Runtime, Setup, Toolchain, end_abandoned,

@@ -35,6 +35,7 @@ mod settled;
 use ringfence_sandbox::Io;
 use ringfence_types::{Layer, Refusal, RefusalCode, TransactionId};
 
+use crate::observe::Stage;
 use crate::session::AgentSession;
 
 use decided::Decided;
@@ -52,6 +53,7 @@ pub use settled::{Ended, Settled};
 
 /// Takes one call all the way. Whatever happens is in the ledger when this returns, or the result says that it is not.
 pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) -> Settled {
+    session.reach(Stage::Authenticate);
     let decided = call
         .authenticate()
         .and_then(|authenticated| authenticated.renew_policy(session))
@@ -61,10 +63,12 @@ pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) ->
         Ok(decided) => decided,
         Err(refused) => return refused.settle(session),
     };
+    session.reach(Stage::Admit);
     let admitted = match decided.admit(session) {
         Ok(admitted) => admitted,
         Err(refused) => return refused.settle(session),
     };
+    session.reach(Stage::Run);
     match admitted.launch(session) {
         Ok(running) => running.finish(session, io),
         Err(settled) => settled,

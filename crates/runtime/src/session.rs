@@ -17,7 +17,7 @@ use ringfence_ledger::{
 };
 use ringfence_sandbox::{Io, Pool, SkeletonFile};
 use ringfence_types::{
-    Attenuation, Bytes, Call, Limits, MadeBy, Principal, Refusal, Root, SessionId, TransactionId,
+    Attenuation, Bytes, Call, Decision, Limits, MadeBy, Principal, Refusal, Root, SessionId, TransactionId,
 };
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
@@ -25,6 +25,7 @@ use crate::facts::Machine;
 use crate::images::{self, Chosen, InImage};
 use crate::leaks::{LeakError, LeakScanner, Tally};
 use crate::network::{Attention, Network, Seen, SharedApprover};
+use crate::observe::{Observer, Stage};
 use crate::pipeline::{self, Ended, Received, Settled};
 use crate::proposal::{self, Recovery, RecoveryError};
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
@@ -317,6 +318,7 @@ pub struct AgentSession<'r> {
     ends: bool,
     /// On its way out in the call that is being made.
     pub(crate) found: Tally,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// What a session is, whoever makes its calls.
@@ -463,6 +465,23 @@ impl<'r> AgentSession<'r> {
         self.variables = ringfence_authz::env::merge(std::mem::take(&mut self.variables), &own);
     }
 
+    /// Who is told how far the next calls come.
+    pub fn set_observer(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+
+    pub(crate) fn reach(&self, stage: Stage) {
+        self.observer.iter().for_each(|observer| observer.reached(stage));
+    }
+
+    pub(crate) fn decided(&self, decision: Decision) {
+        self.observer.iter().for_each(|observer| observer.decided(decision));
+    }
+
+    pub(crate) fn begun(&self, transaction: &TransactionId) {
+        self.observer.iter().for_each(|observer| observer.begun(transaction));
+    }
+
     /// One call, from what was asked to what became of it. The only way to any effect.
     pub fn call(&mut self, call: Call, io: Io<'_>) -> Settled {
         let span = tracing::info_span!("call", id = %self.id).entered();
@@ -526,6 +545,7 @@ impl<'r> AgentSession<'r> {
             source: None,
             ends: false,
             found: Tally::default(),
+            observer: None,
         }
     }
 

@@ -8,6 +8,7 @@ use super::decided::{Decided, chain, describe};
 use super::settled::{Refused, for_the_record, refused};
 use crate::approval::binding::{Binding, Ground, changed};
 use crate::approval::{self, Asker, Held, Redactor, lease};
+use crate::observe::Stage;
 use crate::session::AgentSession;
 
 /// A call that a person has to decide. Nothing has happened.
@@ -45,6 +46,7 @@ impl Asked {
         })?;
         let asked = session.append(vec![Event::ApprovalRequested(Box::new(request.clone()))]);
         asked.map_err(|error| self.unasked(&describe(&error), error.hint().map(str::to_owned)))?;
+        session.reach(Stage::Ask);
         let judgement = self.question.judgement();
         let (decision, grant) = approval::decision(session.inquiry(), &request, judgement, interrupts)
             .map_err(|error| self.unasked(&chain(&error), None))?;

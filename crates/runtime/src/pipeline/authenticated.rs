@@ -10,6 +10,7 @@ use super::decided::Decided;
 use super::settled::Refused;
 use crate::approval::{BREAKER, STOPPED, STOPPED_LOOP};
 use crate::leaks::{self, Content};
+use crate::observe::Stage;
 use crate::session::AgentSession;
 
 /// How often a question is asked again because what it was about has changed.
@@ -125,9 +126,17 @@ fn turn(
     let early = |refusal| Refused::early(call.clone(), refusal);
     let transaction = begun.map_or_else(TransactionId::random, Ok);
     let transaction = transaction.map_err(|error| early(no_id(&error.to_string())))?;
+    session.reach(Stage::Decide);
+    session.begun(&transaction);
     let action = Action::new(call.clone(), session.all_roots());
     let facts = session.facts();
-    match decide(&session.policy, action, &facts) {
+    let verdict = decide(&session.policy, action, &facts);
+    session.decided(match &verdict {
+        Verdict::Allow(_) => Decision::Allow,
+        Verdict::Ask(_) => Decision::Ask,
+        Verdict::Deny(_) => Decision::Deny,
+    });
+    match verdict {
         Verdict::Allow(grant) => Ok(Turn::Decided(Box::new(Decided::by_policy(*grant, transaction)))),
         Verdict::Ask(question) => Asked { question: *question, transaction }.answer(session, interrupts),
         Verdict::Deny(refusal) => Err(early(refusal)),

@@ -9,6 +9,7 @@ use super::file::Touched;
 use crate::approval::{Held, Redactor, STOPPED, STOPPED_LOOP, outcome_of};
 use crate::leaks::{LeakScanner, Leaked};
 use crate::network::Seen;
+use crate::observe::Stage;
 use crate::session::AgentSession;
 
 /// What became of a call, and that it is written down.
@@ -99,6 +100,7 @@ fn conclude(
     (mut events, leaks, transaction): (Vec<Event>, Vec<Leaked>, Option<TransactionId>),
     (fingerprint, ended, posture): (Fingerprint, Ended, Option<Posture>),
 ) -> Settled {
+    session.reach(Stage::Settle);
     let stopped = matches!(&ended, Ended::Refused(refusal) if refusal.rule == STOPPED_LOOP);
     // What was not done is no further round.
     let repeats =

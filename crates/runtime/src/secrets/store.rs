@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use ringfence_ledger::Timestamp;
@@ -166,6 +167,13 @@ impl SecretStore {
             let at = secrets.position(name, scope)?;
             Ok(vec![secrets.entries.remove(at).0])
         })
+    }
+
+    /// Other than before when what is in it may be. `None`: there is none.
+    pub(crate) fn edition(&self) -> Option<[i64; 6]> {
+        let file = std::fs::metadata(self.file()).ok()?;
+        let [inode, size] = [file.ino(), file.size()].map(u64::cast_signed);
+        Some([inode, size, file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()])
     }
 
     fn file(&self) -> PathBuf {
