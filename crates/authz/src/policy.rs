@@ -34,7 +34,10 @@ pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
 pub use leaks::{Leaks, Sinks};
 pub use limits::LimitFlags;
 pub use problem::{PolicyError, Problem};
-pub use settings::{ApprovalSettings, Channel, DaemonSettings, Settings, Tls, Webhook, settings};
+pub use settings::{
+    ApprovalSettings, Channel, Content, DaemonSettings, Header, HeaderSource, Settings, Signal,
+    TelemetrySettings, Tls, Webhook, settings,
+};
 pub use text::{Excerpt, MAX_BYTES, sha256};
 pub use write::{WriteError, with_approved};
 

@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_daemon::{Earlier, Edition, Governed, Governor, Reload, Wanted};
 use ringfence_runtime::authz::policy::{
-    DaemonSettings, Flags, LimitFlags, PolicyFile, Role, Settings, roots_held_to, settings as settings_of,
+    DaemonSettings, Flags, LimitFlags, PolicyFile, Role, Settings, TelemetrySettings, roots_held_to,
+    settings as settings_of,
 };
 use ringfence_runtime::policy_files::{
     IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspace,
@@ -198,6 +199,10 @@ impl Governor for HostGovernor {
     fn grant_expiry(&self) -> Option<std::time::Duration> {
         let expiry = self.all_settings_of(self.taken().file.as_ref()).approvals.grant_expiry;
         expiry.map(|time| std::time::Duration::from_millis(time.0))
+    }
+
+    fn telemetry(&self) -> Option<TelemetrySettings> {
+        self.all_settings_of(self.taken().file.as_ref()).telemetry
     }
 
     fn reload(&self) -> Option<Reload> {

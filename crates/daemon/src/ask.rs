@@ -22,6 +22,7 @@ use crate::room::Room;
 use crate::server::Daemon;
 use crate::session::Live;
 use crate::standing::Standing;
+use crate::telemetry::Context;
 use crate::waiter::{Waiter, Work};
 use crate::{approvals, events};
 
@@ -68,7 +69,16 @@ impl Item {
 }
 
 /// Asks the daemon.
-pub(crate) async fn ask(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Answer, ApiError> {
+pub(crate) async fn ask(daemon: &Arc<Daemon>, mut arrived: Arrived) -> Result<Answer, ApiError> {
+    let span = daemon.telemetry.request(&mut arrived);
+    let answer = answer(daemon, arrived).await;
+    if let Some(span) = span {
+        span.ended(&answer);
+    }
+    answer
+}
+
+async fn answer(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Answer, ApiError> {
     let method = arrived.method;
     let shared = Arc::clone(daemon);
     if method.reply() == Reply::Stream || method == Method::CallShow {
@@ -87,7 +97,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// What takes its time without a thread.
 async fn later(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Answer, ApiError> {
-    let Admitted { caller, by, own, request, live, mut standing, work, .. } = admitted;
+    let Admitted { caller, by, own, request, live, mut standing, work, parent, .. } = admitted;
     let live = || live.clone().ok_or_else(|| malformed("the request names no session"));
     let daemon = Arc::clone(daemon);
     let items = match request {
@@ -97,6 +107,7 @@ async fn later(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Answer, ApiEr
         Request::CallRun(ringfence_api::RunCommand(exec)) => {
             let live = live()?;
             let wired = Wired::new(&live, exec, Form::Pieces)?.made_by(&by, own.as_ref());
+            let wired = wired.traced(&daemon.telemetry, parent);
             run(&daemon, (live, &work), wired)?
         }
         Request::CallShow(request) => {

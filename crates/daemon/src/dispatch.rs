@@ -31,6 +31,7 @@ use crate::server::Daemon;
 use crate::session::Live;
 use crate::sessions::{self, AlsoOver, Because};
 use crate::standing::Standing;
+use crate::telemetry::Context;
 use crate::waiter::{Visit, Waiter, Work};
 use crate::{approvals, files, identity};
 
@@ -47,6 +48,8 @@ pub(crate) struct Arrived {
     pub(crate) token: Option<String>,
     pub(crate) method: Method,
     pub(crate) value: Value,
+    /// The span that it belongs to, of whoever asks or of ours.
+    pub(crate) parent: Option<Context>,
 }
 
 /// A request of somebody who may make it.
@@ -68,6 +71,8 @@ pub(crate) struct Admitted {
     pub(crate) standing: Standing,
     /// What is done for them while they wait.
     pub(crate) work: Arc<Work>,
+    /// The span that it belongs to.
+    pub(crate) parent: Option<Context>,
 }
 
 /// A request of somebody from its arrival to its answer. What is done for it ends when they go away, which drops this, and
@@ -105,9 +110,9 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
         let request = Request::parse(method, arrived.value)?;
         let source = source(&arrived.entrance, arrived.peer);
         let (standing, work) = (Standing::of_owner(), Arc::new(Work::new(&daemon.handle)));
-        let (caller, by) = (anyone(), made_by(&anyone(), None));
-        let known = None;
-        return Ok(Admitted { caller, known, by, own: None, source, request, live: None, standing, work });
+        let (caller, by, own) = (anyone(), made_by(&anyone(), None), None);
+        let (known, live, parent) = (None, None, arrived.parent);
+        return Ok(Admitted { caller, known, by, own, source, request, live, standing, work, parent });
     }
     let entered = identify(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
     let judged = may(&arrived, &entered.caller).and_then(|about| {
@@ -123,7 +128,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
             .map_err(|error| unavailable(&error))?;
     }
     let (request, live) = judged?;
-    let source = source(&arrived.entrance, arrived.peer);
+    let (source, parent) = (source(&arrived.entrance, arrived.peer), arrived.parent);
     let standing = match &entered.known {
         Some(known) if lasts(method) => daemon.standings.hold(known),
         _ => Standing::of_owner(),
@@ -132,7 +137,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     let Entered { caller, known } = entered;
     let by = made_by(&caller, known.as_ref());
     let own = arrived.token.as_deref().filter(|_| caller.session().is_some()).and_then(TokenText::parse);
-    Ok(Admitted { caller, known, by, own, source, request, live, standing, work })
+    Ok(Admitted { caller, known, by, own, source, request, live, standing, work, parent })
 }
 
 fn made_by(caller: &Caller, known: Option<&Known>) -> MadeBy {
@@ -315,7 +320,7 @@ fn not_left(what: &str) -> ApiError {
 
 /// Does what was asked for and says what came of it. Streams are made elsewhere.
 pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value, ApiError> {
-    let Admitted { caller, known, by, own, source, request, live, work, .. } = admitted;
+    let Admitted { caller, known, by, own, source, request, live, work, parent, .. } = admitted;
     match request {
         Request::Health(_) => json(&Health { version: env!("CARGO_PKG_VERSION").to_owned() }),
         Request::Ready(_) => json(&ready(daemon)),
@@ -328,7 +333,7 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         }
         Request::SessionCreate(request) => {
             let _before = daemon.meters.sessions.fetch_add(1, Ordering::Relaxed);
-            json(&sessions::create(daemon, &caller, request)?)
+            json(&sessions::create(daemon, (&caller, parent), request)?)
         }
         Request::SessionList(request) => {
             let also = if request.all { AlsoOver::Yes } else { AlsoOver::No };
@@ -378,8 +383,9 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         // The only answer with a cookie: the transport that has one makes it.
         Request::Login(_) => Err(malformed("a password is for browsers, over HTTP on TCP")),
         request => {
-            let live = found(live)?;
-            let visit = Visit { live: &live, work: &work, left: &caller.attenuation, by: &by };
+            let (live, telemetry) = (found(live)?, &daemon.telemetry);
+            let left = &caller.attenuation;
+            let visit = Visit { live: &live, work: &work, left, by: &by, telemetry, parent };
             in_session(daemon, (&live, visit, own.as_ref()), request)
         }
     }
@@ -394,6 +400,7 @@ fn in_session(
         Request::CallExec(request) => {
             let form = if request.background { Form::Pieces } else { Form::Whole };
             let wired = Wired::new(live, request, form)?.made_by(visit.by, own);
+            let wired = wired.traced(visit.telemetry, visit.parent);
             match form {
                 Form::Whole => {
                     visit.work.includes(&wired.call);
@@ -486,7 +493,9 @@ fn ready(daemon: &Daemon) -> Ready {
 pub(crate) fn metrics(daemon: &Daemon) -> String {
     let live = daemon.sessions.live();
     let running = live.iter().map(|live| live.live_calls().len()).sum();
-    daemon.meters.text(live.len(), running)
+    let mut text = daemon.meters.text(live.len(), running);
+    text.push_str(&daemon.telemetry.text());
+    text
 }
 
 fn whoami(caller: &Caller) -> Identity {

@@ -48,17 +48,24 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Told {
     event: Happened,
+    /// Of the chain.
+    pub(crate) hash: String,
     text: OnceLock<Bytes>,
     /// About as many bytes as it has as text.
     weight: usize,
 }
 
 impl Told {
-    fn new(event: Happened) -> Arc<Self> {
+    fn new(listed: Listed) -> Arc<Self> {
+        let hash = match &listed {
+            Listed::Whole(record) => record.hash.clone(),
+            Listed::Pruned(pruned) => pruned.hash.clone(),
+        };
+        let event = happened(listed);
         let mut scales = Scales(AROUND);
         // Scales take everything.
         let _weighed = serde_json::to_writer(&mut scales, &event);
-        Arc::new(Self { event, text: OnceLock::new(), weight: scales.0 })
+        Arc::new(Self { event, hash, text: OnceLock::new(), weight: scales.0 })
     }
 
     /// As browsers want it.
@@ -157,6 +164,11 @@ impl Events {
     /// The last one that is known of.
     pub(crate) fn head(&self) -> u64 {
         *self.head.borrow()
+    }
+
+    /// For whoever waits for the next.
+    pub(crate) fn heads(&self) -> watch::Receiver<u64> {
+        self.head.subscribe()
     }
 
     /// What came after `after`, as far as it is in memory. `None`: some of it is not.
@@ -270,7 +282,7 @@ fn page(reader: &LedgerReader, (after, last): (u64, u64)) -> Result<Page, ReadEr
     let mut page = Page { events: Vec::new(), is_whole: true };
     let mut weight = 0;
     reader.each(&Filter { after, ..Filter::default() }, |listed| {
-        let event = Told::new(happened(listed));
+        let event = Told::new(listed);
         if event.seq > last {
             return ControlFlow::Break(());
         }
@@ -455,7 +467,7 @@ fn as_many_as_fit(
 }
 
 /// What comes next after `after`, and up to where that is everything.
-async fn next(daemon: &Arc<Daemon>, after: u64) -> Result<(Vec<Arc<Told>>, u64), ApiError> {
+pub(crate) async fn next(daemon: &Arc<Daemon>, after: u64) -> Result<(Vec<Arc<Told>>, u64), ApiError> {
     let head = daemon.events.head();
     if let Some(events) = daemon.events.after(after) {
         let reached = events.last().map_or(after, |event| event.seq);

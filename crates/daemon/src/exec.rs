@@ -22,6 +22,7 @@ use crate::desk::Desk;
 use crate::failure::{internal, malformed};
 use crate::output::Stream;
 use crate::session::Live;
+use crate::telemetry::{Context, Telemetry, ToolCall, ToolSpan};
 
 /// By which what runs in a session knows its token.
 pub(crate) const TOKEN_VARIABLE: &str = "RINGFENCE_SESSION_TOKEN";
@@ -44,6 +45,7 @@ pub(crate) struct Wired {
     stdin: Stdin,
     /// The ends of pipes that the fence gets, and those that are read here.
     outlets: Outlets,
+    span: Option<Arc<ToolSpan>>,
 }
 
 enum Stdin {
@@ -109,13 +111,20 @@ impl Wired {
         if exec.interactive && exec.terminal.is_none() && !bytes.is_empty() {
             call.write(&bytes, crate::call::Closing::No)?;
         }
-        Ok(Self { call, exec, by: None, own: None, stdin, outlets })
+        Ok(Self { call, exec, by: None, own: None, stdin, outlets, span: None })
     }
 
     /// By whom. What an agent runs has the token that the agent showed: one that was handed on is never made more by running
     /// something.
     pub(crate) fn made_by(self, by: &MadeBy, own: Option<&TokenText>) -> Self {
         Self { by: Some(by.clone()), own: own.cloned(), ..self }
+    }
+
+    /// Under the span of whoever asked for it.
+    pub(crate) fn traced(mut self, telemetry: &Telemetry, parent: Option<Context>) -> Self {
+        let (session, number) = (self.exec.session.clone(), self.call.number);
+        self.span = telemetry.tool(ToolCall { tool: "exec".to_owned(), session, number }, parent);
+        self
     }
 
     /// Runs it to its end. Whatever comes of it is in the call when this returns.
@@ -130,6 +139,10 @@ impl Wired {
         if let Some(own) = &self.own {
             lane.set_variable(TOKEN_VARIABLE, &own.reveal());
         }
+        let span = self.span.clone();
+        if let Some(span) = &span {
+            lane.set_observer(Arc::clone(span) as _);
+        }
         // A policy that cannot be had is answered by the call itself.
         let _unchanged = lane.renew();
         if let Some(milliseconds) = self.exec.timeout_ms {
@@ -137,6 +150,7 @@ impl Wired {
         }
         let command = command((live, &lane), &self.exec);
         let (settled, stdout, stderr) = self.perform(&mut lane, command, &sink);
+        span.iter().for_each(|span| span.ended(&settled));
         let info = call.end(|info| told(info, settled, stdout, stderr));
         live.touch();
         if let Sink::Send(sender) = sink {

@@ -16,8 +16,8 @@ pub(crate) fn refused(refusal: &Refusal) -> ApiError {
     }
 }
 
-/// We broke. The log has the rest.
-pub(crate) fn internal(error: &dyn Error) -> ApiError {
+/// An error with everything it was caused by.
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -25,6 +25,12 @@ pub(crate) fn internal(error: &dyn Error) -> ApiError {
         text.push_str(&cause.to_string());
         source = cause.source();
     }
+    text
+}
+
+/// We broke. The log has the rest.
+pub(crate) fn internal(error: &dyn Error) -> ApiError {
+    let text = chain(error);
     tracing::error!(why = %text, "internal");
     ApiError::new(ErrorCode::Internal, text)
 }

@@ -16,6 +16,7 @@ use crate::desk::Desk;
 use crate::failure::{malformed, refused};
 use crate::server::Daemon;
 use crate::session::Live;
+use crate::telemetry::{ToolCall, tool_of};
 use crate::waiter::Visit;
 
 pub(crate) fn read(visit: Visit<'_>, request: &ReadFile) -> Result<FileContent, ApiError> {
@@ -183,12 +184,17 @@ pub(crate) fn explain(daemon: &Daemon, live: &Live, request: Explain) -> Result<
 
 /// One call without a command, from beginning to end.
 fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Result<Settled, ApiError> {
-    let Visit { live, work, left, by } = visit;
+    let Visit { live, work, left, by, telemetry, parent } = visit;
     // It may wait for a person, and has a thread meanwhile.
     let _place = live.places.take()?;
     let under_way = live.call(what, Inlets::default())?;
     work.includes(&under_way);
     let mut lane = live.bound.lane();
+    let (tool, number) = (tool_of(&call).to_owned(), under_way.number);
+    let span = telemetry.tool(ToolCall { tool, session: live.id().clone(), number }, parent);
+    if let Some(span) = &span {
+        lane.set_observer(std::sync::Arc::clone(span) as _);
+    }
     lane.set_approver(Desk { cancelled: std::sync::Arc::clone(&under_way.cancelled) });
     lane.set_left(left.clone());
     lane.set_made_by(by.clone());
@@ -203,6 +209,7 @@ fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Res
         output_bytes: 0,
     };
     let settled = lane.call(call, io);
+    span.iter().for_each(|span| span.ended(&settled));
     under_way.end(|info| {
         info.transaction = transaction(&settled);
         info.state = match &settled.ended {

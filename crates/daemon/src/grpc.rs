@@ -28,6 +28,7 @@ use crate::room::{Room, roomy};
 use crate::server::Daemon;
 use crate::standing::Standing;
 use crate::stream::{Body, Held};
+use crate::telemetry::Context;
 use crate::told::{Failed, Piece, Told, framed};
 
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -207,6 +208,8 @@ struct Asker {
     token: Option<String>,
     rpc: &'static Rpc,
     until: Option<Instant>,
+    /// The span of whoever calls.
+    parent: Option<Context>,
 }
 
 impl Asker {
@@ -215,7 +218,8 @@ impl Asker {
         let token = token(line, head)?;
         let rpc = called(head)?;
         let until = deadline(&head.headers)?.and_then(|patience| Instant::now().checked_add(patience));
-        let asker = Self { line: Arc::clone(line), token, rpc, until };
+        let parent = Context::of_headers(&head.headers);
+        let asker = Self { line: Arc::clone(line), token, rpc, until, parent };
         let standing = asker.standing().await?;
         Ok((asker, standing))
     }
@@ -233,6 +237,7 @@ impl Asker {
             token: self.token.clone(),
             method: rpc.method,
             value,
+            parent: self.parent,
         };
         ask(&self.line.daemon, arrived).await
     }

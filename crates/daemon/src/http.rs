@@ -36,6 +36,7 @@ use crate::server::Daemon;
 use crate::socket;
 use crate::standing::Standing;
 use crate::stream::{self, Body, Held, Pieces};
+use crate::telemetry::Context;
 use crate::transfer;
 
 /// Of a request without a file in it.
@@ -160,6 +161,7 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
             return Err(why);
         }
     };
+    let parent = Context::of_headers(&head.headers);
     match way {
         Way::Grpc => {
             hear_out(head.version, body).await;
@@ -168,13 +170,13 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
         Way::Socket => socket::open(line, head, token).await,
         Way::Tools(wanted) => mcp::answer(line, (head, token), (wanted, body)).await,
         Way::Method(Method::FileUpload, fields) => {
-            transfer::upload(line, (token, Value::Object(fields)), (head.version, body)).await
+            transfer::upload(line, (token, Value::Object(fields), parent), (head.version, body)).await
         }
         Way::Method(method, mut fields) => {
             if head.method == http::Method::POST {
                 merge(&mut fields, read(line, method, (head.version, body)).await?)?;
             }
-            called(line, token, (method, fields)).await
+            called(line, (token, parent), (method, fields)).await
         }
     }
 }
@@ -198,6 +200,7 @@ async fn begin(
     if let Some(wanted) = mcp::addressed(head.uri.path()) {
         return Ok((token, Way::Tools(wanted)));
     }
+    let parent = Context::of_headers(&head.headers);
     let (method, mut fields) = route::find(head.method.as_str(), head.uri.path(), head.uri.query())?;
     go_on(&mut fields, method, &head.headers)?;
     let is_long = length.is_none_or(|bytes| bytes > UNASKED as u64);
@@ -205,7 +208,7 @@ async fn begin(
     if head.method == http::Method::POST && is_asked && is_long {
         let (daemon, token) = (Arc::clone(&line.daemon), token.clone());
         let (entrance, peer, value) = (line.entrance.clone(), line.peer, Value::Object(fields.clone()));
-        let arrived = Arrived { entrance, peer, token, method, value };
+        let arrived = Arrived { entrance, peer, token, method, value, parent };
         blocking(move || foretell(&daemon, &arrived)).await?;
     }
     Ok((token, Way::Method(method, fields)))
@@ -231,7 +234,7 @@ pub(crate) async fn hear_out(version: Version, mut body: Incoming) {
 
 async fn called(
     line: &Arc<Line>,
-    token: Option<String>,
+    (token, parent): (Option<String>, Option<Context>),
     (method, fields): (Method, Map<String, Value>),
 ) -> Result<Response<Body>, ApiError> {
     if let (Method::Login, Some(network)) = (method, &line.network) {
@@ -243,6 +246,7 @@ async fn called(
         token,
         method,
         value: Value::Object(fields),
+        parent,
     };
     if method == Method::FileDownload {
         return transfer::download(Arc::clone(&line.daemon), arrived).await;

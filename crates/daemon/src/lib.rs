@@ -42,6 +42,7 @@ mod socket;
 mod standing;
 mod strangers;
 mod stream;
+mod telemetry;
 mod told;
 mod transfer;
 mod waiter;
@@ -51,13 +52,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::authz::policy::PolicyFile;
+use ringfence_runtime::authz::policy::{PolicyFile, TelemetrySettings};
 use ringfence_runtime::{Asked, Runtime};
 use ringfence_types::{NetMode, Profile, Refusal};
 
 pub use listen::{ListenError, Listening, check_directory, is_locked};
 pub use network::{Network, NetworkError};
 pub use server::{ServeError, serve};
+pub use telemetry::{CollectorError, TelemetryError, check_telemetry};
 
 /// Puts together what a session is asked to be, from the operator's policy and that of the workspace.
 pub trait Governor: fmt::Debug + Send + Sync {
@@ -74,6 +76,9 @@ pub trait Governor: fmt::Debug + Send + Sync {
 
     /// How long "always here" holds where nobody says it; `None`: as long as is usual.
     fn grant_expiry(&self) -> Option<Duration>;
+
+    /// Where traces and logs are sent, by the operator's files as they were last taken. `None`: nowhere.
+    fn telemetry(&self) -> Option<TelemetrySettings>;
 
     /// Looks at the operator's files, and takes them if they are others and right. `None`: they are what they were.
     fn reload(&self) -> Option<Reload>;

@@ -32,6 +32,7 @@ use crate::dispatch::{Admitted, Arrived, admit};
 use crate::failure::{internal, malformed};
 use crate::http::{Line, collected};
 use crate::stream::Body;
+use crate::telemetry::Context;
 
 use server::Server;
 pub(crate) use underway::Underway;
@@ -67,12 +68,14 @@ struct Visitor {
     session: SessionId,
     /// Of the era with a handshake: what tells its calls from those of others who have the same token.
     client: String,
+    /// The span of whoever calls.
+    parent: Option<Context>,
 }
 
 impl Visitor {
     fn arrived(&self, method: Method, value: Value) -> Arrived {
         let (entrance, peer, token) = (self.line.entrance.clone(), self.line.peer, self.token.clone());
-        Arrived { entrance, peer, token, method, value }
+        Arrived { entrance, peer, token, method, value, parent: self.parent }
     }
 
     async fn admit(&self, method: Method, value: Value) -> Result<Admitted, ApiError> {
@@ -111,7 +114,8 @@ pub(crate) async fn answer(
     let session = serde_json::from_value(Value::from(session))
         .map_err(|error| malformed(format!("this is no session: {error}")))?;
     let client = head.headers.get(CLIENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let visitor = Visitor { line: Arc::clone(line), token, session, client: client.to_owned() };
+    let parent = Context::of_headers(&head.headers);
+    let visitor = Visitor { line: Arc::clone(line), token, session, client: client.to_owned(), parent };
     // Before anything that they send is read.
     let admitted = visitor.admit(Method::Mcp, json!({ "session": visitor.session })).await?;
     let workspace = admitted.live.as_ref().map(|live| live.bound.workspace().path.clone());

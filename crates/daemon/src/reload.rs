@@ -11,9 +11,12 @@ use ringfence_runtime::standing::Stored;
 use ringfence_runtime::{Asked, PolicySource};
 use ringfence_types::Refusal;
 use tokio::signal::unix::Signal;
+use tokio::task::JoinError;
 
+use crate::failure::chain;
 use crate::server::Daemon;
 use crate::sessions::bounded;
+use crate::telemetry::Applied;
 use crate::{Earlier, Edition, Governed, Governor, Reload, Wanted, parts};
 
 /// How often the operator's files are looked at. Looking costs one `stat` per file, works on every file system, and sees also a
@@ -127,15 +130,30 @@ pub(crate) async fn look_after(daemon: Arc<Daemon>, mut told: Signal) {
             _at = round.tick() => {}
             _told = told.recv() => tracing::info!("told to read the configuration again"),
         }
-        let all = Arc::clone(&daemon);
-        let looked = tokio::task::spawn_blocking(move || {
-            if let Some(reload) = all.governor.reload() {
-                write_down(&all, reload);
-            }
-        });
-        if let Err(error) = looked.await {
+        if let Err(error) = look(&daemon).await {
             tracing::error!(why = %error, "the configuration is not looked at");
         }
+    }
+}
+
+async fn look(daemon: &Arc<Daemon>) -> Result<(), JoinError> {
+    let all = Arc::clone(daemon);
+    let looked = tokio::task::spawn_blocking(move || all.governor.reload());
+    let Some(mut reload) = looked.await? else { return Ok(()) };
+    if reload.taken {
+        reload.change.push_str(&telemetry(daemon).await);
+    }
+    let all = Arc::clone(daemon);
+    tokio::task::spawn_blocking(move || write_down(&all, reload)).await
+}
+
+/// What becomes of where traces and logs are sent. What cannot be begun leaves what was there.
+async fn telemetry(daemon: &Arc<Daemon>) -> String {
+    match daemon.telemetry.apply(daemon, daemon.governor.telemetry()).await {
+        Ok(Applied::Unchanged) => String::new(),
+        Ok(Applied::On) => "; `[telemetry]` counts from now on".to_owned(),
+        Ok(Applied::Off) => "; nothing more is sent as telemetry".to_owned(),
+        Err(error) => format!("; `[telemetry]` is not taken, and what held before holds: {}", chain(&error)),
     }
 }
 

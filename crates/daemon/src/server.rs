@@ -33,6 +33,7 @@ use crate::session::{Live, TIME};
 use crate::sessions::{self, Because, Sessions};
 use crate::standing::{self, Standings};
 use crate::strangers::Strangers;
+use crate::telemetry::{Telemetry, TelemetryError};
 use crate::{Governor, Serve, Settings, door, mcp, reload};
 
 /// How long the head of a request may take.
@@ -67,6 +68,7 @@ pub(crate) struct Daemon {
     pub(crate) standings: Standings,
     pub(crate) strangers: Strangers,
     pub(crate) meters: Meters,
+    pub(crate) telemetry: Telemetry,
     pub(crate) tools_underway: mcp::Underway,
     pub(crate) intake: Intake,
     /// Of those who show a password, one at a time: what was guessed wrong counts before the next is looked at.
@@ -93,6 +95,18 @@ pub enum ServeError {
     Doors(#[source] std::io::Error),
     #[error("cannot read the ledger")]
     Ledger(#[source] ApiError),
+    #[error("cannot send what `[telemetry]` of the configuration asks for")]
+    Telemetry(#[from] TelemetryError),
+}
+
+impl ServeError {
+    /// The one thing that would change it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Telemetry(error) => error.hint(),
+            _ => None,
+        }
+    }
 }
 
 /// Serves until a signal or an operator ends it. When this returns nothing of any session runs.
@@ -129,6 +143,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         standings: Standings::default(),
         strangers: Strangers::default(),
         meters: Meters::default(),
+        telemetry: Telemetry::default(),
         tools_underway: mcp::Underway::default(),
         intake: Intake::default(),
         login: Arc::new(Semaphore::new(1)),
@@ -141,6 +156,8 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
     });
     let listening = serve.listening;
     let network = serve.network.map(Arc::new);
+    // Before anything is served: an operator who wants to be told of everything is told of the first request, too.
+    threads.block_on(daemon.telemetry.apply(&daemon, daemon.governor.telemetry()))?;
     let served = threads.block_on(run(&daemon, &listening.listener, network));
     drop(listening);
     daemon.ended.store(true, Ordering::SeqCst);
@@ -182,6 +199,7 @@ async fn run(
     }
     tracing::info!("draining");
     drain(daemon).await;
+    daemon.telemetry.end(daemon).await;
     serving.abort();
     Ok(())
 }

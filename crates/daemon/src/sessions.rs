@@ -25,6 +25,7 @@ use crate::identity;
 use crate::reload::Again;
 use crate::server::Daemon;
 use crate::session::{Live, Terms};
+use crate::telemetry::Context;
 use crate::{Wanted, parts};
 
 /// Sessions that are over and still remembered.
@@ -138,7 +139,7 @@ pub(crate) fn bounded(mut asked: Asked) -> Asked {
 /// Makes a session. What it is bound to here it is bound to for life.
 pub(crate) fn create(
     daemon: &Arc<Daemon>,
-    caller: &Caller,
+    (caller, span): (&Caller, Option<Context>),
     request: CreateSession,
 ) -> Result<SessionInfo, ApiError> {
     check(&request)?;
@@ -206,7 +207,7 @@ pub(crate) fn create(
     daemon.serve_door(&live, listener);
     daemon.end_with_token(&live, token);
     live.bound.keep_containers();
-    start_provider(daemon, &live);
+    start_provider(daemon, &live, span);
     Ok(live.info())
 }
 
@@ -326,7 +327,7 @@ fn bind(
 }
 
 /// The provider is a call like any other, and the session ends with it.
-fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>) {
+fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>, span: Option<Context>) {
     let Some(ProviderInfo { argv, .. }) = live.info().provider else { return };
     let exec = Exec {
         session: live.id().clone(),
@@ -342,7 +343,7 @@ fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>) {
     };
     let (daemon, live) = (Arc::clone(daemon), Arc::clone(live));
     let wired = match Wired::new(&live, exec, Form::Pieces) {
-        Ok(wired) => wired,
+        Ok(wired) => wired.traced(&daemon.telemetry, span),
         Err(error) => {
             return no_provider(&daemon, &live, error.message);
         }

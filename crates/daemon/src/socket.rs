@@ -32,6 +32,7 @@ use crate::room::roomy;
 use crate::rpc::{self, Asked, Id};
 use crate::standing::Standing;
 use crate::stream::Body;
+use crate::telemetry::Context;
 
 /// Where it is.
 pub(crate) const PATH: &str = "/v1/ws";
@@ -56,6 +57,7 @@ pub(crate) async fn open(
     let (visited, shown) = (Arc::clone(line), token.clone());
     let entered = blocking(move || enter(&visited, shown.as_deref(), PURPOSE)).await?;
     let standing = entered.known.map_or_else(Standing::of_owner, |known| line.daemon.standings.hold(&known));
+    let parent = Context::of_headers(&head.headers);
     let upgraded = hyper::upgrade::on(http::Request::from_parts(head, ()));
     let line = Arc::clone(line);
     let _conversation = tokio::spawn(async move {
@@ -63,7 +65,7 @@ pub(crate) async fn open(
             Ok(stream) => {
                 let rationed = Rationed::of(TokioIo::new(stream), Arc::clone(&line));
                 let frames = Frames::over(rationed, LONGEST, Timing::default()).await;
-                converse(Conversation::new(line, token), frames, standing).await;
+                converse(Conversation::new(line, token, parent), frames, standing).await;
             }
             Err(error) => tracing::debug!(why = %error, "no WebSocket came of it"),
         }
@@ -147,12 +149,14 @@ struct Conversation {
     streams: HashMap<u64, AbortHandle>,
     subscriptions: u64,
     nonsense: u32,
+    /// The span that the socket was opened under.
+    parent: Option<Context>,
 }
 
 impl Conversation {
-    fn new(line: Arc<Line>, token: Option<String>) -> Self {
+    fn new(line: Arc<Line>, token: Option<String>, parent: Option<Context>) -> Self {
         let (tasks, streams) = (JoinSet::new(), HashMap::new());
-        Self { line, token, tasks, streams, subscriptions: 0, nonsense: 0 }
+        Self { line, token, tasks, streams, subscriptions: 0, nonsense: 0, parent }
     }
 
     /// What can be said at once to a message. Everything else is said later, through `outbox`.
@@ -197,7 +201,7 @@ impl Conversation {
             return Err(crate::failure::exhausted(message));
         }
         let (entrance, peer, token) = (self.line.entrance.clone(), self.line.peer, self.token.clone());
-        let arrived = Arrived { entrance, peer, token, method, value };
+        let arrived = Arrived { entrance, peer, token, method, value, parent: self.parent };
         self.subscriptions += 1;
         let reply = ToBe { id, method, subscription: self.subscriptions, outbox: outbox.clone() };
         let task = self.tasks.spawn(reply.made(Arc::clone(&self.line), arrived));

@@ -15,6 +15,7 @@ use crate::files;
 use crate::http::{Line, collected, hear_out, text, whole};
 use crate::server::Daemon;
 use crate::stream::Body;
+use crate::telemetry::Context;
 use crate::waiter::{Visit, Waiter};
 
 /// Of a file that was read: the body has no place for it.
@@ -23,32 +24,38 @@ const TRANSACTION: HeaderName = HeaderName::from_static("x-transaction");
 /// Who may not is told so before anything of the file is taken in.
 pub(crate) async fn upload(
     line: &Line,
-    (token, value): (Option<String>, Value),
+    (token, value, parent): (Option<String>, Value, Option<Context>),
     (version, body): (Version, Incoming),
 ) -> Result<Response<Body>, ApiError> {
     let (entrance, peer) = (line.entrance.clone(), line.peer);
-    let arrived = Arrived { entrance, peer, token, method: Method::FileUpload, value };
-    let admitted = match admitted(&line.daemon, arrived).await {
-        Ok(admitted) => admitted,
-        Err(why) => {
-            hear_out(version, body).await;
-            return Err(why);
-        }
-    };
-    let content = collected(line, (version, body), MOST_SENT as usize).await?;
-    let written = for_who_waits(admitted, move |visit, request| match request {
-        Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),
-        _ => Err(malformed("this is no upload")),
-    });
-    Ok(whole("application/json", text(&written.await?).into_bytes()))
+    let arrived = Arrived { entrance, peer, token, method: Method::FileUpload, value, parent };
+    spanned(&line.daemon, arrived, async |arrived| {
+        let admitted = match admitted(&line.daemon, arrived).await {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                hear_out(version, body).await;
+                return Err(why);
+            }
+        };
+        let content = collected(line, (version, body), MOST_SENT as usize).await?;
+        let written = for_who_waits(&line.daemon, admitted, move |visit, request| match request {
+            Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),
+            _ => Err(malformed("this is no upload")),
+        });
+        Ok(whole("application/json", text(&written.await?).into_bytes()))
+    })
+    .await
 }
 
 /// A file, with the transaction of its reading in the head.
 pub(crate) async fn download(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Response<Body>, ApiError> {
-    let admitted = admitted(&daemon, arrived).await?;
-    let read = for_who_waits(admitted, |visit, request| match request {
-        Request::FileDownload(request) => files::read_bytes(visit, &request.path),
-        _ => Err(malformed("this is no download")),
+    let read = spanned(&daemon, arrived, async |arrived| {
+        let admitted = admitted(&daemon, arrived).await?;
+        for_who_waits(&daemon, admitted, |visit, request| match request {
+            Request::FileDownload(request) => files::read_bytes(visit, &request.path),
+            _ => Err(malformed("this is no download")),
+        })
+        .await
     });
     let (transaction, content) = read.await?;
     let mut response = whole("application/octet-stream", content);
@@ -58,6 +65,20 @@ pub(crate) async fn download(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Re
     Ok(response)
 }
 
+/// What has no other way to its answer has a span all the same.
+async fn spanned<T>(
+    daemon: &Arc<Daemon>,
+    mut arrived: Arrived,
+    answer: impl AsyncFnOnce(Arrived) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    let span = daemon.telemetry.request(&mut arrived);
+    let answer = answer(arrived).await;
+    if let Some(span) = span {
+        span.ended(&answer);
+    }
+    answer
+}
+
 async fn admitted(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Admitted, ApiError> {
     let daemon = Arc::clone(daemon);
     blocking(move || admit(&daemon, arrived)).await
@@ -65,15 +86,18 @@ async fn admitted(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Admitted, Ap
 
 /// Does it for as long as they wait and may have it.
 async fn for_who_waits<T: Send + 'static>(
+    daemon: &Arc<Daemon>,
     admitted: Admitted,
     work: impl FnOnce(Visit<'_>, Request) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let Admitted { caller, by, request, live, work: done, mut standing, .. } = admitted;
+    let Admitted { caller, by, request, live, work: done, mut standing, parent, .. } = admitted;
+    let daemon = Arc::clone(daemon);
     let live = live.ok_or_else(|| malformed("the request names no session"))?;
     let _waiter = Waiter::of(&done);
     tokio::select! {
         done = blocking(move || {
-            let visit = Visit { live: &live, work: &done, left: &caller.attenuation, by: &by };
+            let (left, by: &by, telemetry) = (&caller.attenuation, &daemon.telemetry);
+            let visit = Visit { live: &live, work: &done, left, by: &by, telemetry, parent };
             work(visit, request)
         }) => done,
         why = standing.lost() => Err(why),

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::call::LiveCall;
 use crate::session::Live;
+use crate::telemetry::{Context, Telemetry};
 
 /// How long what is cut off may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -72,6 +73,9 @@ pub(crate) struct Visit<'a> {
     pub(crate) left: &'a Attenuation,
     /// Who asks, as it is written down.
     pub(crate) by: &'a MadeBy,
+    pub(crate) telemetry: &'a Telemetry,
+    /// The span that it belongs to.
+    pub(crate) parent: Option<Context>,
 }
 
 /// Dropped when whoever waited does not any more, for whatever reason.

@@ -10,6 +10,7 @@ mod bytes;
 mod call;
 mod consent;
 mod denial;
+mod endpoint;
 mod host;
 mod id;
 mod identity;
@@ -35,6 +36,7 @@ pub use call::{
 };
 pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
 pub use denial::Denial;
+pub use endpoint::{Endpoint, EndpointError, Site};
 pub use host::{Host, HostRule, HostRuleError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
 pub use identity::{IdentityChange, IdentityVerb};

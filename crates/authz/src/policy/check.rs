@@ -33,6 +33,10 @@ pub(super) fn top(role: Role, top: &Top, problems: &mut Problems<'_>) {
         let message = format!("{} says nothing about `daemon`", role.noun());
         problems.add(daemon.head.span, message, "write it in `config.toml` of the operator");
     }
+    if let Some(telemetry) = top.telemetry.as_ref().filter(|_| role != Role::Operator) {
+        let message = format!("{} says nothing about `telemetry`", role.noun());
+        problems.add(telemetry.head.span, message, "write it in `config.toml` of the operator");
+    }
     settings::check(top, problems);
 }
 

@@ -7,7 +7,7 @@ use ringfence_types::{Layer, Profile};
 use toml::de::DeTable;
 
 use super::check;
-use super::format::{ApprovalsTable, Body, DaemonTable, Top, WorkspaceTable};
+use super::format::{ApprovalsTable, Body, DaemonTable, TelemetryTable, Top, WorkspaceTable};
 use super::problem::{PolicyError, Problems};
 use super::read::{Many, read_table, shorten};
 use super::rules::{self, RuleSet};
@@ -66,6 +66,7 @@ pub(super) struct Document {
     pub(super) workspaces: Vec<(At<String>, WorkspaceSection)>,
     pub(super) approvals: ApprovalsTable,
     pub(super) daemon: DaemonTable,
+    pub(super) telemetry: TelemetryTable,
 }
 
 /// What a file, an agent's part or a workspace's part says.
@@ -199,6 +200,7 @@ impl Loading<'_> {
                 .collect(),
             approvals: top.approvals.unwrap_or_default(),
             daemon: top.daemon.unwrap_or_default(),
+            telemetry: top.telemetry.unwrap_or_default(),
         }
     }
 

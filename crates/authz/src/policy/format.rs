@@ -11,7 +11,7 @@ use toml::de::DeValue;
 use super::problem::Problems;
 use super::read::{
     Fields, FlowCount, Head, Many, Memory, Named, OpenFiles, People, Pool, Processes, Read, Scalar, Table,
-    Value, Version, Wrong, check_text, empty_list, kind_of, unknown, word,
+    Value, Version, Waiting, Wrong, check_text, empty_list, kind_of, unknown, word,
 };
 use super::text::{At, Span};
 use super::words::split;
@@ -66,6 +66,8 @@ table! {
         "approvals" approvals: ApprovalsTable,
         /// How `ringfence serve` is reached besides its socket. Operator files only.
         "daemon" daemon: DaemonTable,
+        /// Where `ringfence serve` sends traces and logs. Without this it sends nothing. Operator files only.
+        "telemetry" telemetry: TelemetryTable,
     }
 }
 
@@ -84,6 +86,43 @@ table! {
         "certificate" certificate: At<String>,
         /// File with its private key (PEM), readable by its owner alone.
         "key" key: At<String>,
+    }
+}
+
+table! {
+    /// Where `ringfence serve` sends traces and logs.
+    TelemetryTable {
+        /// A collector that takes OTLP over HTTP: `https://HOST[:PORT][/PATH]`, `http://` only to this machine itself, or the path of
+        /// a socket (`unix:/…`). `/v1/traces` and `/v1/logs` are added to it. Without this nothing is sent.
+        "endpoint" endpoint: At<String>,
+        /// What is sent; both without this.
+        "signals" signals: Many<SignalWord>,
+        /// `metadata`: ids, decisions, rules and numbers; `events`: also what the ledger holds of each event, such as arguments and paths.
+        /// `metadata` without this.
+        "content" content: At<ContentWord>,
+        /// How long one attempt to send may take, up to a minute; 10 seconds without this.
+        "timeout" timeout: At<Duration>,
+        /// So many requests and calls, and so many events, wait to be sent; 2048 without this. What comes on top is dropped, and counted.
+        "queue" queue: At<Waiting>,
+        /// File with the authorities (PEM) that may vouch for the collector, instead of those of this machine; absolute or below the
+        /// home (`~/…`).
+        "authority" authority: At<String>,
+        /// What is sent along with every request, such as what proves who sends it.
+        "headers" headers: Named<HeaderTable>,
+        /// What is said of this daemon with everything that is sent: `NAME=VALUE`, such as `deployment.environment.name=production`.
+        "resource" resource: Many<String>,
+    }
+}
+
+table! {
+    /// A header whose value is kept elsewhere: one of `secret` and `file`.
+    HeaderTable {
+        /// The name of a stored secret (`ringfence secret set NAME`).
+        "secret" secret: At<String>,
+        /// A file with the value, readable by its owner alone; absolute or below the home (`~/…`).
+        "file" file: At<String>,
+        /// A word before the value, such as `Bearer`.
+        "scheme" scheme: At<String>,
     }
 }
 
@@ -405,6 +444,8 @@ macro_rules! vocabulary {
 vocabulary! {
     ReasonWord: "a" "rule about reasons" { Optional = "optional", Required = "required" }
     ChannelWord: "a" "channel" { Desktop = "desktop", Webhook = "webhook" }
+    SignalWord: "a" "signal" { Traces = "traces", Logs = "logs" }
+    ContentWord: "a" "content" { Metadata = "metadata", Events = "events" }
     TlsWord: "a" "way of TLS" { Off = "off", Generated = "generated", Files = "files" }
     OperationWord: "an" "operation" { All = "all", Write = "write" }
     SchemeWord: "a" "scheme" { Http = "http", Https = "https" }

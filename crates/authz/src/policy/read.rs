@@ -393,6 +393,8 @@ count! {
     /// Containers that wait.
     Pool: "a number of containers", 0..=16_u64;
     FlowCount: "a number of flows", units::FLOWS;
+    /// What waits to be sent.
+    Waiting: "a number of things that wait", 16..=65_536_u64;
     /// How many people it takes.
     People: "a number of people", 1..=100_u64;
     /// Of the format.

@@ -1,6 +1,8 @@
-//! What operator files say that is about no action: how questions are asked, how the daemon is reached.
+//! What operator files say that is about no action: how questions are asked, how the daemon is reached,
+//! where it sends what it says about itself.
 
 mod daemon;
+mod telemetry;
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +16,15 @@ use super::read::{Reading, shorten};
 use super::text::At;
 
 pub use daemon::{DaemonSettings, Tls};
+pub use telemetry::{Content, Header, HeaderSource, Signal, TelemetrySettings};
 
 /// What holds besides the policy itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub approvals: ApprovalSettings,
     pub daemon: DaemonSettings,
+    /// `None`: nothing is sent anywhere.
+    pub telemetry: Option<TelemetrySettings>,
 }
 
 /// How questions are asked and answered.
@@ -63,7 +68,11 @@ pub struct Webhook {
 pub fn settings(files: &[PolicyFile], home: Option<&Path>) -> Settings {
     let operators = files.iter().rev().filter(|file| file.role() == Role::Operator);
     let documents: Vec<&Document> = operators.flat_map(PolicyFile::documents).collect();
-    Settings { approvals: approvals(&documents, home), daemon: daemon::settings(&documents, home) }
+    Settings {
+        approvals: approvals(&documents, home),
+        daemon: daemon::settings(&documents, home),
+        telemetry: telemetry::settings(&documents, home),
+    }
 }
 
 /// The first that says something.
@@ -117,6 +126,7 @@ pub(super) fn check(top: &Top, problems: &mut Problems<'_>) {
         approvals.webhook.iter().for_each(|webhook| check_webhook(webhook, problems));
     }
     top.daemon.iter().for_each(|table| daemon::check(table, problems));
+    top.telemetry.iter().for_each(|table| telemetry::check(table, problems));
 }
 
 /// A channel that leads nowhere would leave people waiting for a question that never comes.

@@ -5,9 +5,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ringfence_daemon::check_telemetry;
 use ringfence_runtime::Setup;
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::authz::policy::{ApprovalSettings, DaemonSettings, Settings, Tls};
+use ringfence_runtime::authz::policy::{
+    ApprovalSettings, DaemonSettings, HeaderSource, Settings, TelemetrySettings, Tls,
+};
 use ringfence_types::Bytes;
 use serde::Serialize;
 
@@ -30,7 +33,11 @@ pub(crate) fn run(command: ConfigCommand) -> ExitCode {
 /// The same as a start does: who owns it, who may write it, what it says.
 fn check(named: Option<&Path>) -> Result<ExitCode, ExitCode> {
     let (environment, setup) = surroundings()?;
-    asked::settings(&environment, &setup, named)?;
+    let settings = asked::settings(&environment, &setup, named)?;
+    if let Some(telemetry) = &settings.telemetry {
+        check_telemetry(&setup.state_dir, telemetry)
+            .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    }
     let default = setup.config_dir.join("config.toml");
     let path = named.unwrap_or(&default);
     match fs::metadata(path) {
@@ -88,9 +95,10 @@ struct Shown {
 
 fn show(form: Form) -> Result<ExitCode, ExitCode> {
     let (environment, setup) = surroundings()?;
-    let Settings { approvals, daemon } = asked::settings(&environment, &setup, None)?;
+    let Settings { approvals, daemon, telemetry } = asked::settings(&environment, &setup, None)?;
     let mut lines = of_approvals(&approvals);
     lines.extend(of_daemon(&daemon));
+    lines.extend(of_telemetry(telemetry.as_ref()));
     let settings: Vec<(&'static str, String)> =
         lines.into_iter().map(|(key, value)| (key, output::clean(&value))).collect();
     match form {
@@ -143,5 +151,31 @@ fn of_daemon(daemon: &DaemonSettings) -> Vec<(&'static str, String)> {
             lines.push(("daemon.key", Bytes::from(key.as_path()).display()));
         }
     }
+    lines
+}
+
+fn of_telemetry(telemetry: Option<&TelemetrySettings>) -> Vec<(&'static str, String)> {
+    let Some(telemetry) = telemetry else { return vec![("telemetry.endpoint", "(off)".to_owned())] };
+    let signals: Vec<&str> = telemetry.signals.iter().map(|signal| signal.word()).collect();
+    let mut lines = vec![
+        ("telemetry.endpoint", telemetry.endpoint.to_string()),
+        ("telemetry.signals", signals.join(" ")),
+        ("telemetry.content", telemetry.content.word().to_owned()),
+        ("telemetry.timeout", telemetry.timeout.to_string()),
+        ("telemetry.queue", telemetry.queue.to_string()),
+    ];
+    if let Some(authority) = &telemetry.authority {
+        lines.push(("telemetry.authority", Bytes::from(authority.as_path()).display()));
+    }
+    for header in &telemetry.headers {
+        // Where the value is, never what it is.
+        let from = match &header.source {
+            HeaderSource::Secret(name) => format!("secret `{name}`"),
+            HeaderSource::File(path) => format!("file `{}`", Bytes::from(path.as_path()).display()),
+        };
+        lines.push(("telemetry.headers", format!("{} from {from}", header.name)));
+    }
+    let said = telemetry.resource.iter().map(|(name, value)| format!("{name}={value}"));
+    lines.extend(said.map(|said| ("telemetry.resource", said)));
     lines
 }

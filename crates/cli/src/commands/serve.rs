@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_daemon::{Governor as _, Listening, Network, Settings, Wanted, check_directory, is_locked};
+use ringfence_daemon::{
+    Governor as _, Listening, Network, Settings, Wanted, check_directory, check_telemetry, is_locked,
+};
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::DaemonSettings;
 use ringfence_runtime::web::{Guard, Site};
@@ -63,7 +65,7 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
         doors: socket.with_file_name("doors"),
         settings,
     };
-    ringfence_daemon::serve(serve).map_err(|error| error::failed(&error, None))?;
+    ringfence_daemon::serve(serve).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -140,6 +142,10 @@ fn checked(
         limits: ringfence_api::SessionLimits::default(),
     };
     governor.govern(&wanted).map_err(|refusal| error::refused(&refusal))?;
+    if let Some(telemetry) = governor.telemetry() {
+        check_telemetry(&runtime.setup().state_dir, &telemetry)
+            .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    }
     let settings = governor.settings();
     if settings.listen.is_some() && is_locked(socket) {
         // The address is its own, and tells nothing while it has it.

@@ -18,6 +18,8 @@ mod bound;
 #[cfg(test)]
 mod channels;
 #[cfg(test)]
+mod collector;
+#[cfg(test)]
 mod config;
 #[cfg(test)]
 mod consent;
@@ -217,6 +219,8 @@ mod served;
 mod signals;
 #[cfg(test)]
 mod streams;
+#[cfg(test)]
+mod telemetry;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]

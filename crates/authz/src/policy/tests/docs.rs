@@ -145,6 +145,8 @@ fn tables() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         ("quorum", "QuorumTable", QuorumTable::keys()),
         ("webhook", "WebhookTable", WebhookTable::keys()),
         ("daemon", "DaemonTable", DaemonTable::keys()),
+        ("telemetry", "TelemetryTable", TelemetryTable::keys()),
+        ("headers", "HeaderTable", HeaderTable::keys()),
     ]
 }
 

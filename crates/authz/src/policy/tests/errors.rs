@@ -46,7 +46,7 @@ deny = \"a*b\"
             "9:9: `[a` is not a pattern: unclosed character class; missing ']' | put a backslash before a character that stands for itself",
             "11:9: host `https://example.com` contains `/` | give a host name, not a URL",
             "13:8: tool `a*b` has a `*` that is not at its end | write a name, or its beginning and `*`",
-            "14:2: unknown key `nonsense` | known: schema, extends, profile, minimum_profile, agents, workspaces, approvals, daemon, commands, approval, access, net, unknown_hosts, backend, container, floor, danger_floor, limits, leaks, root, path, command, tool, env, host",
+            "14:2: unknown key `nonsense` | known: schema, extends, profile, minimum_profile, agents, workspaces, approvals, daemon, telemetry, commands, approval, access, net, unknown_hosts, backend, container, floor, danger_floor, limits, leaks, root, path, command, tool, env, host",
         ]
     );
 }

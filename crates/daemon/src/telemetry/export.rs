@@ -1,0 +1,366 @@
+//! Two tasks, one for spans and one for events: each takes what there is, has it cleaned and encoded, and sends it until the collector has
+//! it or it is given up. A call never waits for either.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use prost::Message as _;
+use ringfence_runtime::authz::policy::{Header, HeaderSource, Signal, TelemetrySettings};
+use ringfence_runtime::{Outbound, OutboundError, private_value};
+use ringfence_types::Endpoint;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+use super::Exporting;
+use super::backoff::Backoff;
+use super::clean::Cleaner;
+use super::collector::{Answer, Collector};
+use super::counters::{Counts, Why};
+use super::names;
+use super::otlp::{AnyValue, KeyValue, LogsRequest, Resource, TracesRequest};
+use super::record::record;
+use super::span::Happened;
+use crate::events::{self, Told};
+use crate::server::Daemon;
+
+/// Sent at once.
+const BATCH: usize = 256;
+/// How long the first of a batch waits for others.
+const GATHER: Duration = Duration::from_millis(500);
+/// How long after the ledger could not be read it is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Whether what is left is still to be sent, and by when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Running,
+    /// What there is is sent if it can be, without waiting. Events up to this number.
+    Ending {
+        last: u64,
+    },
+}
+
+/// A message with what goes along with it.
+struct Ready {
+    headers: HeaderMap,
+    message: Bytes,
+}
+
+/// Makes messages: the only place where something of ours becomes bytes for others.
+#[derive(Debug)]
+pub(super) struct Mill {
+    known: Outbound,
+    settings: TelemetrySettings,
+    instance: String,
+    salt: String,
+}
+
+impl Mill {
+    pub(super) fn new(known: Outbound, settings: TelemetrySettings) -> Result<Self, getrandom::Error> {
+        let random = || -> Result<String, getrandom::Error> {
+            let mut random = [0_u8; 16];
+            getrandom::fill(&mut random)?;
+            Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+        };
+        Ok(Self { known, settings, instance: random()?, salt: random()? })
+    }
+
+    /// With the secrets and the values of headers as they are now.
+    pub(super) fn renew(&mut self) -> Result<HeaderMap, OutboundError> {
+        let mut files = Vec::new();
+        for header in &self.settings.headers {
+            if let HeaderSource::File(path) = &header.source {
+                files.push(private_value(path)?);
+            }
+        }
+        self.known.renew(&files)?;
+        let mut files = files.into_iter();
+        let mut headers = HeaderMap::new();
+        for header in &self.settings.headers {
+            let value = match &header.source {
+                HeaderSource::File(_) => files.next().unwrap_or_default(),
+                HeaderSource::Secret(name) => self.known.secret(name, self.host())?,
+            };
+            let (Ok(name), Some(value)) = (HeaderName::try_from(&header.name), written(header, &value))
+            else {
+                return Err(OutboundError::Unusable { name: header.name.clone() });
+            };
+            let _new = headers.insert(name, value);
+        }
+        Ok(headers)
+    }
+
+    fn host(&self) -> Option<&ringfence_types::Host> {
+        match &self.settings.endpoint {
+            Endpoint::Tls(site) | Endpoint::Loopback(site) => Some(site.host()),
+            Endpoint::Unix(_) => None,
+        }
+    }
+
+    fn resource(&self, cleaner: &Cleaner<'_>) -> Resource {
+        let own = [
+            (names::SERVICE_NAME, names::SERVICE),
+            (names::SERVICE_VERSION, env!("CARGO_PKG_VERSION")),
+            (names::SERVICE_INSTANCE, self.instance.as_str()),
+        ];
+        let said = |key: &str| self.settings.resource.iter().any(|(name, _)| name == key);
+        let own = own.iter().filter(|(attribute, _)| !said(attribute.key));
+        let own = own.map(|(attribute, text)| KeyValue::new(*attribute, cleaner.text(text)));
+        let theirs = self.settings.resource.iter();
+        let theirs = theirs
+            .map(|(name, value)| KeyValue::named(cleaner.clean(name), AnyValue::text(cleaner.clean(value))));
+        Resource::new(own.chain(theirs).collect())
+    }
+
+    fn traces(&mut self, happened: &[Happened]) -> Result<Ready, OutboundError> {
+        let headers = self.renew()?;
+        let cleaner = Cleaner::new(&self.known, &self.salt);
+        let spans = happened.iter().flat_map(|happened| happened.spans(&cleaner)).collect();
+        let message = TracesRequest::new(self.resource(&cleaner), spans).encode_to_vec();
+        Ok(Ready { headers, message: message.into() })
+    }
+
+    fn logs(&mut self, (to, events): (&Exporting, &[Arc<Told>])) -> Result<Ready, OutboundError> {
+        let headers = self.renew()?;
+        let cleaner = Cleaner::new(&self.known, &self.salt);
+        let content = self.settings.content;
+        let of = |event: &Arc<Told>| {
+            let transaction = event.event.get("transaction").and_then(serde_json::Value::as_str);
+            record(&cleaner, (event, content), transaction.and_then(|id| to.remembered(id)))
+        };
+        let records = events.iter().map(of).collect();
+        let message = LogsRequest::new(self.resource(&cleaner), records).encode_to_vec();
+        Ok(Ready { headers, message: message.into() })
+    }
+}
+
+/// `Bearer …`, or the value alone. Never shown, also not by whoever prints headers.
+fn written(header: &Header, value: &[u8]) -> Option<HeaderValue> {
+    let scheme = header.scheme.as_ref().map(|scheme| format!("{scheme} ")).unwrap_or_default();
+    let whole = Zeroizing::new([scheme.as_bytes(), value].concat());
+    let mut value = HeaderValue::from_bytes(&whole).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Sends what one signal has to say.
+pub(super) struct Sender {
+    pub(super) to: Arc<Exporting>,
+    pub(super) collector: Collector,
+    pub(super) phase: watch::Receiver<Phase>,
+    pub(super) signal: Signal,
+}
+
+impl Sender {
+    fn counts(&self) -> &Counts {
+        self.to.counters.of(self.signal)
+    }
+
+    fn path(&self) -> &'static str {
+        match self.signal {
+            Signal::Traces => "/v1/traces",
+            Signal::Logs => "/v1/logs",
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        *self.phase.borrow() != Phase::Running
+    }
+
+    /// Waits so long, or until this ends.
+    async fn wait(&mut self, time: Duration) {
+        if self.is_ending() {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            _ending = self.phase.changed() => {}
+        }
+    }
+
+    /// Cleaning takes time, which is not that of the thread that serves all connections.
+    async fn made(
+        &self,
+        make: impl FnOnce(&mut Mill, &Exporting) -> Result<Ready, OutboundError> + Send + 'static,
+    ) -> Option<Ready> {
+        let to = Arc::clone(&self.to);
+        let made = tokio::task::spawn_blocking(move || make(&mut to.mill(), &to)).await;
+        match made {
+            Ok(Ok(ready)) => Some(ready),
+            Ok(Err(error)) => {
+                self.to.told(self.signal, &crate::failure::chain(&error));
+                None
+            }
+            Err(error) => {
+                self.to.told(self.signal, &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Until the collector has it, or it is given up.
+    async fn deliver(&mut self, ready: Option<Ready>, count: u64) {
+        let Some(Ready { headers, message }) = ready else {
+            return self.counts().dropped(Why::Withheld, count);
+        };
+        let mut backoff = Backoff::default();
+        loop {
+            let answer = self.collector.post(self.path(), headers.clone(), message.clone()).await;
+            let asked = match answer {
+                Ok(Answer::Taken { rejected }) => {
+                    let rejected = rejected.min(count);
+                    self.to.reached(self.signal);
+                    self.counts().sent(count - rejected);
+                    return self.counts().dropped(Why::Refused, rejected);
+                }
+                Ok(Answer::Never(status)) => {
+                    self.to.told(self.signal, &format!("the collector answered {status}"));
+                    return self.counts().dropped(Why::Refused, count);
+                }
+                Ok(Answer::Later(asked)) => {
+                    self.to.told(self.signal, "the collector asks for patience");
+                    asked
+                }
+                Err(error) => {
+                    self.to.told(self.signal, &error.to_string());
+                    None
+                }
+            };
+            let wait = backoff.next(asked, random()).filter(|_| !self.is_ending());
+            let Some(wait) = wait else { return self.counts().dropped(Why::Unreachable, count) };
+            self.wait(wait).await;
+        }
+    }
+
+    /// Spans, as they come.
+    pub(super) async fn send_spans(mut self, mut queue: mpsc::Receiver<Happened>) {
+        loop {
+            let first = tokio::select! {
+                biased;
+                first = queue.recv() => first,
+                () = ending(&mut self.phase) => None,
+            };
+            let Some(first) = first else { return };
+            let mut batch = vec![first];
+            let until = Instant::now() + GATHER;
+            while batch.len() < BATCH {
+                let next = if self.is_ending() {
+                    queue.try_recv().ok()
+                } else {
+                    tokio::select! {
+                        next = queue.recv() => next,
+                        () = tokio::time::sleep_until(until) => None,
+                        _ending = self.phase.changed() => continue,
+                    }
+                };
+                let Some(next) = next else { break };
+                batch.push(next);
+            }
+            let count = batch.iter().map(Happened::count).sum();
+            let ready = self.made(move |mill, _| mill.traces(&batch)).await;
+            self.deliver(ready, count).await;
+            self.to.settled(count);
+        }
+    }
+
+    /// Events, from the ledger: what is not sent yet waits there, and takes no memory. Nothing is sent of what was before `after`.
+    pub(super) async fn send_events(mut self, daemon: Arc<Daemon>, mut after: u64) {
+        let mut head = daemon.events.heads();
+        loop {
+            self.to.position(after);
+            let last = match *self.phase.borrow() {
+                Phase::Ending { last } => Some(last),
+                Phase::Running => None,
+            };
+            if last.is_some_and(|last| after >= last) {
+                return;
+            }
+            if *head.borrow_and_update() <= after {
+                tokio::select! {
+                    changed = head.changed() => if changed.is_err() { return },
+                    _ending = self.phase.changed(), if last.is_none() => {}
+                }
+                continue;
+            }
+            if head.borrow_and_update().saturating_sub(after) < BATCH as u64 {
+                self.wait(GATHER).await;
+            }
+            after = self.skip(*head.borrow_and_update(), after);
+            match self.gathered(&daemon, after).await {
+                Some((batch, reached)) => {
+                    let count = batch.len() as u64;
+                    let ready = self.made(move |mill, to| mill.logs((to, &batch))).await;
+                    self.deliver(ready, count).await;
+                    after = reached;
+                }
+                // Where the ledger cannot be read now it may be later; while this ends nobody waits for that.
+                None if self.is_ending() => return,
+                None => self.wait(AGAIN).await,
+            }
+        }
+    }
+
+    /// Whoever is too far behind goes on nearer to the end.
+    fn skip(&self, head: u64, after: u64) -> u64 {
+        let skipped = skipped((head, after), self.to.settings.queue);
+        self.counts().dropped(Why::Queue, skipped);
+        after + skipped
+    }
+
+    async fn gathered(&self, daemon: &Arc<Daemon>, after: u64) -> Option<(Vec<Arc<Told>>, u64)> {
+        let (mut batch, mut reached) = (Vec::new(), after);
+        while batch.len() < BATCH {
+            let (events, up_to) = events::next(daemon, reached).await.ok()?;
+            if up_to == reached {
+                break;
+            }
+            batch.extend(events);
+            reached = up_to;
+        }
+        (reached > after).then_some((batch, reached))
+    }
+}
+
+/// How many events are left out when so many may wait.
+fn skipped((head, after): (u64, u64), queue: u64) -> u64 {
+    head.saturating_sub(after).saturating_sub(queue)
+}
+
+async fn ending(phase: &mut watch::Receiver<Phase>) {
+    // Whoever could say that it ends is gone: it has.
+    let _gone = phase.wait_for(|phase| *phase != Phase::Running).await;
+}
+
+fn random() -> u8 {
+    let mut byte = [0];
+    let _without = getrandom::fill(&mut byte);
+    let [byte] = byte;
+    byte
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_events_wait_than_may() {
+        assert_eq!(skipped((100, 90), 16), 0);
+        assert_eq!(skipped((100, 84), 16), 0);
+        assert_eq!(skipped((100, 50), 16), 34);
+        assert_eq!(skipped((5, 9), 16), 0);
+    }
+
+    #[test]
+    fn the_value_of_a_header_is_never_shown() {
+        let source = HeaderSource::Secret("x".to_owned());
+        let header = Header { name: "authorization".to_owned(), scheme: Some("Bearer".to_owned()), source };
+        let value = written(&header, b"hunter2").unwrap();
+        assert_eq!(value.as_bytes(), b"Bearer hunter2");
+        assert!(!format!("{value:?}").contains("hunter2"));
+        assert!(written(&header, b"two\nlines").is_none());
+    }
+}
