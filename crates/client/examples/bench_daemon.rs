@@ -210,7 +210,7 @@ fn nonsense(socket: &Path, count: usize) -> Done<()> {
 
 /// So many answers, each a no.
 fn hear(stream: &mut UnixStream, count: usize) -> Done<()> {
-    let (mut heard, mut buffer, mut tail) = (0, [0; 65536], Vec::new());
+    let (mut heard, mut buffer, mut tail) = (0, vec![0_u8; 65536], Vec::<u8>::new());
     while heard < count {
         let length = stream.read(&mut buffer)?;
         if length == 0 {
