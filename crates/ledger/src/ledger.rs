@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::sqlite::open::{ACKNOWLEDGE, OpenError};
 use crate::sqlite::{self, aside};
 use crate::store::{self, Batch, Fault, Side, Store, StoreError};
-use crate::writer::{Keyring, Prepared, Request, Wanted, Writer};
+use crate::writer::{Committed, Keyring, Prepared, Request, Wanted, Writer};
 
 /// A ledger that can be appended to. Several, in several processes, may be open on one file, and several threads may use
 /// one: what they append at the same time is made durable together.
@@ -323,8 +323,6 @@ impl Ledger {
         writer.promote(&next)?;
         drop(writer);
         self.keep(committed.checkpoints);
-        let failed = committed.results.iter().any(|result| matches!(result, Err(error) if error.may_pass()));
-        self.unwritten.store(failed, Ordering::Relaxed);
         Ok(public)
     }
 
@@ -380,6 +378,7 @@ impl Ledger {
         let span = tracing::debug_span!("commit", requests = requests.len());
         let committed = span.in_scope(|| held(&self.writer).commit(&requests));
         drop(span);
+        self.remember(&committed);
         self.keep(committed.checkpoints);
         let mut queue = held(&self.queue);
         queue.is_busy = false;
@@ -394,6 +393,15 @@ impl Ledger {
         drop(queue);
         answered.iter().for_each(Thread::unpark);
         held(&self.queue)
+    }
+
+    /// Whether anything can be written. What had nothing to write shows nothing.
+    fn remember(&self, committed: &Committed) {
+        let failed = committed.results.iter().any(|result| matches!(result, Err(error) if error.may_pass()));
+        let wrote = committed.results.iter().flatten().any(|heads| !heads.is_empty());
+        if failed || wrote || !committed.checkpoints.is_empty() {
+            self.unwritten.store(failed, Ordering::Relaxed);
+        }
     }
 
     /// Takes new checkpoints to the anchor. Whatever goes wrong there is told, and undoes nothing.
