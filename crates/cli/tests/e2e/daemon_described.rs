@@ -103,7 +103,7 @@ impl Described {
             "--seed",
             "7",
             "--max-examples",
-            "3",
+            "1",
             "--workers",
             "1",
             "--phases",
