@@ -66,23 +66,21 @@ impl Seat {
 
     /// What was fetched weighs this much, and the rest of the room is for others. One event may be heavier than there was room for:
     /// it waits until there is, behind those that came before. `None`: for too long.
-    pub(crate) async fn filled(
-        &self,
-        mut room: Room,
-        weight: usize,
-        patience: Duration,
-    ) -> Option<Arc<Room>> {
-        let heavier = weight.saturating_sub(room.own.num_permits()).min(ALL);
-        if heavier > 0 {
-            let heavier = u32::try_from(heavier).ok()?;
-            let more = timeout(patience, Arc::clone(&self.all).acquire_many_owned(heavier)).await;
-            room._more = Some(more.ok()?.ok()?);
-        }
-        shrink(&mut room.own, weight);
-        if let Some(all) = &mut room.all {
+    pub(crate) async fn filled(&self, room: Room, weight: usize, patience: Duration) -> Option<Arc<Room>> {
+        let Room { most, mut own, mut all, .. } = room;
+        let heavier = u32::try_from(weight.saturating_sub(own.num_permits()).min(ALL)).ok()?;
+        let more = match heavier {
+            0 => None,
+            heavier => {
+                let more = Arc::clone(&self.all).acquire_many_owned(heavier);
+                Some(timeout(patience, more).await.ok()?.ok()?)
+            }
+        };
+        shrink(&mut own, weight);
+        if let Some(all) = &mut all {
             shrink(all, weight);
         }
-        Some(Arc::new(room))
+        Some(Arc::new(Room { most, own, all, _more: more }))
     }
 }
 
