@@ -97,7 +97,9 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -
     }
     let patience = Instant::now() + PATIENCE;
     // How long it is shows when it is here.
-    let place = asker.line.place_for_long(longest(rpc.method)).await?;
+    let longest = longest(rpc.method);
+    // What anyone may send is short: nobody who is unknown takes a place of those who are known.
+    let place = if longest <= UNASKED { None } else { Some(asker.line.place_for_long(longest).await?) };
     let message =
         tokio::time::timeout_at(until.map_or(patience, |until| until.min(patience)), only(&mut messages))
             .await;
@@ -302,10 +304,15 @@ impl Teller {
                 () = self.pieces.closed() => return,
                 () = tokio::time::sleep_until(until) => Err(late("the time that the client gave was over")),
             };
+            let is_cut_off = item.is_err();
             let is_last = matches!(&item, Ok(Item::Chunk(chunk)) if matches!(**chunk, Chunk::Ended { .. }));
             let room = item.as_ref().ok().and_then(Item::room);
             let value = item.and_then(|item| serde_json::to_value(item).map_err(|error| internal(&error)));
             if !self.say(value, room).await || is_last {
+                // Whoever does not even read that it is over keeps nothing open.
+                if is_cut_off && tokio::time::timeout(events::PATIENCE, self.pieces.closed()).await.is_err() {
+                    self.cut.notify_one();
+                }
                 return;
             }
         }

@@ -6,7 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN,
+    SET_COOKIE, TRANSFER_ENCODING,
+};
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode, Version};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -43,8 +46,6 @@ use crate::transfer;
 const MOST: usize = 1024 * 1024;
 /// Of one with a file: base64 and what is around it.
 pub(crate) const MOST_WITH_FILE: usize = MOST_SENT as usize / 3 * 4 + MOST;
-/// Of a report, however its text is written.
-const MOST_OF_A_REPORT: usize = 128 * 1024;
 /// What is read of a request before it is known whether whoever sends it may make it.
 pub(crate) const UNASKED: usize = 16 * 1024;
 /// How long a client may take to send what it announced.
@@ -52,6 +53,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// How long somebody who is refused may take to come to an end.
 const HEARING: Duration = Duration::from_secs(1);
+/// The rule that a request has one end and one host.
+const FRAMING: &str = "http.framing";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// One connection.
@@ -85,13 +88,19 @@ impl Line {
 pub(crate) async fn answer(line: Arc<Line>, request: http::Request<Incoming>) -> Response<Body> {
     let id = line.daemon.request_id();
     let _before = line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
+    let is_first_version = request.version() < Version::HTTP_2;
     let mut response = if grpc::is_asked(&line, &request) {
         grpc::answer(&line, request, &id).await
     } else {
         respond(&line, request).await.unwrap_or_else(|mut error| {
             line.daemon.meters.error(error.code);
             error.request_id = Some(id.clone());
-            refusal(&error)
+            let mut response = refusal(&error);
+            if error.rule.as_deref() == Some(FRAMING) && is_first_version {
+                // What comes next may be a part of this.
+                let _new = response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
         })
     };
     let headers = response.headers_mut();
@@ -108,6 +117,7 @@ pub(crate) async fn answer(line: Arc<Line>, request: http::Request<Incoming>) ->
 
 /// What every request is asked before anything of it is read: the token that came with it, if one did.
 pub(crate) fn token(line: &Line, head: &Parts) -> Result<Option<String>, ApiError> {
+    unambiguous(&head.headers)?;
     if !line.rate.take() {
         return Err(too_many());
     }
@@ -137,6 +147,21 @@ async fn turned_away(line: &Arc<Line>, why: ApiError) -> ApiError {
             .map_err(|error| unavailable(&error))
     });
     written.await.err().unwrap_or(why)
+}
+
+/// Whoever stands between a client and us has to see the same requests as we do, and the same host. Most of what they could see
+/// otherwise the server below has refused already.
+fn unambiguous(headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_plain = codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    if !is_plain || codings.next().is_some() {
+        let why = "the body comes in chunks or in one piece, and is not encoded otherwise";
+        return Err(malformed(why).with_rule(FRAMING));
+    }
+    if headers.get_all(HOST).iter().nth(1).is_some() {
+        return Err(malformed("a request has one host").with_rule(FRAMING));
+    }
+    Ok(())
 }
 
 pub(crate) fn too_many() -> ApiError {
@@ -315,7 +340,6 @@ fn bearer(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 pub(crate) fn most(method: Method) -> usize {
     match method {
         Method::FileWrite => MOST_WITH_FILE,
-        Method::SessionReport => MOST_OF_A_REPORT,
         method if method.access() == Access::Anyone => UNASKED,
         _ => MOST,
     }
@@ -411,7 +435,14 @@ fn streamed(
                 item = items.recv() => item,
                 () = pieces.closed() => None,
             };
-            let Some(item) = item else { return };
+            let Some(item) = item else {
+                // What is about everything that happens has no end: they did not read it, or it could not go on. What they have not
+                // read yet would wait for them forever.
+                if patience.is_some() && !pieces.is_closed() {
+                    cut.notify_one();
+                }
+                return;
+            };
             let sent = pieces.send(piece(&item));
             let sent = match patience {
                 Some(patience) => tokio::time::timeout(patience, sent).await,

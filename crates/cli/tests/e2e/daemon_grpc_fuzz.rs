@@ -17,7 +17,7 @@ use crate::patience::PATIENCE;
 use crate::served::Served;
 
 /// What a connection of HTTP/2 begins with.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 fn still_serves(others: &Speaker) {
     let health = others.wait(others.daemon().check_health(v1::CheckHealthRequest {})).unwrap();
@@ -125,7 +125,7 @@ fn what_is_not_there_is_said_to_be_not_there() {
     still_serves(&speaker);
 }
 
-fn frame(kind: u8, flags: u8, (stream, payload): (u32, &[u8])) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, (stream, payload): (u32, &[u8])) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }

@@ -107,6 +107,7 @@ fn no_command_leaves_the_quotes_of_the_rewritten_one() {
     assert!(reason.contains("hook.malformed"), "{reason}");
 }
 
+/// D2, B-A16.
 #[test]
 fn what_a_repository_puts_into_the_environment_changes_nothing() {
     let world = World::new();

@@ -78,11 +78,14 @@ mod daemon_files;
 #[cfg(test)]
 mod daemon_fuzz;
 #[cfg(test)]
+mod daemon_gone;
+#[cfg(test)]
 mod daemon_grpc;
 #[cfg(test)]
 mod daemon_grpc_fuzz;
 #[cfg(test)]
 mod daemon_grpc_more;
+mod daemon_http;
 #[cfg(test)]
 mod daemon_load;
 #[cfg(test)]

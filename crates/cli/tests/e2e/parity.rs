@@ -222,6 +222,7 @@ fn a_closed_directory_is_closed_to_everybody() {
     world.governed("file list", policy, &["deploy"]).expect(0);
 }
 
+/// D2: a file in the workspace weakens nothing.
 #[test]
 fn a_workspace_narrows_itself_and_opens_nothing() {
     let world = workspace();

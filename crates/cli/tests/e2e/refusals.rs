@@ -69,7 +69,7 @@ fn refused_call_executes_nothing() {
     assert_eq!(refusals, cases.len());
 }
 
-/// S002-22, S004-14: less than the floor is not silently less. The lowered floor has to be typed.
+/// S002-22, S004-14, D12: less than the floor is not silently less. The lowered floor has to be typed.
 #[test]
 fn below_the_floor_is_refused_with_the_fix() {
     let world = World::new();
@@ -82,7 +82,7 @@ fn below_the_floor_is_refused_with_the_fix() {
     assert!(world.workspace.join("made").exists());
 }
 
-/// S004-12, S004-13: a weaker backend says which controls it does not hold, and what of them.
+/// S004-12, S004-13, D12: a weaker backend says which controls it does not hold, and what of them.
 #[test]
 fn weaker_backend_reports_what_is_missing() {
     let world = World::new();
