@@ -12,6 +12,7 @@ fn five() -> (Home, Head) {
     (home, verification.head.unwrap())
 }
 
+/// D4: whatever is edited, taken out or put elsewhere.
 #[test]
 fn edits_are_found_where_they_are() {
     let mismatch = Flaw::HashMismatch;
