@@ -262,12 +262,13 @@ fn differences(place: &str, one: &Value, other: &Value) -> Vec<(String, Value, V
                 .flat_map(|key| differences(&format!("{place}.{key}"), &of(one, key), &of(other, key)))
                 .collect()
         }
-        // A name and what it is.
-        (Value::Array(one), Value::Array(other)) if one.len() == 2 && one.first() == other.first() => {
-            let name = one[0].as_str().map_or_else(String::new, |name| format!(".{name}"));
-            differences(&format!("{place}{name}"), &one[1], &other[1])
-        }
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            // A name and what it is.
+            if let ([Value::String(name), one], [Value::String(same), other]) = (&one[..], &other[..])
+                && name == same
+            {
+                return differences(&format!("{place}.{name}"), one, other);
+            }
             one.iter().zip(other).flat_map(|(one, other)| differences(place, one, other)).collect()
         }
         _ if one == other => Vec::new(),
