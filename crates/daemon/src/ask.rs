@@ -22,7 +22,6 @@ use crate::room::Room;
 use crate::server::Daemon;
 use crate::session::Live;
 use crate::standing::Standing;
-use crate::telemetry::Context;
 use crate::waiter::{Waiter, Work};
 use crate::{approvals, events};
 

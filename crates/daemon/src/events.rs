@@ -56,12 +56,15 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    fn new(listed: Listed) -> Arc<Self> {
+    fn of(listed: Listed) -> Arc<Self> {
         let hash = match &listed {
             Listed::Whole(record) => record.hash.clone(),
             Listed::Pruned(pruned) => pruned.hash.clone(),
         };
-        let event = happened(listed);
+        Self::new(happened(listed), hash)
+    }
+
+    fn new(event: Happened, hash: String) -> Arc<Self> {
         let mut scales = Scales(AROUND);
         // Scales take everything.
         let _weighed = serde_json::to_writer(&mut scales, &event);
@@ -282,7 +285,7 @@ fn page(reader: &LedgerReader, (after, last): (u64, u64)) -> Result<Page, ReadEr
     let mut page = Page { events: Vec::new(), is_whole: true };
     let mut weight = 0;
     reader.each(&Filter { after, ..Filter::default() }, |listed| {
-        let event = Told::new(listed);
+        let event = Told::of(listed);
         if event.seq > last {
             return ControlFlow::Break(());
         }
@@ -494,7 +497,7 @@ mod tests {
     fn told(seq: u64, length: usize) -> Arc<Told> {
         let event = serde_json::Value::from("x".repeat(length));
         let time = String::new();
-        Told::new(Happened { seq, time, kind: "activity".to_owned(), session: None, event })
+        Told::new(Happened { seq, time, kind: "activity".to_owned(), session: None, event }, String::new())
     }
 
     #[test]

@@ -96,7 +96,7 @@ async fn for_who_waits<T: Send + 'static>(
     let _waiter = Waiter::of(&done);
     tokio::select! {
         done = blocking(move || {
-            let (left, by: &by, telemetry) = (&caller.attenuation, &daemon.telemetry);
+            let (left, telemetry) = (&caller.attenuation, &daemon.telemetry);
             let visit = Visit { live: &live, work: &done, left, by: &by, telemetry, parent };
             work(visit, request)
         }) => done,

@@ -85,6 +85,7 @@ mod daemon_grpc;
 mod daemon_grpc_fuzz;
 #[cfg(test)]
 mod daemon_grpc_more;
+#[cfg(test)]
 mod daemon_http;
 #[cfg(test)]
 mod daemon_load;
