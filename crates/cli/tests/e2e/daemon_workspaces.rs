@@ -41,6 +41,9 @@ fn expected(method: Method, own: Own) -> Said {
             | Method::ApprovalWatch
             | Method::ApprovalShow
             | Method::ApprovalAnswer
+            | Method::GrantList
+            | Method::GrantRevoke
+            | Method::GrantRevokeAll
             | Method::Events
             | Method::TokenCreate,
         ) => Said::LetIn,
