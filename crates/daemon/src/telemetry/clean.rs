@@ -89,7 +89,7 @@ impl Part<'_> {
         }
         match value {
             Json::Null => AnyValue::nothing(),
-            Json::Bool(value) => AnyValue::bool(*value),
+            Json::Bool(value) => AnyValue::from(*value),
             Json::Number(number) => self.number(number),
             Json::String(text) => self.text(text),
             Json::Array(values) => {

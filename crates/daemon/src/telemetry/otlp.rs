@@ -312,6 +312,12 @@ impl KeyValue {
     }
 }
 
+impl From<bool> for AnyValue {
+    fn from(value: bool) -> Self {
+        Self::of(Value::Bool(value))
+    }
+}
+
 impl AnyValue {
     fn of(value: Value) -> Self {
         Self { value: Some(value) }
@@ -319,10 +325,6 @@ impl AnyValue {
 
     pub(super) fn text(text: Clean) -> Self {
         Self::of(Value::Text(text.into()))
-    }
-
-    pub(super) fn bool(value: bool) -> Self {
-        Self::of(Value::Bool(value))
     }
 
     pub(super) fn number(number: i64) -> Self {
@@ -383,7 +385,7 @@ mod tests {
     fn records_are_written_as_others_write_them() {
         let values = vec![
             AnyValue::text(Clean::fixed("ls")),
-            AnyValue::bool(true),
+            AnyValue::from(true),
             AnyValue::number(-1),
             AnyValue::fraction(0.5),
             AnyValue::nothing(),
