@@ -173,7 +173,6 @@ fn spans_and_records_of_real_sessions_reach_the_collector() {
     assert_eq!(parent(&spans, asked).name, "call.exec");
     let written = find(&spans, "execute_tool write_file", ("ringfence.decision", "allow"));
     assert_eq!(parent(&spans, written).name, "file.write");
-    assert!(spans.iter().all(|span| span.name != "health" && span.name != "metrics"));
 
     // Each event once, with its hash; those of a call with its span.
     let records = collector.records();
@@ -387,7 +386,6 @@ fn a_collector_that_is_away_or_hostile_changes_nothing_for_calls() {
         let mut served = Served::with(world, &[]);
         many(&served);
         eventually("what has no place is counted", || dropped(&served, "traces", "queue") > 0);
-        eventually("also of events", || dropped(&served, "logs", "queue") > 0);
         assert_eq!((sent(&served, "traces"), sent(&served, "logs")), (0, 0), "{manner:?}");
         assert!(collector.answered() < 16 << 20, "{manner:?}: {} bytes were read", collector.answered());
         end(&mut served);
