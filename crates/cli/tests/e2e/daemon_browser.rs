@@ -77,7 +77,7 @@ impl Browser {
     }
 }
 
-/// D2: a cookie that another port of this host was shown is worth nothing, for reading, for changing, as a token, for a
+/// A cookie that another port of this host was shown is worth nothing, for reading, for changing, as a token, for a
 /// WebSocket.
 #[test]
 fn a_cookie_alone_opens_nothing() {
@@ -117,10 +117,10 @@ fn a_cookie_alone_opens_nothing() {
     assert!(!opened.contains(&browser.csrf), "it is not said back");
     let (status, head, _) = browser.ask("POST /v1/logout", &page, "{}");
     assert_eq!(status, 200);
-    assert!(head.to_ascii_lowercase().contains("max-age=0"), "L7: the browser forgets it: {head}");
+    assert!(head.to_ascii_lowercase().contains("max-age=0"), "the browser forgets it: {head}");
 }
 
-/// D7: who is turned away unknown is written down, and fills nothing.
+/// Who is turned away unknown is written down, and fills nothing.
 #[test]
 fn pages_of_other_sites_are_in_the_ledger_once() {
     let place = Place::new();
@@ -142,7 +142,7 @@ fn pages_of_other_sites_are_in_the_ledger_once() {
     assert_eq!(strangers[0]["principal"]["source"], "127.0.0.1");
 }
 
-/// L7: a browser goes on after the last event that it saw.
+/// A browser goes on after the last event that it saw.
 #[test]
 fn a_stream_of_events_goes_on_after_the_last_one() {
     let place = Place::new();

@@ -14,7 +14,7 @@ fn reason(served: &Served, session: &ringfence_api::SessionInfo) -> Option<Value
     Some(own["event"]["reason"].clone())
 }
 
-/// L2: stopped, out of time, idle, its provider, its whole, the daemon told to end and the daemon killed are told apart.
+/// Stopped, out of time, idle, its provider, its whole, the daemon told to end and the daemon killed are told apart.
 #[test]
 fn the_ledger_says_why_a_session_ended() {
     let served = Served::new();
@@ -56,7 +56,7 @@ fn the_ledger_says_why_a_session_ended() {
     served.world.ledger_tool(&["verify"]).expect(0);
 }
 
-/// L2: whose token is revoked is told apart as well.
+/// Whose token is revoked is told apart as well.
 #[test]
 fn a_session_that_lost_its_token_says_so() {
     let served = Served::new();
@@ -68,7 +68,7 @@ fn a_session_that_lost_its_token_says_so() {
     assert_eq!(reason(&served, &session), Some(json!("revoked")));
 }
 
-/// L5: a session that would end at once is refused as what it is.
+/// A session that would end at once is refused as what it is.
 #[test]
 fn a_session_without_any_time_is_a_mistake() {
     let served = Served::with(World::new(), &[]);

@@ -23,7 +23,7 @@ fn refused<T>(answer: Result<T, ClientError>) -> bool {
     }
 }
 
-/// D17: while the last calls end, nothing new begins by any method; looking and ending go on.
+/// While the last calls end, nothing new begins by any method; looking and ending go on.
 #[test]
 fn a_daemon_that_is_about_to_end_begins_nothing() {
     let mut served = Served::with(World::new(), &["--drain", "1h"]);
@@ -47,7 +47,7 @@ fn a_daemon_that_is_about_to_end_begins_nothing() {
     assert!(ended("the daemon, told to end", &mut served.child).success());
 }
 
-/// D17: a session that is made while the daemon ends is ended with it, and both are written down.
+/// A session that is made while the daemon ends is ended with it, and both are written down.
 #[test]
 fn no_session_outlives_the_daemon_that_was_told_to_end() {
     let mut served = Served::with(World::new(), &["--drain", "10ms"]);
@@ -71,7 +71,7 @@ fn no_session_outlives_the_daemon_that_was_told_to_end() {
     assert_eq!(ids("session-started"), ids("session-ended"));
 }
 
-/// D18: the whole and all its parts are told at once; none goes on while another takes its time.
+/// The whole and all its parts are told at once; none goes on while another takes its time.
 #[test]
 fn a_whole_and_its_parts_are_told_at_once() {
     let served = Served::with(World::new(), &["--drain", "10ms"]);

@@ -3,8 +3,8 @@
 use std::thread;
 
 use ringfence_api::{
-    Answer, AnswerApproval, ApiError, CallState, CheckHealth, CreateSession, ErrorCode, Exec, ListApprovals,
-    SessionInfo, SessionState, ShowApproval, ShowCall, StopSession,
+    Answer, AnswerApproval, ApiError, CallState, CreateSession, ErrorCode, Exec, ListApprovals, SessionInfo,
+    SessionState, ShowApproval, ShowCall, StopSession,
 };
 use ringfence_client::ClientError;
 use ringfence_types::Profile;

@@ -46,7 +46,7 @@ fn is_refused(info: &CallInfo) -> bool {
     info.state == CallState::Refused
 }
 
-/// D10: a part that names no agent, or another, is held to the rules, paths and roots of the whole.
+/// A part that names no agent, or another, is held to the rules, paths and roots of the whole.
 #[test]
 fn a_part_is_held_to_every_rule_of_its_whole() {
     let world = World::new();
@@ -76,7 +76,7 @@ fn a_part_is_held_to_every_rule_of_its_whole() {
     assert!(served.world.read("fixed/by-other").is_some());
 }
 
-/// D10: what is taken away from the whole while it runs is taken away from its parts, also from those that began before.
+/// What is taken away from the whole while it runs is taken away from its parts, also from those that began before.
 #[test]
 fn parts_follow_their_whole() {
     let world = World::new();
@@ -97,7 +97,7 @@ fn parts_follow_their_whole() {
     assert!(served.world.read("b").is_none() && served.world.read("d").is_none());
 }
 
-/// D10: what cannot be compared has to be the same.
+/// What cannot be compared has to be the same.
 #[test]
 fn a_part_in_another_place_or_with_another_secret_is_refused() {
     let world = World::new();

@@ -37,7 +37,7 @@ fn by_hand(world: &World, socket: &Path) -> Done {
     finish(world.ringfence().args(["serve", "--socket"]).arg(socket), b"")
 }
 
-/// D13: whoever is started by hand takes no socket that is served or kept for a daemon, and its doors stay.
+/// Whoever is started by hand takes no socket that is served or kept for a daemon, and its doors stay.
 #[test]
 fn a_socket_of_the_service_manager_is_not_taken_by_hand() {
     let world = World::new();
@@ -77,7 +77,7 @@ fn raw_or_none(socket: &Path) -> u16 {
     raw(socket, HEALTH).0
 }
 
-/// D13: a socket that others can use is not served.
+/// A socket that others can use is not served.
 #[test]
 fn a_socket_that_others_can_use_is_not_served() {
     let world = World::new();
@@ -140,7 +140,7 @@ other.kill(); other.wait()
 daemon.terminate(); daemon.wait()
 "#;
 
-/// D14: who was fenced when they connected is no owner when their number is somebody else's.
+/// Who was fenced when they connected is no owner when their number is somebody else's.
 #[test]
 fn a_number_that_is_used_again_makes_nobody_an_owner() {
     let world = World::new();

@@ -15,7 +15,7 @@ fn timed(served: &Served, session: &ringfence_api::SessionInfo) -> CallInfo {
     served.client().call(&Exec { timeout_ms: Some(200), ..exec(session, "sleep 1000") }).unwrap()
 }
 
-/// D12: a change that has nothing to do with the fence leaves what runs in it alone, and takes no limit from the next call.
+/// A change that has nothing to do with the fence leaves what runs in it alone, and takes no limit from the next call.
 #[test]
 fn a_change_that_is_not_about_the_fence_ends_nothing_and_the_next_call_keeps_its_time() {
     let world = World::new();
@@ -37,7 +37,7 @@ fn a_change_that_is_not_about_the_fence_ends_nothing_and_the_next_call_keeps_its
     eventually("the fence is another", || processes_with(&marker).is_empty());
 }
 
-/// D19: while the workspace's file is wrong, the operator's still takes away, and what the workspace's took away stays gone.
+/// While the workspace's file is wrong, the operator's still takes away, and what the workspace's took away stays gone.
 #[test]
 fn a_broken_file_of_the_workspace_keeps_nothing_that_the_operator_takes_away() {
     let world = World::new();

@@ -38,7 +38,7 @@ fn id_of(token: &str) -> &str {
     token.split('_').nth(2).unwrap()
 }
 
-/// D1, C-38: what runs for a token that was handed on has that token, and so its budget, and not the session's.
+/// C-38: what runs for a token that was handed on has that token, and so its budget, and not the session's.
 #[test]
 fn running_something_gives_a_narrowed_token_nothing_back() {
     let served = Served::new();
@@ -101,7 +101,7 @@ fn minted_by(place: &Place, maker: &Visitor) -> String {
     made["secret"].as_str().unwrap().to_owned()
 }
 
-/// D4, C-32: what is made with a cookie, a token of a device or a token ends with it.
+/// C-32: what is made with a cookie, a token of a device or a token ends with it.
 #[test]
 fn what_is_made_with_a_credential_ends_with_it() {
     let place = Place::new();
@@ -122,7 +122,7 @@ fn what_is_made_with_a_credential_ends_with_it() {
     assert_eq!(who(&place, &made), Said::LetIn);
 }
 
-/// D4: a token takes over no other by rotating it.
+/// A token takes over no other by rotating it.
 #[test]
 fn a_token_is_not_taken_over_by_rotating_it() {
     let served = Served::new();
@@ -134,7 +134,7 @@ fn a_token_is_not_taken_over_by_rotating_it() {
     let refusals = served.records("authenticated");
     let refusals =
         refusals.iter().filter(|record| record["event"]["refusal"]["rule"] == "identity.not-theirs");
-    assert_eq!(refusals.count(), 1, "D7: it is written down as a no");
+    assert_eq!(refusals.count(), 1, "it is written down as a no");
     // The control: itself, what it made, and the owner do.
     let fresh = served.client_with(&other.secret).call(&rotate).unwrap().secret;
     let rights = Rights { scopes: [Scope::Admin].into_iter().collect(), workspaces: Within::Any };
@@ -146,7 +146,7 @@ fn a_token_is_not_taken_over_by_rotating_it() {
     served.client_with(&last).call(&WhoAmI {}).unwrap();
 }
 
-/// D8: each call says who made it and by which credential, and never its secret.
+/// Each call says who made it and by which credential, and never its secret.
 #[test]
 fn the_ledger_says_who_made_each_call() {
     let served = Served::new();
@@ -228,7 +228,7 @@ fn c32_who_asked_does_not_answer() {
     assert_eq!((ended(call), served.world.workspace.join("also").is_dir()), (CallState::Done, true));
 }
 
-/// D11: what runs in a session is no device, and keeps none out.
+/// What runs in a session is no device, and keeps none out.
 #[test]
 fn an_agent_asks_for_no_device_at_its_door() {
     let served = Served::new();
@@ -255,7 +255,7 @@ fn an_agent_asks_for_no_device_at_its_door() {
     served.client().call(&ask).unwrap();
 }
 
-/// L1: tokens of sessions that died with their daemon are revoked by the next.
+/// Tokens of sessions that died with their daemon are revoked by the next.
 #[test]
 fn a_killed_daemon_leaves_no_token_of_a_session() {
     let served = Served::new();

@@ -115,7 +115,7 @@ impl Drop for Manager {
     }
 }
 
-/// D3: the manager of an ordinary user starts the daemon when somebody connects, and ends it. Only root can give such a manager
+/// The manager of an ordinary user starts the daemon when somebody connects, and ends it. Only root can give such a manager
 /// a control group here; as an ordinary user the same unit is looked at by `packaging`.
 #[test]
 fn d3_the_unit_starts_under_the_manager_of_an_ordinary_user() {
@@ -146,7 +146,7 @@ fn status(world: &World, manager: &Manager) -> String {
     manager.systemctl(world, &["status", "--no-pager", "ringfence.service"])
 }
 
-/// D3: what goes wrong is said where the manager keeps it, without anybody asking, and without what is secret.
+/// What goes wrong is said where the manager keeps it, without anybody asking, and without what is secret.
 #[test]
 fn d3_the_daemon_says_what_goes_wrong_and_no_secret() {
     for (level, is_told) in [(None, true), (Some("off"), false)] {
@@ -180,7 +180,7 @@ fn d3_the_daemon_says_what_goes_wrong_and_no_secret() {
     }
 }
 
-/// L8: `--check` looks at the address, the names and the certificate, too.
+/// `--check` looks at the address, the names and the certificate, too.
 #[test]
 fn a_check_looks_at_everything_that_a_start_needs() {
     let world = World::new();

@@ -40,7 +40,7 @@ fn begun(served: &Served, session: &SessionInfo, number: usize) -> UnixStream {
     stream
 }
 
-/// D5: writes that wait for a person are calls like commands. When all places are taken the next is refused, and health,
+/// Writes that wait for a person are calls like commands. When all places are taken the next is refused, and health,
 /// answers and stops have their own threads.
 #[test]
 fn writes_that_wait_for_people_have_a_bound_and_hold_up_nobody() {
@@ -76,7 +76,7 @@ fn writes_that_wait_for_people_have_a_bound_and_hold_up_nobody() {
     drop(waiting);
 }
 
-/// D5: guesses that come at once are counted like those that come one after the other.
+/// Guesses that come at once are counted like those that come one after the other.
 #[test]
 fn passwords_that_are_guessed_at_once_are_looked_at_in_turn() {
     const AT_ONCE: usize = 24;

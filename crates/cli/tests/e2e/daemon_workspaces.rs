@@ -57,7 +57,7 @@ enum Own {
     Other,
 }
 
-/// D9, D7: every method, with a token for this workspace and with one for another; each no is in the ledger.
+/// Every method, with a token for this workspace and with one for another; each no is in the ledger.
 #[test]
 fn every_method_is_closed_beyond_the_workspaces_of_a_token() {
     let place = Place::new();

@@ -285,7 +285,7 @@ fn s003_19_a_browser_signs_in_and_another_site_changes_nothing_with_its_cookie()
     );
 }
 
-/// D15: who guesses waits, and nobody else: not the right token from the same address, not a password, not the owner.
+/// Who guesses waits, and nobody else: not the right token from the same address, not a password, not the owner.
 #[test]
 fn who_fails_too_often_is_not_looked_at_for_a_while_and_keeps_nobody_out() {
     let served = Served::new(Some(""));

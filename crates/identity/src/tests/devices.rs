@@ -164,7 +164,7 @@ fn requests_of_strangers_are_few_and_short_lived() {
     }
 }
 
-/// D4: a device ends with the credential of whoever approved it, and at the latest when that does.
+/// A device ends with the credential of whoever approved it, and at the latest when that does.
 #[test]
 fn a_device_ends_with_whoever_let_it_in() {
     let world = World::new();
@@ -191,7 +191,7 @@ fn a_device_ends_with_whoever_let_it_in() {
     assert_eq!(denied(kept.0.refresh(&world, &fresh)), Denied::Revoked);
 }
 
-/// D11: one source takes no more than its part of what anybody may ask for.
+/// One source takes no more than its part of what anybody may ask for.
 #[test]
 fn one_source_does_not_keep_others_from_signing() {
     let world = World::new();

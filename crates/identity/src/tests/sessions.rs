@@ -139,7 +139,7 @@ fn a_session_hands_on_only_so_many_and_so_deep() {
     assert_eq!(depth, 16);
 }
 
-/// L3: what has expired takes no place.
+/// What has expired takes no place.
 #[test]
 fn tokens_that_are_over_make_place_for_others() {
     let world = World::new();

@@ -91,7 +91,7 @@ fn only_admins_make_tokens_and_only_up_to_their_own_rights() {
         .unwrap();
 }
 
-/// D4: what is made with a credential of any kind ends with it.
+/// What is made with a credential of any kind ends with it.
 #[test]
 fn nothing_outlives_what_it_was_made_with() {
     let world = World::new();
@@ -114,7 +114,7 @@ fn nothing_outlives_what_it_was_made_with() {
     world.known(&by_api);
 }
 
-/// D4: whoever takes a secret has it for as long as the token lasts.
+/// Whoever takes a secret has it for as long as the token lasts.
 #[test]
 fn a_token_is_rotated_by_nobody_it_would_outlive() {
     let world = World::new();
