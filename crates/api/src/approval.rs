@@ -53,7 +53,7 @@ pub struct AnswerApproval {
     pub id: String,
     pub answer: Answer,
     /// Of an answer that is stored: `session` or `always-here`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::shape::named", skip_serializing_if = "Option::is_none")]
     pub terms: Option<AnswerTerms>,
     #[serde(default)]
     pub reason: Option<String>,

@@ -121,7 +121,8 @@ pub struct OperatorList {
 pub struct AddOperator {
     /// a-z, 0-9 and . _ - @
     pub name: String,
-    #[schemars(with = "Value")]
+    #[schemars(schema_with = "crate::shape::rights")]
+    #[serde(deserialize_with = "crate::shape::named")]
     pub rights: Rights,
     pub password: String,
 }

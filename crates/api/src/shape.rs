@@ -77,7 +77,7 @@ fn within(item: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use crate::{CreateSession, CreateToken, Exec};
+    use crate::{AddOperator, AnswerApproval, CreateSession, CreateToken, Exec};
 
     use super::*;
 
@@ -99,5 +99,18 @@ mod tests {
             |rights: Value| serde_json::from_value::<CreateToken>(json!({ "label": "l", "rights": rights }));
         assert!(token(json!({ "scopes": ["read"], "workspaces": "any" })).is_ok());
         assert!(token(json!([["read"], "any"])).is_err());
+        let operator = |rights: Value| {
+            let text = json!({ "name": "n", "password": "p", "rights": rights });
+            serde_json::from_value::<AddOperator>(text)
+        };
+        assert!(operator(json!({ "scopes": ["read"], "workspaces": "any" })).is_ok());
+        assert!(operator(json!([["read"], "any"])).is_err());
+        let answer = |terms: Value| {
+            serde_json::from_value::<AnswerApproval>(
+                json!({ "id": "i", "answer": "session", "terms": terms }),
+            )
+        };
+        assert!(answer(json!({ "uses": 1 })).is_ok() && answer(Value::Null).is_ok());
+        assert!(answer(json!([1, 2])).is_err());
     }
 }

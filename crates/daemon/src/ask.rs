@@ -69,7 +69,7 @@ impl Item {
 
 /// Asks the daemon.
 pub(crate) async fn ask(daemon: &Arc<Daemon>, mut arrived: Arrived) -> Result<Answer, ApiError> {
-    let span = daemon.telemetry.request(&mut arrived);
+    let span = daemon.telemetry.request(&daemon.sessions, &mut arrived);
     let answer = answer(daemon, arrived).await;
     if let Some(span) = span {
         span.ended(&answer);

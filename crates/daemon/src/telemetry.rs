@@ -24,7 +24,8 @@ use std::time::Duration;
 use ringfence_api::Access;
 use ringfence_runtime::authz::policy::{Signal, TelemetrySettings};
 use ringfence_runtime::{Outbound, OutboundError};
-use ringfence_types::TransactionId;
+use ringfence_types::{SessionId, TransactionId};
+use serde::Deserialize as _;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -32,6 +33,7 @@ use tokio::task::JoinHandle;
 use crate::dispatch::Arrived;
 use crate::events;
 use crate::server::Daemon;
+use crate::sessions::Sessions;
 
 use collector::Collector;
 pub use collector::CollectorError;
@@ -193,10 +195,11 @@ impl Telemetry {
     }
 
     /// A span for a request, under which everything that is done for it is. What anybody may ask without being known has none.
-    pub(crate) fn request(&self, arrived: &mut Arrived) -> Option<RequestSpan> {
+    pub(crate) fn request(&self, sessions: &Sessions, arrived: &mut Arrived) -> Option<RequestSpan> {
         let exporting = self.traces().filter(|_| arrived.method.access() != Access::Anyone)?;
-        let session = arrived.value.get("session").cloned();
-        let session = session.and_then(|id| serde_json::from_value(id).ok());
+        // Of what somebody sends nothing is kept: whoever is refused would fill the queue with it, and send it on.
+        let named = arrived.value.get("session").and_then(|id| SessionId::deserialize(id).ok());
+        let session = named.and_then(|id| sessions.find(&id).ok()).map(|live| live.id().clone());
         let span = RequestSpan::begin(exporting, (arrived.method, session), arrived.parent)?;
         arrived.parent = span.context();
         Some(span)

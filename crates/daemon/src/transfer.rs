@@ -71,7 +71,7 @@ async fn spanned<T>(
     mut arrived: Arrived,
     answer: impl AsyncFnOnce(Arrived) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    let span = daemon.telemetry.request(&mut arrived);
+    let span = daemon.telemetry.request(&daemon.sessions, &mut arrived);
     let answer = answer(arrived).await;
     if let Some(span) = span {
         span.ended(&answer);

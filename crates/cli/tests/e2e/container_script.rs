@@ -96,7 +96,7 @@ fn calls(said: &mut Said<'_>) {
     said.post(s, "exec", &shell("pwd", json!({ "cwd": "/etc" })));
     said.post(s, "exec", &shell("echo $WORD", json!({ "environment": { "WORD": "of mine" } })));
     said.post(s, "exec", &shell("true", json!({ "environment": { "LD_PRELOAD": "x" } })));
-    said.post(s, "exec", &shell("echo begun; sleep 1000 & sleep 1000", json!({ "timeout_ms": 500 })));
+    said.post(s, "exec", &shell("echo begun; sleep 1000 & sleep 1000", json!({ "timeout_ms": 3000 })));
     let size = json!({ "terminal": { "rows": 30, "columns": 90 } });
     said.post(s, "exec", &shell("stty size; test -t 0 && test -t 1 && echo terminal", size));
     said.sh(s, "cat closed/file; echo x >frozen/file; cat frozen/file; cat asked/file");

@@ -357,6 +357,32 @@ fn without_content_no_argument_and_no_path_leaves() {
     assert!(said(&refused.attributes, "ringfence.rule").is_some(), "{refused:?}");
 }
 
+/// What an agent or a stranger says goes to no collector, however they are refused.
+#[test]
+fn nothing_that_somebody_calls_a_session_leaves() {
+    let collector = Collector::new(Manner::Takes);
+    let mut served = serving(&collector, "");
+    let session = served.session();
+    let marker = "plain-marker".repeat(64 << 10);
+    let read = |session: Value| -> ReadFile {
+        serde_json::from_value(json!({ "session": session, "path": "x" })).unwrap()
+    };
+    assert!(served.client().call(&read(json!(marker))).is_err());
+    let mut stranger = Client::connect(&served.socket, Some("rf_api_unknown".to_owned())).unwrap();
+    assert!(stranger.call(&read(json!(session.session))).is_err());
+    assert!(served.client().call(&read(json!(session.session))).is_err());
+    end(&mut served);
+    assert!(!collector.has(b"plain-marker"));
+    let spans = collector.spans();
+    let reads: Vec<_> = spans.iter().filter(|span| span.name == "file.read").collect();
+    let sessions: Vec<_> = reads.iter().map(|span| said(&span.attributes, "session.id")).collect();
+    assert_eq!(
+        sessions,
+        [None, Some(session.session.to_string())],
+        "those who are known, the control included"
+    );
+}
+
 /// So many calls that not everything has a place.
 fn many(served: &Served) {
     let session = served.session();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_api::{ApiError, Method};
+use ringfence_api::{ApiError, ErrorCode, Method};
 use ringfence_runtime::{Ended, Observer, Settled, Stage};
 use ringfence_types::{Decision, Layer, RefusalCode, SessionId, TransactionId};
 use serde::Serialize;
@@ -107,7 +107,11 @@ impl RequestSpan {
         self.done.as_ref().map(|done| done.place.context)
     }
 
+    /// Strangers are not told of: they would push out what is.
     pub(crate) fn ended<T>(mut self, answer: &Result<T, ApiError>) {
+        if answer.as_ref().is_err_and(|error| error.code == ErrorCode::Unauthenticated) {
+            self.done = None;
+        }
         if let Some(done) = &mut self.done {
             done.error = answer.as_ref().err().map(|error| (word(&error.code), error.rule.clone()));
         }
