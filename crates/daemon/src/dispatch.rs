@@ -196,39 +196,70 @@ pub(crate) fn foretell(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiErro
 }
 
 /// Whether a method makes something new, which is not for a daemon that is about to end. What looks, answers, takes back or ends
-/// goes on until the last call is over.
+/// goes on until the last call is over; another password is a taking back, and ends who signed in with the old one.
 fn begins(method: Method) -> bool {
-    !matches!(
-        method,
+    // Every method by its name, so that a new one is thought about.
+    match method {
+        Method::SessionCreate
+        | Method::CallExec
+        | Method::CallRun
+        | Method::FileRead
+        | Method::FileWrite
+        | Method::FileList
+        | Method::FileStat
+        | Method::FileMove
+        | Method::FileRemove
+        | Method::FileUpload
+        | Method::FileDownload
+        | Method::FileSend
+        | Method::Fetch
+        | Method::Mcp
+        | Method::TokenCreate
+        | Method::TokenRotate
+        | Method::TokenAttenuate
+        | Method::Login
+        | Method::OperatorAdd
+        | Method::DeviceAsk
+        | Method::DeviceChallenge
+        | Method::DeviceProve
+        | Method::DeviceCollect
+        | Method::DeviceRefresh
+        | Method::PairingApprove => true,
         Method::Health
-            | Method::Ready
-            | Method::Metrics
-            | Method::OpenApi
-            | Method::WhoAmI
-            | Method::Shutdown
-            | Method::SessionList
-            | Method::SessionShow
-            | Method::SessionStop
-            | Method::SessionReport
-            | Method::CallList
-            | Method::CallShow
-            | Method::CallOutput
-            | Method::CallInput
-            | Method::CallSignal
-            | Method::CallResize
-            | Method::CallCancel
-            | Method::Explain
-            | Method::ApprovalList
-            | Method::ApprovalWatch
-            | Method::ApprovalShow
-            | Method::ApprovalAnswer
-            | Method::TokenList
-            | Method::TokenRevoke
-            | Method::Logout
-            | Method::PairingList
-            | Method::PairingRefuse
-            | Method::Events
-    )
+        | Method::Ready
+        | Method::Metrics
+        | Method::OpenApi
+        | Method::WhoAmI
+        | Method::Shutdown
+        | Method::SessionList
+        | Method::SessionShow
+        | Method::SessionStop
+        | Method::SessionReport
+        | Method::CallList
+        | Method::CallShow
+        | Method::CallOutput
+        | Method::CallInput
+        | Method::CallSignal
+        | Method::CallResize
+        | Method::CallCancel
+        | Method::Explain
+        | Method::ApprovalList
+        | Method::ApprovalWatch
+        | Method::ApprovalShow
+        | Method::ApprovalAnswer
+        | Method::GrantList
+        | Method::GrantRevoke
+        | Method::GrantRevokeAll
+        | Method::TokenList
+        | Method::TokenRevoke
+        | Method::Logout
+        | Method::OperatorList
+        | Method::OperatorPassword
+        | Method::OperatorRemove
+        | Method::PairingList
+        | Method::PairingRefuse
+        | Method::Events => false,
+    }
 }
 
 /// Whether the answer may take as long as a command or a person does.

@@ -1,17 +1,19 @@
 //! What begins and what ends when a daemon or a session ends.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::thread;
 
 use ringfence_api::{
-    CreateSession, CreateToken, ErrorCode, Exec, ListSessions, ReadFile, SessionState, ShowSession,
-    StopSession,
+    CreateSession, CreateToken, ErrorCode, Exec, ListSessions, Method, ReadFile, SessionInfo, SessionState,
+    ShowSession, StopSession,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_types::{Rights, Scope, Within};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::patience::ended;
+use crate::patience::{Patient, ended};
 use crate::served::{Served, exec};
 use crate::testkit::{World, eventually, marker, processes_with, send};
 
@@ -23,7 +25,53 @@ fn refused<T>(answer: Result<T, ClientError>) -> bool {
     }
 }
 
-/// While the last calls end, nothing new begins by any method; looking and ending go on.
+/// Those that make something new.
+const BEGIN: [Method; 25] = [
+    Method::SessionCreate,
+    Method::CallExec,
+    Method::CallRun,
+    Method::FileRead,
+    Method::FileWrite,
+    Method::FileList,
+    Method::FileStat,
+    Method::FileMove,
+    Method::FileRemove,
+    Method::FileUpload,
+    Method::FileDownload,
+    Method::FileSend,
+    Method::Fetch,
+    Method::Mcp,
+    Method::TokenCreate,
+    Method::TokenRotate,
+    Method::TokenAttenuate,
+    Method::Login,
+    Method::OperatorAdd,
+    Method::DeviceAsk,
+    Method::DeviceChallenge,
+    Method::DeviceProve,
+    Method::DeviceCollect,
+    Method::DeviceRefresh,
+    Method::PairingApprove,
+];
+
+/// The status of the answer to a request that says nothing but where it goes, about a call that there is not. The rest is
+/// not waited for: a stream does not end.
+fn status(served: &Served, session: &SessionInfo, method: Method) -> String {
+    let route = method.route();
+    let path = route.path.replace("{call}", "999").replace("{id}", "none");
+    // Whoever ends it would end what the daemon waits for.
+    let session = if method == Method::SessionStop { "none" } else { session.session.as_str() };
+    let path = path.replace("{session}", session);
+    let head = "host: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close";
+    let request = format!("{} {path} HTTP/1.1\r\n{head}\r\n\r\n{{}}", route.verb);
+    let mut stream = Patient(UnixStream::connect(&served.socket).unwrap());
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).unwrap();
+    String::from_utf8_lossy(&start[9..]).into_owned()
+}
+
+/// While the last calls end, nothing new begins by any method; looking, taking back and ending go on.
 #[test]
 fn a_daemon_that_is_about_to_end_begins_nothing() {
     let mut served = Served::with(World::new(), &["--drain", "1h"]);
@@ -42,6 +90,10 @@ fn a_daemon_that_is_about_to_end_begins_nothing() {
     eventually("nothing begins", || refused(client.call(&mint)));
     assert!(refused(client.call(&read)) && refused(client.call(&served.wanted())));
     assert!(!refused(client.call(&ListSessions { all: true })));
+    for method in Method::ALL {
+        let status = status(&served, &session, *method);
+        assert_eq!(status == "503", BEGIN.contains(method), "{}: {status}", method.name());
+    }
     let stop = StopSession { session: session.session, grace_ms: Some(0) };
     assert!(!refused(client.call(&stop)));
     assert!(ended("the daemon, told to end", &mut served.child).success());
