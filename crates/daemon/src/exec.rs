@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, Builder};
 
 use ringfence_api::{ApiError, CallInfo, CallState, Chunk, Data, Exec, TerminalSize};
 use ringfence_runtime::identity::TokenText;
@@ -180,7 +180,10 @@ impl Wired {
                 let readers = [(Stream::Stdout, stdout.read), (Stream::Stderr, stderr.read)];
                 let writers = (stdout.write, stderr.write);
                 let settled = thread::scope(|scope| {
-                    let _reader = scope.spawn(|| pass_on(&call, readers, sink));
+                    let reader = Builder::new().spawn_scoped(scope, || pass_on(&call, readers, sink));
+                    if let Err(error) = reader {
+                        return no_thread(&error);
+                    }
                     let targets = (Target::Fd(writers.0.as_fd()), Target::Fd(writers.1.as_fd()));
                     let settled = lane.call(command, io(&stdin, targets, &interrupts));
                     // The reader is done when nobody can write any more.
@@ -192,7 +195,11 @@ impl Wired {
             Outlets::Terminal { master, slave } => {
                 let over = AtomicBool::new(false);
                 let settled = thread::scope(|scope| {
-                    let _reader = scope.spawn(|| pass_on_terminal(&call, &master, (sink, &over)));
+                    let reader = Builder::new()
+                        .spawn_scoped(scope, || pass_on_terminal(&call, &master, (sink, &over)));
+                    if let Err(error) = reader {
+                        return no_thread(&error);
+                    }
                     let targets = (Target::Terminal(slave.as_fd()), Target::Terminal(slave.as_fd()));
                     let settled = lane.call(command, io(&stdin, targets, &interrupts));
                     over.store(true, Ordering::SeqCst);
@@ -201,6 +208,19 @@ impl Wired {
                 (settled, None, None)
             }
         }
+    }
+}
+
+/// Nobody would read what it prints, so that it is not begun.
+fn no_thread(error: &std::io::Error) -> Settled {
+    Settled {
+        transaction: None,
+        ended: Ended::Failed { what: format!("there is no thread for it: {error}"), hint: None },
+        posture: None,
+        network: None,
+        note: None,
+        leaks: Vec::new(),
+        unrecorded: None,
     }
 }
 

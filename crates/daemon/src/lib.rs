@@ -43,6 +43,7 @@ mod standing;
 mod strangers;
 mod stream;
 mod telemetry;
+mod threads;
 mod told;
 mod transfer;
 mod waiter;

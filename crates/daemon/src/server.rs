@@ -34,7 +34,7 @@ use crate::sessions::{self, Because, Sessions};
 use crate::standing::{self, Standings};
 use crate::strangers::Strangers;
 use crate::telemetry::{Telemetry, TelemetryError};
-use crate::{Governor, Serve, Settings, door, mcp, reload};
+use crate::{Governor, Serve, Settings, door, mcp, reload, threads};
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
@@ -213,12 +213,8 @@ async fn drain(daemon: &Arc<Daemon>) {
     }
     let all = Arc::clone(daemon);
     let stopped = tokio::task::spawn_blocking(move || {
-        std::thread::scope(|scope| {
-            for live in all.sessions.live() {
-                let all = &all;
-                let _stopping = scope.spawn(move || sessions::stop_with_daemon(all, &live));
-            }
-        });
+        let stop = |live: &Arc<Live>| sessions::stop_with_daemon(&all, live);
+        threads::for_each(std::thread::Builder::new, (&all.sessions.live(), stop), || ());
     });
     let gone = async {
         if let Err(error) = stopped.await {

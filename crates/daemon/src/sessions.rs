@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -26,7 +27,7 @@ use crate::reload::Again;
 use crate::server::Daemon;
 use crate::session::{Live, Terms};
 use crate::telemetry::Context;
-use crate::{Wanted, parts};
+use crate::{Wanted, parts, threads};
 
 /// Sessions that are over and still remembered.
 const REMEMBERED: usize = 256;
@@ -360,7 +361,7 @@ fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>, span: Option<Context>)
         stop(&daemon, &live, (Because(reason, "its provider ended"), None));
     };
     // A thread of its own: it lasts as long as the session does.
-    if let Err(error) = std::thread::Builder::new().name("provider".to_owned()).spawn(work) {
+    if let Err(error) = Builder::new().name("provider".to_owned()).spawn(work) {
         let info = call.end(|info| {
             (info.state, info.failure) =
                 (CallState::Failed, Some(format!("there is no thread for it: {error}")));
@@ -398,14 +399,11 @@ pub(crate) fn stop(daemon: &Daemon, live: &Live, (why, grace): (Because<'_>, Opt
         return;
     }
     live.live_calls().iter().for_each(|call| call.cancel());
-    let all = daemon.sessions.live();
+    let mut parts = daemon.sessions.live();
+    parts.retain(|part| part.parent.as_ref() == Some(live.id()));
     // All of them have the same time, and none runs on while another is waited for.
-    std::thread::scope(|scope| {
-        for part in all.iter().filter(|part| part.parent.as_ref() == Some(live.id())) {
-            let _stopping = scope.spawn(|| stop(daemon, part, (WITH_THE_WHOLE, grace)));
-        }
-        kill_after(live, grace.unwrap_or(GRACE));
-    });
+    let stop_part = |part: &Arc<Live>| stop(daemon, part, (WITH_THE_WHOLE, grace));
+    threads::for_each(Builder::new, (&parts, stop_part), || kill_after(live, grace.unwrap_or(GRACE)));
     // Takes PID 1 of the fence, and with it whatever is left.
     if let Err(error) = live.bound.lane().end_because(reason) {
         tracing::error!(session = %live.id(), why = %error, "the end of a session is not in the ledger");
