@@ -46,6 +46,21 @@ pub(crate) struct Wired {
     /// The ends of pipes that the fence gets, and those that are read here.
     outlets: Outlets,
     span: Option<Arc<ToolSpan>>,
+    open: Option<Open>,
+}
+
+/// A call that is under way. Whatever happens to whoever has this, it does not stay so.
+struct Open(Arc<LiveCall>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.0.is_over() {
+            let _info = self.0.end(|info| {
+                (info.state, info.failure) =
+                    (CallState::Failed, Some("it was not begun, or broke off".to_owned()));
+            });
+        }
+    }
 }
 
 enum Stdin {
@@ -108,10 +123,11 @@ impl Wired {
         };
         let what = Bytes::from(exec.argv.join(" ").as_str()).display();
         let call = live.call(what, inlets)?;
+        let open = Some(Open(Arc::clone(&call)));
         if exec.interactive && exec.terminal.is_none() && !bytes.is_empty() {
             call.write(&bytes, crate::call::Closing::No)?;
         }
-        Ok(Self { call, exec, by: None, own: None, stdin, outlets, span: None })
+        Ok(Self { call, exec, by: None, own: None, stdin, outlets, span: None, open })
     }
 
     /// By whom. What an agent runs has the token that the agent showed: one that was handed on is never made more by running
@@ -128,8 +144,8 @@ impl Wired {
     }
 
     /// Runs it to its end. Whatever comes of it is in the call when this returns.
-    pub(crate) fn run(self, live: &Live, sink: Sink) -> CallInfo {
-        let call = Arc::clone(&self.call);
+    pub(crate) fn run(mut self, live: &Live, sink: Sink) -> CallInfo {
+        let (call, _open) = (Arc::clone(&self.call), self.open.take());
         let mut lane = live.bound.lane();
         lane.set_approver(Desk { cancelled: Arc::clone(&call.cancelled) });
         lane.set_stated_reason(self.exec.reason.clone());

@@ -393,23 +393,13 @@ impl Daemon {
 
     /// Does a call on a thread of its own.
     pub(crate) fn in_background(&self, live: Arc<Live>, wired: Wired, sink: Sink) -> Result<(), ApiError> {
-        let call = Arc::clone(&wired.call);
-        let place = match self.place() {
-            Ok(place) => place,
-            Err(error) => {
-                call.end(|info| info.failure = Some(error.message.clone()));
-                return Err(error);
-            }
-        };
+        let place = self.place()?;
         let work = move || {
             let _info = wired.run(&live, sink);
             drop(place);
         };
         let spawned = std::thread::Builder::new().name("call".to_owned()).spawn(work);
-        spawned.map(drop).map_err(|error| {
-            call.end(|info| info.failure = Some(error.to_string()));
-            internal(&error)
-        })
+        spawned.map(drop).map_err(|error| internal(&error))
     }
 
     fn place(&self) -> Result<Place, ApiError> {

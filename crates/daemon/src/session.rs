@@ -108,7 +108,7 @@ impl Live {
             state: inside.state,
             ended: inside.why.clone(),
             provider: inside.provider.clone(),
-            running: inside.live.len() as u64,
+            running: inside.live.values().filter(|call| !call.is_over()).count() as u64,
             calls: self.last_call.load(Ordering::Relaxed),
             ..self.card.clone()
         }
@@ -124,6 +124,7 @@ impl Live {
 
     /// A place for a call, if there is one.
     pub(crate) fn call(&self, what: String, inlets: Inlets) -> Result<Arc<LiveCall>, ApiError> {
+        self.sweep();
         let mut inside = self.inside();
         if inside.state != SessionState::Running {
             return Err(ApiError::new(ErrorCode::Conflict, "the session is over"));

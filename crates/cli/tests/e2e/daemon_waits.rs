@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use ringfence_api::{
-    Answer, AnswerApproval, CreateSession, ErrorCode, ListApprovals, SessionInfo, SessionState, StopSession,
-    WriteFile,
+    Answer, AnswerApproval, CallState, CreateSession, ErrorCode, Exec, ListApprovals, SessionInfo,
+    SessionState, ShowCall, ShowSession, StopSession, WriteFile,
 };
 use ringfence_client::ClientError;
 use ringfence_types::Profile;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::approvals::configure;
 use crate::patience::Patient;
-use crate::served::{Served, raw};
+use crate::served::{Served, exec, raw};
 use crate::testkit::{World, eventually, finish};
 
 /// How many calls the daemon of the test does at once.
@@ -74,6 +74,53 @@ fn writes_that_wait_for_people_have_a_bound_and_hold_up_nobody() {
     assert_eq!(served.client().call(&stop).unwrap().state, SessionState::Ended);
     assert_eq!((questions().len(), written()), (0, 1));
     drop(waiting);
+}
+
+/// A command for which there is no place, or whose input has none, is over at once: it takes no place of its session.
+#[test]
+fn commands_that_were_not_begun_are_over() {
+    // More than a session has under way at once.
+    const REFUSED: usize = 70;
+    let served = Served::with(World::new(), &["--max-calls", "1"]);
+    let (busy, session) = (served.session(), served.session());
+    let script = "touch begun; while [ ! -e go ]; do sleep 0.02; done";
+    let slow = served.client().call(&Exec { background: true, ..exec(&busy, script) }).unwrap();
+    eventually("it runs", || served.world.read("begun").is_some());
+    let running = || {
+        let show = ShowSession { session: session.session.clone() };
+        served.client().call(&show).unwrap().running
+    };
+    for number in 0..REFUSED {
+        let background = number % 2 == 1;
+        let wanted = Exec { background, ..exec(&session, &format!("touch never-{number}")) };
+        match served.client().call(&wanted) {
+            Err(ClientError::Api(error)) => {
+                assert_eq!(error.message, "1 calls are under way", "{number}");
+                assert_eq!(error.code, ErrorCode::Exhausted);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(running(), 0);
+    served.world.write("go", "");
+    let wait = ShowCall { session: busy.session, call: slow.call, wait_ms: Some(60_000) };
+    eventually("the place is free", || served.client().call(&wait).unwrap().state == CallState::Done);
+    eventually("the session takes calls", || {
+        served.client().call(&exec(&session, "touch after")).is_ok_and(|info| info.exit_code == Some(0))
+    });
+    assert!(served.world.read("after").is_some() && served.world.read("never-0").is_none());
+    // What is typed ahead has to fit where nobody reads yet.
+    let typed = |bytes: usize| Exec {
+        stdin: Some(vec![b'x'; bytes].into()),
+        interactive: true,
+        background: true,
+        ..exec(&session, "head -c 1 >typed")
+    };
+    assert!(served.client().call(&typed(500_000)).is_err());
+    assert_eq!(running(), 0);
+    assert_eq!(served.world.read("typed"), None);
+    eventually("less of it fits", || served.client().call(&typed(10)).is_ok());
+    eventually("it was read", || served.world.read("typed").as_deref() == Some("x"));
 }
 
 /// Guesses that come at once are counted like those that come one after the other.
