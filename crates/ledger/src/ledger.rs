@@ -1,8 +1,8 @@
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use ringfence_types::TransactionId;
@@ -20,6 +20,9 @@ use crate::sqlite::{self, aside};
 use crate::store::{self, Batch, Fault, Side, Store, StoreError};
 use crate::writer::{Committed, Keyring, Prepared, Request, Wanted, Writer};
 
+/// Whoever asks whether something can be written again makes that be tried no more often than this.
+const TRIED_AGAIN: Duration = Duration::from_secs(1);
+
 /// A ledger that can be appended to. Several, in several processes, may be open on one file, and several threads may use
 /// one: what they append at the same time is made durable together.
 #[derive(Debug)]
@@ -28,8 +31,10 @@ pub struct Ledger {
     writer: Mutex<Writer>,
     path: PathBuf,
     settings: Settings,
-    /// Whether the last of what was to be written was not, for a reason that may pass.
-    unwritten: AtomicBool,
+    /// Why the last of what was to be written was not, if that may pass.
+    unwritten: Mutex<Option<AppendError>>,
+    /// When it was last tried whether that is over. Held by whoever tries.
+    tried: Mutex<Option<Instant>>,
     unanchored: Mutex<Option<AnchorError>>,
     anchoring: Mutex<Vec<std::thread::JoinHandle<Result<(), AnchorError>>>>,
 }
@@ -231,7 +236,8 @@ impl Ledger {
             writer: Mutex::new(writer),
             path,
             settings,
-            unwritten: AtomicBool::new(false),
+            unwritten: Mutex::default(),
+            tried: Mutex::default(),
             unanchored: Mutex::default(),
             anchoring: Mutex::default(),
         })
@@ -259,12 +265,30 @@ impl Ledger {
     }
 
     /// Why nothing can be written down at the moment. Where the last write failed it is tried whether another one does: what
-    /// was in the way may be gone, and nobody who asks first would ever learn that from a failure that is over.
+    /// was in the way may be gone, and nobody who asks first would ever learn that from a failure that is over. That is tried by one
+    /// at a time and once in a second: everybody else is told what was found last.
     pub fn unwritable(&self) -> Option<AppendError> {
-        if !self.unwritten.load(Ordering::Relaxed) {
-            return None;
+        self.unwritable_at(Instant::now())
+    }
+
+    fn unwritable_at(&self, now: Instant) -> Option<AppendError> {
+        let last = held(&self.unwritten).clone()?;
+        let mut tried = match self.tried.try_lock() {
+            Ok(tried) => tried,
+            Err(TryLockError::Poisoned(tried)) => tried.into_inner(),
+            Err(TryLockError::WouldBlock) => return Some(last),
+        };
+        if tried.is_some_and(|before| now.saturating_duration_since(before) < TRIED_AGAIN) {
+            return Some(last);
         }
-        self.checkpoint().err()
+        let began = Instant::now();
+        let found = self.checkpoint().err();
+        // From its end: what takes long is not tried all the time.
+        *tried = Some(now + began.elapsed());
+        if found.is_none() {
+            *held(&self.unwritten) = None;
+        }
+        found
     }
 
     /// Writes `event` down. It is on disk when this returns.
@@ -397,10 +421,11 @@ impl Ledger {
 
     /// Whether anything can be written. What had nothing to write shows nothing.
     fn remember(&self, committed: &Committed) {
-        let failed = committed.results.iter().any(|result| matches!(result, Err(error) if error.may_pass()));
+        let mut errors = committed.results.iter().filter_map(|result| result.as_ref().err());
+        let failed = errors.find(|error| error.may_pass());
         let wrote = committed.results.iter().flatten().any(|heads| !heads.is_empty());
-        if failed || wrote || !committed.checkpoints.is_empty() {
-            self.unwritten.store(failed, Ordering::Relaxed);
+        if failed.is_some() || wrote || !committed.checkpoints.is_empty() {
+            *held(&self.unwritten) = failed.cloned();
         }
     }
 
@@ -459,4 +484,35 @@ fn receipt(event: &Event, head: Head) -> Receipt {
 /// Nothing is left half done under these locks that the next holder could not go on with.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signed(ledger: &Ledger) -> Option<u64> {
+        ledger.reader().unwrap().newest_checkpoint().unwrap().map(|anchored| anchored.seq)
+    }
+
+    /// Anybody may ask, and what they can make happen by it has a bound.
+    #[test]
+    fn whether_it_can_be_written_again_is_tried_once_in_a_second_and_by_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(&directory.path().canonicalize().unwrap().join("ledger.db")).unwrap();
+        let start = Instant::now();
+        assert!(ledger.unwritable_at(start).is_none(), "control: nothing went wrong");
+        let before = signed(&ledger);
+        *held(&ledger.unwritten) = Some(AppendError::Moved);
+        *held(&ledger.tried) = Some(start);
+        let early = start + TRIED_AGAIN / 2;
+        assert!(matches!(ledger.unwritable_at(early), Some(AppendError::Moved)), "it was tried just now");
+        let trying = held(&ledger.tried);
+        let late = start + TRIED_AGAIN;
+        assert!(matches!(ledger.unwritable_at(late), Some(AppendError::Moved)), "somebody tries it");
+        drop(trying);
+        assert_eq!(signed(&ledger), before, "nothing was written for any of them");
+        assert!(ledger.unwritable_at(late).is_none());
+        assert_ne!(signed(&ledger), before, "control: it was written");
+        assert!(ledger.unwritable_at(late).is_none(), "what is over stays over");
+    }
 }
