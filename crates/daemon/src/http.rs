@@ -136,10 +136,12 @@ pub(crate) fn token(line: &Line, head: &Parts) -> Result<Option<String>, ApiErro
 /// Somebody whom nobody knows is told no. Each place and reason is written down once in a while, so that a stranger does not
 /// fill the ledger.
 async fn turned_away(line: &Arc<Line>, why: ApiError) -> ApiError {
-    let source = source(&line.entrance, line.peer).to_string();
-    if why.code != ErrorCode::Forbidden || !line.daemon.strangers.is_new(&source, why.rule.as_deref()) {
+    let source = source(&line.entrance, line.peer);
+    let is_new = || line.daemon.strangers.is_new(&source.network(), why.rule.as_deref());
+    if why.code != ErrorCode::Forbidden || !is_new() {
         return why;
     }
+    let source = source.to_string();
     let (daemon, told) = (Arc::clone(&line.daemon), why.clone());
     let written = blocking(move || {
         let who = Principal::Stranger { source };

@@ -37,7 +37,7 @@ pub enum Source {
 
 impl Source {
     /// One network of IPv6 is one source: whoever has it has all its addresses.
-    pub(super) fn network(&self) -> String {
+    pub fn network(&self) -> String {
         match self {
             Self::Address(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
                 Some(v4) => v4.to_string(),
