@@ -150,25 +150,33 @@ struct Place {
 impl Group {
     /// Kills whatever is in it.
     fn kill(&self) {
-        match self.version {
-            Version::Two => {
-                // KERNEL: before 5.14 there is none. A group that is gone has nobody in it.
-                let _absent = fs::write(self.path.join("cgroup.kill"), "1");
-            }
-            Version::One => {
-                let members = || read_numbers(&self.path.join("cgroup.procs"));
-                for pid in members() {
-                    let Some(process) = Pid::from_raw(pid) else { continue };
-                    let Ok(process) = rustix::process::pidfd_open(process, PidfdFlags::empty()) else {
-                        continue;
-                    };
-                    // Looked at again: the number may have been that of somebody else by the time it was opened.
-                    if members().contains(&pid) {
-                        let _gone = rustix::process::pidfd_send_signal(process, Signal::KILL);
-                    }
-                }
+        // KERNEL: version one has no such file, version two before 5.14 neither.
+        if self.version == Version::Two && self.write("cgroup.kill", 1).is_ok() {
+            return;
+        }
+        for _ in 0..KILL_ROUNDS {
+            if self.kill_members() == 0 {
+                return;
             }
         }
+    }
+
+    /// One after the other. What they start meanwhile is for the next round. Says how many there were; a group that is gone has
+    /// nobody in it.
+    fn kill_members(&self) -> usize {
+        let members = || read_numbers(&self.path.join("cgroup.procs"));
+        let found = members();
+        for pid in &found {
+            let Some(process) = Pid::from_raw(*pid) else { continue };
+            let Ok(process) = rustix::process::pidfd_open(process, PidfdFlags::empty()) else {
+                continue;
+            };
+            // Looked at again: the number may have been that of somebody else by the time it was opened.
+            if members().contains(pid) {
+                let _gone = rustix::process::pidfd_send_signal(process, Signal::KILL);
+            }
+        }
+        found.len()
     }
 
     fn create(place: Place, limits: &Limits) -> io::Result<Self> {
@@ -229,6 +237,9 @@ impl Group {
 }
 
 const PREFIX: &str = "ringfence-";
+
+/// Whoever is killed takes a moment to go and may have started something just before.
+const KILL_ROUNDS: usize = 20;
 
 /// PID 1 and the leader of the call do not count against what a command may have.
 pub(crate) const OWN_PROCESSES: u64 = 2;
@@ -365,8 +376,6 @@ mod tests {
     /// Who can make no group has none, and rlimits alone.
     #[test]
     fn what_is_left_in_a_group_is_killed_with_it() {
-        use std::os::unix::process::ExitStatusExt as _;
-
         let cgroups = Cgroups::create(&Limits::default());
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         for group in &cgroups.groups {
@@ -377,12 +386,44 @@ mod tests {
         assert_eq!(child.try_wait().unwrap(), None, "control: it runs");
         drop(cgroups);
         if has_group {
-            assert_eq!(child.wait().unwrap().signal(), Some(9));
+            assert_eq!(ended(&mut child), Some(9));
         } else {
             assert_eq!(child.try_wait().unwrap(), None);
             child.kill().unwrap();
             let _status = child.wait().unwrap();
         }
+    }
+
+    /// The signal that ended it. What does not end by itself is ended here, and no signal did.
+    fn ended(child: &mut std::process::Child) -> Option<i32> {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        for _ in 0..12_000 {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status.signal();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        None
+    }
+
+    /// As before 5.14: a directory with a list of members and without `cgroup.kill` stands for the group.
+    #[test]
+    fn a_group_of_version_two_without_its_switch_is_killed_by_its_members() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        fs::write(directory.path().join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
+        let path = directory.path().to_owned();
+        let group = Group { path, version: Version::Two, controllers: vec!["pids"], owner: Owner::Us };
+        group.kill();
+        assert_eq!(ended(&mut child), Some(9));
+        assert!(!directory.path().join("cgroup.kill").exists(), "what is not there is not made");
+        assert_eq!(other.try_wait().unwrap(), None, "control: who is no member goes on");
+        other.kill().unwrap();
+        let _status = other.wait().unwrap();
     }
 
     #[test]
