@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::approvals::configure;
 use crate::packaging::{SERVICE, SOCKET};
-use crate::patience::{ended, mortal};
+use crate::patience::{comes_true, ended, mortal};
 use crate::served::raw;
 use crate::testkit::{World, binary, eventually, finish, is_root, send};
 
@@ -34,23 +34,32 @@ struct Group(PathBuf);
 
 impl Group {
     fn new() -> Self {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let unified = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        let unified = unified.into_iter().find(|fields| fields[2] == "cgroup2").unwrap();
-        let directory = tempfile::Builder::new().prefix("ringfence-unit.").tempdir_in(unified[1]).unwrap();
-        let path = directory.keep();
+        let directory = tempfile::Builder::new().prefix("ringfence-unit.").tempdir_in(unified()).unwrap();
+        // From here on it is removed in any case.
+        let group = Self(directory.keep());
         for name in ["", "cgroup.procs", "cgroup.subtree_control"] {
-            std::os::unix::fs::chown(path.join(name), USER.parse().ok(), USER.parse().ok()).unwrap();
+            std::os::unix::fs::chown(group.0.join(name), USER.parse().ok(), USER.parse().ok()).unwrap();
         }
-        Self(path)
+        group
     }
+}
+
+/// Where the unified hierarchy is.
+fn unified() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mount = mounts.find(|fields| fields.get(2) == Some(&"cgroup2"));
+    let mount = mount
+        .expect("a manager of services needs version two of control groups, and no cgroup2 is mounted here");
+    PathBuf::from(mount[1])
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         // What the test has left is the test's own.
         let _killed = fs::write(self.0.join("cgroup.kill"), "1");
-        eventually("the group is empty", || {
+        // The test may be failing already, and whoever panics then ends all tests. What is not empty is not removed.
+        let _empty = comes_true(|| {
             fs::read_to_string(self.0.join("cgroup.events")).is_ok_and(|text| text.contains("populated 0"))
         });
         remove(&self.0);
@@ -118,12 +127,10 @@ impl Drop for Manager {
 /// The manager of an ordinary user starts the daemon when somebody connects, and ends it. Only root can give such a manager
 /// a control group here; as an ordinary user the same unit is looked at by `packaging`.
 #[test]
-fn d3_the_unit_starts_under_the_manager_of_an_ordinary_user() {
+fn the_unit_starts_under_the_manager_of_an_ordinary_user() {
     if !is_root() {
         // The control of the other half: nobody but root can make the group.
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let unified = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).unwrap();
-        assert!(tempfile::tempdir_in(unified.split(' ').nth(1).unwrap()).is_err());
+        assert!(tempfile::tempdir_in(unified()).is_err());
         return;
     }
     let world = World::new();
@@ -148,7 +155,7 @@ fn status(world: &World, manager: &Manager) -> String {
 
 /// What goes wrong is said where the manager keeps it, without anybody asking, and without what is secret.
 #[test]
-fn d3_the_daemon_says_what_goes_wrong_and_no_secret() {
+fn the_daemon_says_what_goes_wrong_and_no_secret() {
     for (level, is_told) in [(None, true), (Some("off"), false)] {
         let world = World::new();
         configure(&world, "");

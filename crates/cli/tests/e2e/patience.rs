@@ -23,7 +23,8 @@ pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
     assert!(comes_true(condition), "still not so after {PATIENCE:?}: {what}");
 }
 
-fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
+/// The same for whoever may not panic: says whether it is so.
+pub(crate) fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
         if condition() {
