@@ -26,6 +26,7 @@ use crate::authenticate::{
 use crate::call::Closing;
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{internal, malformed, unavailable};
+use crate::intake::Place;
 use crate::peer::Peer;
 use crate::server::Daemon;
 use crate::session::Live;
@@ -48,6 +49,8 @@ pub(crate) struct Arrived {
     pub(crate) token: Option<String>,
     pub(crate) method: Method,
     pub(crate) value: Value,
+    /// Of what is long: given back when it is a request of the method's own type, and its text and values are gone.
+    pub(crate) places: Vec<Place>,
     /// The span that it belongs to, of whoever asks or of ours.
     pub(crate) parent: Option<Context>,
 }
@@ -121,6 +124,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
         narrowed(daemon, &entered, (&request, live.as_deref()))?;
         Ok((request, live))
     });
+    drop(arrived.places);
     let refused = judged.as_ref().err().filter(|error| error.code == ErrorCode::Forbidden);
     if refused.is_some() || method.audit() == Audit::Always {
         // Written before done: what cannot be written down is not done.

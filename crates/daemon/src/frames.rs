@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
 
-use crate::intake::Rationed;
+use crate::intake::{Place, Rationed};
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
@@ -102,9 +102,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         Self { socket, timing, heard: Instant::now(), round }
     }
 
+    /// The places of the message that came last, for whoever goes on with it.
+    pub(crate) fn places(&mut self) -> Vec<Place> {
+        self.socket.get_mut().handed_over()
+    }
+
     /// The next message. Until it comes, what is in `outbox` is sent.
     pub(crate) async fn next(&mut self, outbox: &mut mpsc::Receiver<Utf8Bytes>) -> Result<Utf8Bytes, End> {
-        // What came before is read by now.
+        // What came before is read by now, and has its places with it.
         self.socket.get_mut().begin();
         loop {
             tokio::select! {

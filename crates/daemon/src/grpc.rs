@@ -24,6 +24,7 @@ use crate::dispatch::Arrived;
 use crate::events;
 use crate::failure::{internal, malformed};
 use crate::http::{Line, PATIENCE, UNASKED, hear_out, most, token, too_many};
+use crate::intake::Place;
 use crate::room::{Room, roomy};
 use crate::server::Daemon;
 use crate::standing::Standing;
@@ -104,7 +105,7 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -
         tokio::time::timeout_at(until.map_or(patience, |until| until.min(patience)), only(&mut messages))
             .await;
     let message = message.map_err(|_late| late("the request did not come to its end"))??;
-    drop(place);
+    let message = (message, place.into_iter().collect());
     let answer = tokio::time::timeout_at(until.unwrap_or_else(far), asker.ask(message)).await;
     let (pieces, told) = mpsc::channel(UNDER_WAY);
     let standing = match answer.map_err(|_late| late("the time that the client gave was over"))?? {
@@ -226,19 +227,19 @@ impl Asker {
         Ok((asker, standing))
     }
 
-    async fn ask(&self, message: Bytes) -> Result<Answer, ApiError> {
+    async fn ask(&self, (message, places): (Bytes, Vec<Place>)) -> Result<Answer, ApiError> {
         let rpc = self.rpc;
-        // What takes long to read is not for the thread that serves all connections.
-        let value = match message.len() {
-            0..=UNASKED => rpc.read(&message)?,
-            _ => blocking(move || rpc.read(&message)).await?,
-        };
+        // What takes long to read is not for the thread that serves all connections. It has its place also when whoever sent it has gone.
+        let is_long = message.len() > UNASKED;
+        let read = move || rpc.read(&message).map(|value| (value, places));
+        let (value, places) = if is_long { blocking(read).await? } else { read()? };
         let arrived = Arrived {
             entrance: self.line.entrance.clone(),
             peer: self.line.peer,
             token: self.token.clone(),
             method: rpc.method,
             value,
+            places,
             parent: self.parent,
         };
         ask(&self.line.daemon, arrived).await
@@ -279,7 +280,7 @@ impl Asker {
             return Err(too_many());
         }
         let _before = self.line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
-        match self.ask(message).await? {
+        match self.ask((message, Vec::new())).await? {
             Answer::Value(value) => Ok(value),
             Answer::Stream(..) => Err(malformed("this is a stream, and was asked for as a value")),
         }

@@ -29,7 +29,7 @@ use crate::events;
 use crate::failure::{internal, malformed, unavailable};
 use crate::grpc;
 use crate::identity;
-use crate::intake::Place;
+use crate::intake::{Place, Whose};
 use crate::mcp;
 use crate::network::Network;
 use crate::peer::Peer;
@@ -41,6 +41,7 @@ use crate::standing::Standing;
 use crate::stream::{self, Body, Held, Pieces};
 use crate::telemetry::Context;
 use crate::transfer;
+use crate::weigh::weighed;
 
 /// Of a request without a file in it.
 const MOST: usize = 1024 * 1024;
@@ -76,11 +77,20 @@ pub(crate) struct Line {
 impl Line {
     /// So many bytes of long requests are taken in at once, those of sessions apart from all others.
     pub(crate) async fn place_for_long(&self, bytes: usize) -> Result<Place, ApiError> {
-        let places = match &self.entrance {
-            Entrance::Door(session) => Some(Arc::clone(&self.daemon.sessions.find(session)?.long)),
-            Entrance::Management | Entrance::Network(_) => None,
+        let whose = match &self.entrance {
+            Entrance::Door(session) => Whose::Session(Arc::clone(&self.daemon.sessions.find(session)?.long)),
+            Entrance::Management | Entrance::Network(_) => Whose::Operator,
         };
-        self.daemon.intake.place(places, bytes).await
+        self.daemon.intake.place(whose, bytes).await
+    }
+
+    /// The same for the rest of something that has a place already.
+    pub(crate) async fn place_for_rest(&self, bytes: usize) -> Result<Place, ApiError> {
+        let whose = match &self.entrance {
+            Entrance::Door(_) => Whose::SameOfSession,
+            Entrance::Management | Entrance::Network(_) => Whose::Operator,
+        };
+        self.daemon.intake.place(whose, bytes).await
     }
 }
 
@@ -200,10 +210,13 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
             transfer::upload(line, (token, Value::Object(fields), parent), (head.version, body)).await
         }
         Way::Method(method, mut fields) => {
+            let mut places = Vec::new();
             if head.method == http::Method::POST {
-                merge(&mut fields, read(line, method, (head.version, body)).await?)?;
+                let (said, held) = read(line, method, (head.version, body)).await?;
+                merge(&mut fields, said)?;
+                places = held;
             }
-            called(line, (token, parent), (method, fields)).await
+            called(line, (token, parent), (method, fields, places)).await
         }
     }
 }
@@ -235,7 +248,7 @@ async fn begin(
     if head.method == http::Method::POST && is_asked && is_long {
         let (daemon, token) = (Arc::clone(&line.daemon), token.clone());
         let (entrance, peer, value) = (line.entrance.clone(), line.peer, Value::Object(fields.clone()));
-        let arrived = Arrived { entrance, peer, token, method, value, parent };
+        let arrived = Arrived { entrance, peer, token, method, value, places: Vec::new(), parent };
         blocking(move || foretell(&daemon, &arrived)).await?;
     }
     Ok((token, Way::Method(method, fields)))
@@ -262,7 +275,7 @@ pub(crate) async fn hear_out(version: Version, mut body: Incoming) {
 async fn called(
     line: &Arc<Line>,
     (token, parent): (Option<String>, Option<Context>),
-    (method, fields): (Method, Map<String, Value>),
+    (method, fields, places): (Method, Map<String, Value>, Vec<Place>),
 ) -> Result<Response<Body>, ApiError> {
     if let (Method::Login, Some(network)) = (method, &line.network) {
         return login(line, network.transport(), Value::Object(fields)).await;
@@ -273,6 +286,7 @@ async fn called(
         token,
         method,
         value: Value::Object(fields),
+        places,
         parent,
     };
     if method == Method::FileDownload {
@@ -351,16 +365,19 @@ async fn read(
     line: &Line,
     method: Method,
     body: (Version, Incoming),
-) -> Result<Map<String, Value>, ApiError> {
-    let bytes = collected(line, body, most(method)).await?;
-    // What takes long to read is not for the thread that serves all connections.
-    if bytes.len() > UNASKED { blocking(move || fields_of(&bytes)).await } else { fields_of(&bytes) }
+) -> Result<(Map<String, Value>, Vec<Place>), ApiError> {
+    let (bytes, places) = collected(line, body, most(method)).await?;
+    // What takes long to read is not for the thread that serves all connections. It has its place also when whoever sent it has gone.
+    let is_long = bytes.len() > UNASKED;
+    let read = move || fields_of(&bytes).map(|fields| (fields, places));
+    if is_long { blocking(read).await } else { read() }
 }
 
 fn fields_of(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
     if bytes.is_empty() {
         return Ok(Map::new());
     }
+    weighed(bytes)?;
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err(malformed("the body is not an object")),
@@ -368,12 +385,12 @@ fn fields_of(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
     }
 }
 
-/// All of a body that is no larger than it may be.
+/// All of a body that is no larger than it may be, with the place that it takes until it is something else.
 pub(crate) async fn collected(
     line: &Line,
     (version, mut body): (Version, Incoming),
     most: usize,
-) -> Result<Bytes, ApiError> {
+) -> Result<(Bytes, Vec<Place>), ApiError> {
     // What anyone may send is short: nobody who is unknown takes a place of those who are known.
     let announced =
         body.size_hint().exact().map_or(most, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -381,12 +398,12 @@ pub(crate) async fn collected(
         hear_out(version, body).await;
         return Err(too_large(most));
     }
-    let _place = if announced <= UNASKED { None } else { Some(line.place_for_long(announced).await?) };
+    let place = if announced <= UNASKED { None } else { Some(line.place_for_long(announced).await?) };
     let collected = tokio::time::timeout(PATIENCE, Limited::new(&mut body, most).collect()).await;
     let collected = collected
         .map_err(|_late| ApiError::new(ErrorCode::TimedOut, "the request did not come to its end"))?;
     match collected {
-        Ok(bytes) => Ok(bytes.to_bytes()),
+        Ok(bytes) => Ok((bytes.to_bytes(), place.into_iter().collect())),
         Err(error) if error.downcast_ref::<http_body_util::LengthLimitError>().is_some() => {
             hear_out(version, body).await;
             Err(too_large(most))

@@ -35,21 +35,31 @@ impl Default for Intake {
     }
 }
 
-/// Given back when what came is read.
+/// Given back when what came is a request, or nothing.
 #[derive(Debug)]
 pub(crate) struct Place {
     _of_session: Option<OwnedSemaphorePermit>,
     _of_all: OwnedSemaphorePermit,
 }
 
+/// Who sends something.
+#[derive(Debug)]
+pub(crate) enum Whose {
+    Operator,
+    /// With the places of the session.
+    Session(Arc<Semaphore>),
+    /// A session that has one of its own for this: were each part to have one, two that have begun would wait for each other.
+    SameOfSession,
+}
+
 impl Intake {
-    /// `session` has the places of the session that sends it. Whoever waits longest is next.
-    pub(crate) async fn place(
-        &self,
-        session: Option<Arc<Semaphore>>,
-        bytes: usize,
-    ) -> Result<Place, ApiError> {
-        let all = Arc::clone(if session.is_some() { &self.sessions } else { &self.operators });
+    /// Whoever waits longest is next.
+    pub(crate) async fn place(&self, whose: Whose, bytes: usize) -> Result<Place, ApiError> {
+        let (all, session) = match whose {
+            Whose::Operator => (Arc::clone(&self.operators), None),
+            Whose::Session(places) => (Arc::clone(&self.sessions), Some(places)),
+            Whose::SameOfSession => (Arc::clone(&self.sessions), None),
+        };
         let units = u32::try_from(bytes.min(MOST).div_ceil(UNIT)).unwrap_or(u32::MAX);
         let place = async {
             let of_session = match session {
@@ -110,7 +120,14 @@ impl<S> Rationed<S> {
     pub(crate) fn of(stream: S, line: Arc<Line>) -> Self {
         Self::new(stream, move |bytes| {
             let line = Arc::clone(&line);
-            Box::pin(async move { Some(line.place_for_long(bytes).await) })
+            Box::pin(async move {
+                let is_rest = bytes > FIRST;
+                Some(if is_rest {
+                    line.place_for_rest(bytes).await
+                } else {
+                    line.place_for_long(bytes).await
+                })
+            })
         })
     }
 
@@ -119,6 +136,11 @@ impl<S> Rationed<S> {
         (self.read, self.allowed) = (0, UNASKED);
         (self.waiting, self.late) = (None, None);
         self.places.clear();
+    }
+
+    /// Those of the message that was read, for as long as it is there.
+    pub(crate) fn handed_over(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.places)
     }
 
     /// So many of the bytes that were read are of no message.
@@ -202,7 +224,7 @@ mod tests {
         let intake = Arc::clone(intake);
         let place = move |bytes| -> Placing {
             let intake = Arc::clone(&intake);
-            Box::pin(async move { Some(intake.place(None, bytes).await) })
+            Box::pin(async move { Some(intake.place(Whose::Operator, bytes).await) })
         };
         let mut rationed = Rationed::new(here, place);
         rationed.patience = SHORT;
@@ -231,21 +253,24 @@ mod tests {
         read(&mut stream, 2 * FIRST).await.unwrap();
         read(&mut stream, UNASKED).await.unwrap();
         assert!(free(&intake) <= MOST - FIRST - LONGEST);
+        let places = stream.handed_over();
         stream.begin();
+        assert!(free(&intake) <= MOST - FIRST - LONGEST, "it is as long as before");
+        drop(places);
         assert_eq!(free(&intake), MOST);
     }
 
     #[tokio::test]
     async fn whoever_has_no_place_is_not_read_and_told_so_in_the_end() {
         let intake = Arc::new(Intake::default());
-        let all = intake.place(None, MOST).await.unwrap();
+        let all = intake.place(Whose::Operator, MOST).await.unwrap();
         let (mut stream, mut client) = rationed(&intake);
         client.write_all(&vec![0; 4 * UNASKED]).await.unwrap();
         read(&mut stream, UNASKED).await.unwrap();
         read(&mut stream, UNASKED).await.unwrap();
         let waits = timeout(SHORT / 10, read(&mut stream, UNASKED)).await;
         assert!(waits.is_err(), "it waits for its turn");
-        let of_session = Some(Arc::new(Semaphore::new(2)));
+        let of_session = Whose::Session(Arc::new(Semaphore::new(2)));
         assert!(intake.place(of_session, MOST).await.is_ok(), "sessions have places of their own");
         let kind = read(&mut stream, UNASKED).await.unwrap_err().kind();
         assert_eq!(kind, io::ErrorKind::QuotaExceeded);

@@ -47,6 +47,7 @@ mod threads;
 mod told;
 mod transfer;
 mod waiter;
+mod weigh;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -10,7 +10,8 @@ mod perform;
 mod server;
 mod underway;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
@@ -30,16 +31,18 @@ use crate::ask::blocking;
 use crate::authenticate::{Entrance, identify};
 use crate::dispatch::{Admitted, Arrived, admit};
 use crate::failure::{internal, malformed};
-use crate::http::{Line, collected};
+use crate::http::{Line, UNASKED, collected};
+use crate::intake::Place;
 use crate::stream::Body;
 use crate::telemetry::Context;
+use crate::weigh::weighed;
 
 use server::Server;
 pub(crate) use underway::Underway;
 
 /// For whoever has a session of their own.
 const PATH: &str = "/mcp";
-/// Of a message. It is read by the thread that serves all connections.
+/// Of a message.
 const MOST: usize = 8 * 1024 * 1024;
 const CLIENT: HeaderName = HeaderName::from_static("mcp-session-id");
 
@@ -70,12 +73,20 @@ struct Visitor {
     client: String,
     /// The span of whoever calls.
     parent: Option<Context>,
+    /// Of what they said, until something is made of it.
+    places: Arc<Mutex<Vec<Place>>>,
 }
 
 impl Visitor {
     fn arrived(&self, method: Method, value: Value) -> Arrived {
         let (entrance, peer, token) = (self.line.entrance.clone(), self.line.peer, self.token.clone());
-        Arrived { entrance, peer, token, method, value, parent: self.parent }
+        // Whether they may use tools is asked for before they do.
+        let places = if method == Method::Mcp { Vec::new() } else { std::mem::take(&mut *self.held()) };
+        Arrived { entrance, peer, token, method, value, places, parent: self.parent }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn admit(&self, method: Method, value: Value) -> Result<Admitted, ApiError> {
@@ -115,12 +126,15 @@ pub(crate) async fn answer(
         .map_err(|error| malformed(format!("this is no session: {error}")))?;
     let client = head.headers.get(CLIENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let parent = Context::of_headers(&head.headers);
-    let visitor = Visitor { line: Arc::clone(line), token, session, client: client.to_owned(), parent };
+    let (client, places) = (client.to_owned(), Arc::default());
+    let visitor = Visitor { line: Arc::clone(line), token, session, client, parent, places };
     // Before anything that they send is read.
     let admitted = visitor.admit(Method::Mcp, json!({ "session": visitor.session })).await?;
     let workspace = admitted.live.as_ref().map(|live| live.bound.workspace().path.clone());
     drop(admitted);
-    let bytes = collected(line, (head.version, body), MOST).await?;
+    let (bytes, places) = collected(line, (head.version, body), MOST).await?;
+    let (bytes, places) = light(bytes, places).await?;
+    *visitor.held() = places;
     let message = looked_at(&bytes);
     if message.method == "notifications/cancelled" {
         let request = message.params.get("requestId").cloned().unwrap_or_default();
@@ -134,7 +148,10 @@ pub(crate) async fn answer(
         Arc::new(NeverSessionManager::default()),
         configuration(),
     );
-    let response = service.handle(http::Request::from_parts(head, Full::new(bytes))).await;
+    let is_long = bytes.len() > UNASKED;
+    let request = http::Request::from_parts(head, Full::new(bytes));
+    let handling = async move { service.handle(request).await };
+    let response = if is_long { begun_elsewhere(handling).await? } else { handling.await };
     let mut response = response.map(Body::Tools);
     if message.method == "initialize" && response.status() == StatusCode::OK {
         let _new = response.headers_mut().insert(CLIENT, new_client()?);
@@ -142,11 +159,33 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
+/// What there is not too much in. What takes long to read is not for the thread that serves all connections.
+async fn light(bytes: Bytes, places: Vec<Place>) -> Result<(Bytes, Vec<Place>), ApiError> {
+    let is_long = bytes.len() > UNASKED;
+    let weigh = move || weighed(&bytes).map(|()| (bytes, places));
+    if is_long { blocking(weigh).await } else { weigh() }
+}
+
+/// The protocol reads a message as a whole when it is first asked for the answer, which is therefore done on another thread; it goes on here.
+async fn begun_elsewhere<T: Send + 'static>(
+    handling: impl Future<Output = T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let mut handling = Box::pin(handling);
+    let (first, handling) = blocking(move || {
+        let first = handling.as_mut().poll(&mut task::Context::from_waker(task::Waker::noop()));
+        Ok((first, handling))
+    })
+    .await?;
+    match first {
+        task::Poll::Ready(done) => Ok(done),
+        task::Poll::Pending => Ok(handling.await),
+    }
+}
+
 /// What is long is for a tool.
 fn looked_at(bytes: &[u8]) -> Message {
-    const LONGEST: usize = 16 * 1024;
     bytes
-        .get(..=LONGEST)
+        .get(..=UNASKED)
         .map_or_else(|| serde_json::from_slice(bytes).unwrap_or_default(), |_long| Message::default())
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::ask::Item;
 use crate::failure::malformed;
 use crate::http::most;
+use crate::weigh::weighed;
 
 /// Ends a stream that was begun by this conversation. The standard keeps `rpc.` for the protocol itself.
 const CANCEL: &str = "rpc.cancel";
@@ -66,6 +67,8 @@ struct Cancel {
 
 /// Reads one message.
 pub(crate) fn parse(text: &str) -> Result<(Id, Asked), Rejected> {
+    // An id is looked into before it is known that it is none.
+    weighed(text.as_bytes()).map_err(|error| Rejected { id: None, number: NO_REQUEST, error })?;
     let envelope = match serde_json::from_str::<Envelope<'_>>(text) {
         Ok(envelope) => envelope,
         Err(error) => return Err(unread(text, &error)),
@@ -186,6 +189,7 @@ mod tests {
             assert_eq!(rejected(text), (NO_JSON, None), "{text}");
         }
         let nested = "[".repeat(100_000);
+        let heavy = format!("{{\"id\":[0{}]}}", ",0".repeat(100_000));
         for text in [
             "[]",
             "null",
@@ -200,6 +204,7 @@ mod tests {
             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"health\",\"token\":\"x\"}",
             "{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"health\"}",
             nested.as_str(),
+            heavy.as_str(),
         ] {
             assert_eq!(rejected(text), (NO_REQUEST, None), "{text:.60}");
         }

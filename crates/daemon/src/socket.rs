@@ -26,10 +26,10 @@ use crate::authenticate::enter;
 use crate::dispatch::Arrived;
 use crate::failure::malformed;
 use crate::frames::{End, Frames, Timing};
-use crate::http::{Line, MOST_WITH_FILE, too_many};
-use crate::intake::Rationed;
+use crate::http::{Line, MOST_WITH_FILE, UNASKED, too_many};
+use crate::intake::{Place, Rationed};
 use crate::room::roomy;
-use crate::rpc::{self, Asked, Id};
+use crate::rpc::{self, Asked, Id, Rejected};
 use crate::standing::Standing;
 use crate::stream::Body;
 use crate::telemetry::Context;
@@ -121,7 +121,7 @@ where
             _why = standing.lost() => Err(End::Revoked),
         };
         let answered = match message {
-            Ok(text) => conversation.heard(text.as_str(), &sender),
+            Ok(text) => conversation.heard((text, frames.places()), &sender).await,
             Err(end) => break end,
         };
         let sent = match answered {
@@ -160,10 +160,21 @@ impl Conversation {
     }
 
     /// What can be said at once to a message. Everything else is said later, through `outbox`.
-    fn heard(&mut self, text: &str, outbox: &mpsc::Sender<Utf8Bytes>) -> Result<Option<String>, End> {
+    async fn heard(
+        &mut self,
+        message: (Utf8Bytes, Vec<Place>),
+        outbox: &mpsc::Sender<Utf8Bytes>,
+    ) -> Result<Option<String>, End> {
         let _before = self.line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
-        let (id, asked) = match rpc::parse(text) {
+        let (parsed, places) = match read(message).await {
             Ok(read) => read,
+            Err(error) => {
+                tracing::error!(why = %error.message, "a message was not read");
+                return Err(End::Gone);
+            }
+        };
+        let (id, asked) = match parsed {
+            Ok(parsed) => parsed,
             Err(mut rejected) => {
                 if rejected.id.is_none() {
                     self.nonsense += 1;
@@ -180,7 +191,7 @@ impl Conversation {
                 let answer = self.cancel(subscription).map_err(|error| self.counted(error));
                 return Ok(Some(rpc::answer(&id, answer)));
             }
-            Asked::Method(method, value) => self.begin((id.clone(), method), value, outbox),
+            Asked::Method(method, value) => self.begin((id.clone(), method), (value, places), outbox),
         };
         Ok(begun.err().map(|error| rpc::answer(&id, Err(self.counted(error)))))
     }
@@ -188,7 +199,7 @@ impl Conversation {
     fn begin(
         &mut self,
         (id, method): (Id, Method),
-        value: serde_json::Value,
+        (value, places): (serde_json::Value, Vec<Place>),
         outbox: &mpsc::Sender<Utf8Bytes>,
     ) -> Result<(), ApiError> {
         if !self.line.rate.take() {
@@ -201,7 +212,7 @@ impl Conversation {
             return Err(crate::failure::exhausted(message));
         }
         let (entrance, peer, token) = (self.line.entrance.clone(), self.line.peer, self.token.clone());
-        let arrived = Arrived { entrance, peer, token, method, value, parent: self.parent };
+        let arrived = Arrived { entrance, peer, token, method, value, places, parent: self.parent };
         self.subscriptions += 1;
         let reply = ToBe { id, method, subscription: self.subscriptions, outbox: outbox.clone() };
         let task = self.tasks.spawn(reply.made(Arc::clone(&self.line), arrived));
@@ -222,6 +233,16 @@ impl Conversation {
     fn counted(&self, error: ApiError) -> ApiError {
         counted(&self.line, error)
     }
+}
+
+/// What a message says. What takes long to read is not for the thread that serves all connections, and has its places until it is read,
+/// also when whoever sent it has gone.
+async fn read(
+    (text, places): (Utf8Bytes, Vec<Place>),
+) -> Result<(Result<(Id, Asked), Rejected>, Vec<Place>), ApiError> {
+    let is_long = text.len() > UNASKED;
+    let read = move || Ok((rpc::parse(&text), places));
+    if is_long { blocking(read).await } else { read() }
 }
 
 fn counted(line: &Line, mut error: ApiError) -> ApiError {

@@ -28,7 +28,8 @@ pub(crate) async fn upload(
     (version, body): (Version, Incoming),
 ) -> Result<Response<Body>, ApiError> {
     let (entrance, peer) = (line.entrance.clone(), line.peer);
-    let arrived = Arrived { entrance, peer, token, method: Method::FileUpload, value, parent };
+    let method = Method::FileUpload;
+    let arrived = Arrived { entrance, peer, token, method, value, places: Vec::new(), parent };
     spanned(&line.daemon, arrived, async |arrived| {
         let admitted = match admitted(&line.daemon, arrived).await {
             Ok(admitted) => admitted,
@@ -37,7 +38,7 @@ pub(crate) async fn upload(
                 return Err(why);
             }
         };
-        let content = collected(line, (version, body), MOST_SENT as usize).await?;
+        let (content, _places) = collected(line, (version, body), MOST_SENT as usize).await?;
         let written = for_who_waits(&line.daemon, admitted, move |visit, request| match request {
             Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),
             _ => Err(malformed("this is no upload")),

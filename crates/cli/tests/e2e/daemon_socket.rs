@@ -57,6 +57,12 @@ impl Talk {
         self.last
     }
 
+    /// What is said to a message as it is.
+    pub(crate) fn say(&mut self, text: String) -> Value {
+        self.socket.send(Message::from(text)).unwrap();
+        self.next()
+    }
+
     fn next(&mut self) -> Value {
         loop {
             if let Message::Text(text) = self.socket.read().unwrap() {

@@ -116,6 +116,8 @@ mod daemon_waits;
 #[cfg(test)]
 mod daemon_watch;
 #[cfg(test)]
+mod daemon_weight;
+#[cfg(test)]
 mod daemon_workspaces;
 #[cfg(test)]
 mod docker;
