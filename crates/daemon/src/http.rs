@@ -67,7 +67,8 @@ pub(crate) struct Line {
     pub(crate) peer: Option<Peer>,
     /// The listener that they came by, if that is on TCP.
     pub(crate) network: Option<Arc<Network>>,
-    pub(crate) rate: Bucket,
+    /// Of everybody who comes from where they come from.
+    pub(crate) rate: Arc<Bucket>,
     /// Ends the connection.
     pub(crate) cut: Arc<Notify>,
     /// For as long as the line is held, also by what a connection has become, it counts as one.

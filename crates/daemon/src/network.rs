@@ -17,11 +17,13 @@ use tokio_rustls::TlsAcceptor;
 use crate::authenticate::Entrance;
 use crate::failure::unauthenticated;
 use crate::server::{Daemon, attend};
+use crate::sources::Sources;
 
 /// How long somebody may take to agree on TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections at once.
+/// Connections at once, and those from one source.
 const CONNECTIONS: usize = 512;
+const CONNECTIONS_OF_A_SOURCE: usize = CONNECTIONS / 2;
 
 /// A TCP listener with everything it asks of a request.
 #[derive(Debug)]
@@ -107,10 +109,16 @@ pub(crate) async fn accept(daemon: Arc<Daemon>, network: Arc<Network>) -> std::i
     let listener = TcpListener::from_std(network.listener.try_clone()?)?;
     let tls = network.certificate.as_ref().map(|certificate| TlsAcceptor::from(certificate.config()));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let sources = Sources::new(CONNECTIONS_OF_A_SOURCE);
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
         match listener.accept().await {
             Ok((stream, address)) => {
+                // It is closed at once: were it to wait, it would wait in front of everybody else.
+                let Some(seat) = sources.seat(address.ip()) else {
+                    tracing::debug!(from = %address.ip(), "too many connections from one source");
+                    continue;
+                };
                 let line = serve_one(
                     Arc::clone(&daemon),
                     (Arc::clone(&network), tls.clone()),
@@ -118,7 +126,7 @@ pub(crate) async fn accept(daemon: Arc<Daemon>, network: Arc<Network>) -> std::i
                 );
                 let _line = tokio::spawn(async move {
                     line.await;
-                    drop(place);
+                    drop((place, seat));
                 });
             }
             Err(error) => {

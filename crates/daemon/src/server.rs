@@ -6,9 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use ringfence_api::{ApiError, CallInfo, ErrorCode};
 use ringfence_runtime::Runtime;
 use ringfence_runtime::identity::{Identities, IdentityError, Known};
@@ -19,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 use crate::authenticate::Entrance;
+use crate::connection::Timing;
 use crate::events::{self, Events};
 use crate::exec::{Sink, Wired};
 use crate::failure::internal;
@@ -28,16 +26,14 @@ use crate::metrics::Meters;
 use crate::network::{self, Network};
 use crate::peer::Peer;
 use crate::places::{Place, Places};
-use crate::rate::Bucket;
+use crate::rate::{Asker, Rates};
 use crate::session::{Live, TIME};
 use crate::sessions::{self, Because, Sessions};
 use crate::standing::{self, Standings};
 use crate::strangers::Strangers;
 use crate::telemetry::{Telemetry, TelemetryError};
-use crate::{Governor, Serve, Settings, door, mcp, reload, threads};
+use crate::{Governor, Serve, Settings, connection, door, mcp, reload, threads};
 
-/// How long the head of a request may take.
-const HEAD: Duration = Duration::from_secs(10);
 /// How long sessions may take to end when nothing is waited for any more.
 const LAST: Duration = Duration::from_secs(30);
 /// How often it is looked whether the time of a session is over.
@@ -48,9 +44,6 @@ const CONNECTIONS_OF_A_DOOR: usize = 32;
 /// Requests of one connection of HTTP/2 under way at once.
 const STREAMS: u32 = 64;
 const STREAMS_AT_A_DOOR: u32 = 8;
-/// Requests of one connection: so many at once, and so many in a second.
-const BURST: u32 = 2000;
-const RATE: u32 = 2000;
 /// Threads besides those of calls, so that there is one for whoever answers, revokes or stops while all calls wait.
 const THREADS: usize = 384;
 
@@ -71,6 +64,7 @@ pub(crate) struct Daemon {
     pub(crate) telemetry: Telemetry,
     pub(crate) tools_underway: mcp::Underway,
     pub(crate) intake: Intake,
+    pub(crate) rates: Rates,
     /// Of those who show a password, one at a time: what was guessed wrong counts before the next is looked at.
     pub(crate) login: Arc<Semaphore>,
     /// Calls of all sessions that are under way.
@@ -146,6 +140,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         telemetry: Telemetry::default(),
         tools_underway: mcp::Underway::default(),
         intake: Intake::default(),
+        rates: Rates::default(),
         login: Arc::new(Semaphore::new(1)),
         calls,
         requests: AtomicU64::new(0),
@@ -285,42 +280,13 @@ pub(crate) async fn attend<S>(
 {
     let cut = Arc::new(Notify::new());
     let (held, mut over) = mpsc::channel(1);
-    let rate = Bucket::new(BURST, RATE);
+    let rate = daemon.rates.of(Asker::of(&entrance, peer));
     // What runs inside a fence has no more of the daemon's memory than it needs.
     let streams = if matches!(entrance, Entrance::Door(_)) { STREAMS_AT_A_DOOR } else { STREAMS };
     let line = Arc::new(Line { daemon, entrance, peer, network, rate, cut: Arc::clone(&cut), _held: held });
-    let asked = Arc::new(AtomicBool::new(false));
-    let has_asked = Arc::clone(&asked);
-    let service = service_fn(move |request| {
-        has_asked.store(true, Ordering::SeqCst);
-        let line = Arc::clone(&line);
-        async move { Ok::<_, std::convert::Infallible>(answer(line, request).await) }
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    let _http1 = builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(64 * 1024);
-    let _http2 = builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(streams)
-        .max_header_list_size(32 * 1024);
-    tokio::select! {
-        served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service) => {
-            if let Err(error) = served {
-                tracing::debug!(why = %error, "a connection ended badly");
-            }
-        }
-        () = cut.notified() => tracing::debug!("a connection was cut"),
-        () = silence(&asked) => tracing::debug!("nothing was asked for on a connection"),
-    }
+    let answers = move |request| answer(Arc::clone(&line), request);
+    connection::serve((stream, streams), (&cut, Timing::default()), answers).await;
     let _over = over.recv().await;
-}
-
-/// Whoever has not asked for anything by then does not keep a place. Later hyper looks after that.
-async fn silence(asked: &AtomicBool) {
-    tokio::time::sleep(HEAD).await;
-    if asked.load(Ordering::SeqCst) {
-        std::future::pending().await
-    }
 }
 
 impl Daemon {

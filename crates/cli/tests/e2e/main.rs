@@ -66,6 +66,8 @@ mod daemon_cli;
 #[cfg(test)]
 mod daemon_crash;
 #[cfg(test)]
+mod daemon_crowd;
+#[cfg(test)]
 mod daemon_described;
 #[cfg(test)]
 mod daemon_drain;
