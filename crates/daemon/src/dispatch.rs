@@ -368,7 +368,7 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         }
         Request::SessionCreate(request) => {
             let _before = daemon.meters.sessions.fetch_add(1, Ordering::Relaxed);
-            json(&sessions::create(daemon, (&caller, parent), request)?)
+            json(&sessions::create(daemon, (&caller, &by, parent), request)?)
         }
         Request::SessionList(request) => {
             let also = if request.all { AlsoOver::Yes } else { AlsoOver::No };

@@ -14,7 +14,7 @@ use ringfence_runtime::identity::{Grantee, Known};
 use ringfence_runtime::ledger::SessionEnd;
 use ringfence_runtime::secrets::Meta;
 use ringfence_runtime::{AgentSession, Asked};
-use ringfence_types::{Bytes, Profile, Refusal, SessionId};
+use ringfence_types::{Bytes, MadeBy, Profile, Refusal, SessionId};
 
 use crate::authenticate::forbidden;
 use crate::call::Cancelled;
@@ -140,7 +140,7 @@ pub(crate) fn bounded(mut asked: Asked) -> Asked {
 /// Makes a session. What it is bound to here it is bound to for life.
 pub(crate) fn create(
     daemon: &Arc<Daemon>,
-    (caller, span): (&Caller, Option<Context>),
+    (caller, by, span): (&Caller, &MadeBy, Option<Context>),
     request: CreateSession,
 ) -> Result<SessionInfo, ApiError> {
     check(&request)?;
@@ -208,7 +208,7 @@ pub(crate) fn create(
     daemon.serve_door(&live, listener);
     daemon.end_with_token(&live, token);
     live.bound.keep_containers();
-    start_provider(daemon, &live, span);
+    start_provider(daemon, &live, (by, span));
     Ok(live.info())
 }
 
@@ -327,8 +327,8 @@ fn bind(
     Ok((Arc::new(live), known))
 }
 
-/// The provider is a call like any other, and the session ends with it.
-fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>, span: Option<Context>) {
+/// The provider is a call like any other, of whoever made the session, and the session ends with it.
+fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>, (by, span): (&MadeBy, Option<Context>)) {
     let Some(ProviderInfo { argv, .. }) = live.info().provider else { return };
     let exec = Exec {
         session: live.id().clone(),
@@ -344,7 +344,7 @@ fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>, span: Option<Context>)
     };
     let (daemon, live) = (Arc::clone(daemon), Arc::clone(live));
     let wired = match Wired::new(&live, exec, Form::Pieces) {
-        Ok(wired) => wired.traced(&daemon.telemetry, span),
+        Ok(wired) => wired.made_by(by, None).traced(&daemon.telemetry, span),
         Err(error) => {
             return no_provider(&daemon, &live, error.message);
         }
