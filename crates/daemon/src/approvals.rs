@@ -36,11 +36,15 @@ pub(crate) fn show(daemon: &Daemon, caller: &Caller, id: &str) -> Result<Questio
 /// Whoever asked cannot answer: an agent never gets here, and the ledger compares the two again.
 pub(crate) fn answer(
     daemon: &Daemon,
-    caller: &Caller,
+    (caller, known): (&Caller, Option<&Known>),
     request: AnswerApproval,
 ) -> Result<Answered, ApiError> {
     let AnswerApproval { id, answer, terms, reason } = request;
+    // Once: what is looked at is what is answered, also when more questions begin with the same letters by then.
     let (pending, _) = find(daemon, caller, &id)?;
+    if let Some(known) = known {
+        not_by_who_asked(daemon, (caller, known), &pending.request)?;
+    }
     let say = meant(daemon, &pending.request, (answer, terms))?;
     let reply = Reply { by: caller.principal.clone(), say, reason };
     let done = inbox(daemon)
@@ -173,13 +177,12 @@ fn covers(
 
 /// Whoever made the call does not answer for it, whatever they show then: with the same credential, with one that was made with
 /// it or with what it was made with, or as the same account. An owner of the machine who shows none is above that.
-pub(crate) fn not_by_who_asked(
+fn not_by_who_asked(
     daemon: &Daemon,
-    (caller, known): (&Caller, Option<&Known>),
-    id: &str,
+    (caller, known): (&Caller, &Known),
+    request: &ApprovalRequest,
 ) -> Result<(), ApiError> {
-    let Some(known) = known else { return Ok(()) };
-    let Some(asked) = find(daemon, caller, id)?.0.request.by else { return Ok(()) };
+    let Some(asked) = &request.by else { return Ok(()) };
     let Some(shown) = &asked.shown else { return Ok(()) };
     let account = matches!(asked.principal, Principal::Account { .. });
     let same = account && asked.principal.identity() == caller.principal.identity();
