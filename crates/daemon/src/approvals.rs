@@ -15,7 +15,7 @@ use ringfence_runtime::identity::{CredentialId, Known};
 use ringfence_runtime::ledger::{
     ApprovalDecision, ApprovalRequest, Covers, GrantMade, LedgerReader, Timestamp,
 };
-use ringfence_types::{Bytes, Principal, SessionId, WorkspaceId};
+use ringfence_types::{Bytes, MadeBy, Principal, SessionId, ShownCredential, WorkspaceId};
 use serde_json::Value;
 
 use crate::authenticate::forbidden;
@@ -182,20 +182,32 @@ fn not_by_who_asked(
     (caller, known): (&Caller, &Known),
     request: &ApprovalRequest,
 ) -> Result<(), ApiError> {
-    let Some(asked) = &request.by else { return Ok(()) };
-    let Some(shown) = &asked.shown else { return Ok(()) };
-    let account = matches!(asked.principal, Principal::Account { .. });
-    let same = account && asked.principal.identity() == caller.principal.identity();
-    let kin = || match CredentialId::parse(&shown.id) {
-        Some(asker) => daemon.identities.are_kin(&asker, &known.id).map_err(|error| unavailable(&error)),
-        None => Ok(false),
-    };
-    if same || kin()? {
-        let why = "whoever made the call does not answer for it";
-        return Err(forbidden("approval.own-question", why)
-            .with_hint("let somebody else answer, or answer on the machine itself"));
+    for asker in askers(daemon, request) {
+        let Some(shown) = asker.shown.filter(|_| asker.principal.is_person()) else { continue };
+        let account = matches!(asker.principal, Principal::Account { .. });
+        let same = account && asker.principal.identity() == caller.principal.identity();
+        if same || are_kin(daemon, known, &shown)? {
+            let why = "whoever made the call does not answer for it";
+            return Err(forbidden("approval.own-question", why)
+                .with_hint("let somebody else answer, or answer on the machine itself"));
+        }
     }
     Ok(())
+}
+
+/// A connection that a sandbox wants may be of any call there, and so of everybody who has run something in the session.
+fn askers(daemon: &Daemon, request: &ApprovalRequest) -> Vec<MadeBy> {
+    match &request.by {
+        Some(by) => vec![MadeBy::clone(by)],
+        // Of a session that is none of this daemon's nobody came over its interface.
+        None => daemon.sessions.find(&request.session).map(|live| live.runners()).unwrap_or_default(),
+    }
+}
+
+/// What is written so that it could be anybody's is somebody's own.
+fn are_kin(daemon: &Daemon, known: &Known, shown: &ShownCredential) -> Result<bool, ApiError> {
+    let Some(other) = CredentialId::parse(&shown.id) else { return Ok(true) };
+    daemon.identities.are_kin(&other, &known.id).map_err(|error| unavailable(&error))
 }
 
 fn inbox(daemon: &Daemon) -> Inbox<'_> {

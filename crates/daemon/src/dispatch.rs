@@ -450,6 +450,8 @@ fn in_session(
         Request::CallList(_) => json(&CallList { calls: live.call_infos() }),
         Request::CallShow(request) => json(&live.find_call(request.call)?.info()),
         Request::CallInput(request) => {
+            // A shell does what it is told, whoever has started it.
+            live.is_run_by(visit.by);
             let closing = if request.close { Closing::Yes } else { Closing::No };
             json(&live.find_call(request.call)?.write(&request.data.bytes()?, closing).map(|()| Done {})?)
         }

@@ -150,6 +150,7 @@ impl Wired {
         lane.set_approver(Desk { cancelled: Arc::clone(&call.cancelled) });
         lane.set_stated_reason(self.exec.reason.clone());
         if let Some(by) = &self.by {
+            live.is_run_by(by);
             lane.set_made_by(by.clone());
         }
         if let Some(own) = &self.own {

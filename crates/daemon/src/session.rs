@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::{ApiError, CallInfo, ErrorCode, ProviderInfo, SessionInfo, SessionState};
 use ringfence_runtime::Bound;
 use ringfence_runtime::ledger::SessionEnd;
-use ringfence_types::SessionId;
+use ringfence_types::{MadeBy, SessionId};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::call::{Inlets, LiveCall};
@@ -57,6 +57,8 @@ struct Inside {
     why: Option<String>,
     provider: Option<ProviderInfo>,
     touched: Instant,
+    /// Whoever has run something in it with a credential, each once.
+    runners: Vec<MadeBy>,
 }
 
 /// How long a session may last.
@@ -91,6 +93,7 @@ impl Live {
                 why: None,
                 provider,
                 touched: Instant::now(),
+                runners: Vec::new(),
             }),
             door: Mutex::new(Some(door)),
             long: Arc::new(Semaphore::new(LONG)),
@@ -171,6 +174,19 @@ impl Live {
 
     pub(crate) fn live_calls(&self) -> Vec<Arc<LiveCall>> {
         self.inside().live.values().filter(|call| !call.is_over()).cloned().collect()
+    }
+
+    /// Somebody has something to do with what runs in it from now on, also when their call is over: what it began may go on. An
+    /// agent answers no question, and the owner of the machine every one, so that neither has to be known.
+    pub(crate) fn is_run_by(&self, by: &MadeBy) {
+        let mut inside = self.inside();
+        if by.shown.is_some() && by.principal.is_person() && !inside.runners.contains(by) {
+            inside.runners.push(by.clone());
+        }
+    }
+
+    pub(crate) fn runners(&self) -> Vec<MadeBy> {
+        self.inside().runners.clone()
     }
 
     /// Something happened in it.

@@ -168,6 +168,7 @@ fn gate_of(session: &AgentSession<'_>, hold: Option<Hold>) -> SessionGate {
         requester: session.requester(),
         owner: session.started_by.clone(),
         stated: session.stated.clone(),
+        by: session.made_by.clone().filter(|_| hold.is_none()),
     };
     let desk =
         Desk::new((Arc::clone(&session.attention.approver), hold), who, session.common.memory().clone());

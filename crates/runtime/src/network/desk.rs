@@ -11,7 +11,7 @@ use ringfence_authz::{Answer, Question};
 use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantMade};
 use ringfence_sandbox::Hold;
 use ringfence_types::{
-    Bytes, Call, Decision, Fingerprint, FlowCall, GrantId, Layer, Principal, Refusal, RefusalCode,
+    Bytes, Call, Decision, Fingerprint, FlowCall, GrantId, Layer, MadeBy, Principal, Refusal, RefusalCode,
     TransactionId, WorkspaceId,
 };
 
@@ -66,6 +66,8 @@ pub(super) struct Who {
     pub(super) requester: Principal,
     pub(super) owner: Principal,
     pub(super) stated: Option<String>,
+    /// Who made the call, where there is one: what runs in a sandbox is of all calls of its session.
+    pub(super) by: Option<Box<MadeBy>>,
 }
 
 #[derive(Debug, Default)]
@@ -310,7 +312,8 @@ impl SessionGate {
         // A rule with a secret in it would be written down with it.
         let candidates = if findings.is_empty() { question.candidates() } else { Vec::new() };
         let redactor = Redactor::new(&[], Some(&self.leaks));
-        asker.request((question, transaction), (call, candidates), binding, &redactor)
+        let request = asker.request((question, transaction), (call, candidates), binding, &redactor);
+        ApprovalRequest { by: who.by.clone(), ..request }
     }
 
     fn binding(&self, question: &Question, in_force: &InForce) -> Binding {

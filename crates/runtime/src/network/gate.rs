@@ -207,8 +207,7 @@ impl SessionGate {
             roots: action.roots().to_vec(),
             limits: permitted.grant.permissions().limits.clone(),
             findings,
-            // Of whatever runs in the session: whose call it belongs to is not known here.
-            by: None,
+            by: self.desk.who.by.clone(),
         };
         self.write(&event)
     }
@@ -255,10 +254,9 @@ impl SessionGate {
         if let Call::Flow(flow) = &call {
             locked(&self.seen).refused(flow, &refusal);
         }
-        let session = Some(self.session.clone());
+        let (session, by) = (Some(self.session.clone()), self.desk.who.by.clone());
         // Nothing was done, and there is nobody left to tell.
-        let _unwritten =
-            self.write(&Event::Refused { transaction, session, call: Some(call), refusal, by: None });
+        let _unwritten = self.write(&Event::Refused { transaction, session, call: Some(call), refusal, by });
     }
 
     fn note_end(&self, open: &Open, traffic: Traffic, failure: Option<String>) {
