@@ -1,6 +1,7 @@
 //! Questions that wait, and their answers.
 
 use std::path::Path;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use ringfence_api::{
@@ -40,14 +41,19 @@ pub(crate) fn answer(
     request: AnswerApproval,
 ) -> Result<Answered, ApiError> {
     let AnswerApproval { id, answer, terms, reason } = request;
+    // Of two who belong together and vote at once, one sees the other's vote.
+    let _turn = daemon.answering.lock().unwrap_or_else(PoisonError::into_inner);
     // Once: what is looked at is what is answered, also when more questions begin with the same letters by then.
     let (pending, _) = find(daemon, caller, &id)?;
     if let Some(known) = known {
         not_by_who_asked(daemon, (caller, known), &pending.request)?;
+        not_by_who_voted(daemon, known, &pending)?;
     }
     let say = meant(daemon, &pending.request, (answer, terms))?;
     let reply = Reply { by: caller.principal.clone(), say, reason };
+    let shown = known.map(shown_of);
     let done = inbox(daemon)
+        .showing(shown.as_ref())
         .answer(pending.request.transaction.as_str(), &reply)
         .map_err(|error| not_counted(&error))?;
     Ok(match done {
@@ -202,6 +208,24 @@ fn askers(daemon: &Daemon, request: &ApprovalRequest) -> Vec<MadeBy> {
         // Of a session that is none of this daemon's nobody came over its interface.
         None => daemon.sessions.find(&request.session).map(|live| live.runners()).unwrap_or_default(),
     }
+}
+
+/// Where it takes several, whoever belongs to somebody who has voted is the same: one could make all others.
+fn not_by_who_voted(daemon: &Daemon, known: &Known, pending: &Pending) -> Result<(), ApiError> {
+    for shown in pending.votes.iter().filter_map(|vote| vote.shown.as_ref()) {
+        if are_kin(daemon, known, shown)? {
+            let why = "whoever has voted votes no second time with what goes back to the same credential";
+            return Err(forbidden("approval.own-vote", why).with_hint(
+                "it takes somebody whose token or password was not made with it, nor by who made it",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What is public of what somebody showed.
+pub(crate) fn shown_of(known: &Known) -> ShownCredential {
+    ShownCredential { kind: known.kind, id: known.id.to_string() }
 }
 
 /// What is written so that it could be anybody's is somebody's own.

@@ -13,9 +13,7 @@ use ringfence_api::{
 use ringfence_runtime::authz::hosts::sought;
 use ringfence_runtime::identity::{Known, Source, TokenText};
 use ringfence_runtime::ledger::SessionEnd;
-use ringfence_types::{
-    Call, CommandPrefix, Fetch, HostLimit, MadeBy, Principal, SessionId, ShownCredential, Subtree,
-};
+use ringfence_types::{Call, CommandPrefix, Fetch, HostLimit, MadeBy, Principal, SessionId, Subtree};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -145,8 +143,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
 }
 
 fn made_by(caller: &Caller, known: Option<&Known>) -> MadeBy {
-    let shown = known.map(|known| ShownCredential { kind: known.kind, id: known.id.to_string() });
-    MadeBy { principal: caller.principal.clone(), shown }
+    MadeBy { principal: caller.principal.clone(), shown: known.map(approvals::shown_of) }
 }
 
 /// What anyone may ask is asked by devices and browsers. Whatever runs in a session is neither, and has nothing to ask for

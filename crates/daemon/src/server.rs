@@ -2,8 +2,8 @@
 
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{ApiError, CallInfo, ErrorCode};
@@ -67,6 +67,8 @@ pub(crate) struct Daemon {
     pub(crate) rates: Rates,
     /// Of those who show a password, one at a time: what was guessed wrong counts before the next is looked at.
     pub(crate) login: Arc<Semaphore>,
+    /// Of those who answer, one at a time.
+    pub(crate) answering: Mutex<()>,
     /// Calls of all sessions that are under way.
     pub(crate) calls: Places,
     requests: AtomicU64,
@@ -142,6 +144,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         intake: Intake::default(),
         rates: Rates::default(),
         login: Arc::new(Semaphore::new(1)),
+        answering: Mutex::default(),
         calls,
         requests: AtomicU64::new(0),
         ending: AtomicBool::new(false),

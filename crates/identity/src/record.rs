@@ -93,6 +93,9 @@ pub(crate) struct Credential {
     pub(crate) spent: u64,
     /// It is worth nothing once this one is.
     pub(crate) parent: Option<CredentialId>,
+    /// Of a sign-in: whoever gave its operator the password, as it was then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) given_with: Vec<CredentialId>,
     pub(crate) made: Timestamp,
     pub(crate) made_by: String,
     pub(crate) expires: Option<Timestamp>,
@@ -160,6 +163,9 @@ pub(crate) struct Operator {
     pub(crate) made: Timestamp,
     pub(crate) made_by: String,
     pub(crate) password_set: Timestamp,
+    /// The credential that the password was given with, and all that it goes back to. Empty: the owner of the machine gave it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) given_with: Vec<CredentialId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use ringfence_types::{
     Bytes, Call, Card, Fingerprint, GrantId, Layer, MadeBy, Offer, Principal, Quorum, Risk, Root, SessionId,
-    TransactionId, WorkspaceId,
+    ShownCredential, TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +82,9 @@ pub struct ApprovalVote {
     pub by: Principal,
     pub vote: Vote,
     pub reason: Option<String>,
+    /// What they showed over the interface of the daemon, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<ShownCredential>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -185,7 +185,8 @@ impl Identities {
             };
             let (text, credential) = fresh.credential(&by, now)?;
             let (expires, page) = (Some(end(now, WEB_SESSION)?), Some(page_digest(page)));
-            let credential = Credential { expires, page, ..credential };
+            let given_with = operator.given_with.clone();
+            let credential = Credential { expires, page, given_with, ..credential };
             self.add(rows, (&by, IdentityVerb::Minted), credential, text)
         })
     }

@@ -39,6 +39,24 @@ pub(super) fn line(
     Ok(line)
 }
 
+/// A credential and all that it goes back to: what it was made with, and what its operator's password was given with. `None`: not
+/// all of it is remembered.
+pub(super) fn origins(
+    rows: &(impl Rows + ?Sized),
+    id: &CredentialId,
+) -> Result<Option<Vec<CredentialId>>, IdentityError> {
+    let mut ids = Vec::new();
+    let mut next = Some(id.clone());
+    for _ in 0..=DEEPEST + 1 {
+        let Some(id) = next else { return Ok(Some(ids)) };
+        let Some(found) = credential(rows, &id)? else { return Ok(None) };
+        ids.push(id);
+        ids.extend(found.given_with);
+        next = found.parent;
+    }
+    Ok(None)
+}
+
 /// Whether all of a line are good now.
 pub(super) fn judge(
     rows: &(impl Rows + ?Sized),
@@ -98,21 +116,14 @@ impl Identities {
         }
     }
 
-    /// Whether two credentials are one, or one was made with the other, or both with a third. Also when they are over.
+    /// Whether two credentials are one, or one goes back to the other, or both to a third. Also when they are over; of what is
+    /// forgotten that cannot be told, and then they are.
     pub fn are_kin(&self, one: &CredentialId, other: &CredentialId) -> Result<bool, IdentityError> {
-        let line_of = |rows: &dyn Rows, id: &CredentialId| -> Result<Vec<CredentialId>, IdentityError> {
-            let mut ids = vec![id.clone()];
-            while let Some(last) = ids.last()
-                && ids.len() <= DEEPEST + 1
-                && let Some(parent) = credential(rows, last)?.and_then(|found| found.parent)
-            {
-                ids.push(parent);
-            }
-            Ok(ids)
-        };
         self.read(|rows| {
-            let ids = line_of(rows, one)?;
-            Ok(line_of(rows, other)?.iter().any(|id| ids.contains(id)))
+            let (Some(ids), Some(others)) = (origins(rows, one)?, origins(rows, other)?) else {
+                return Ok(true);
+            };
+            Ok(others.iter().any(|id| ids.contains(id)))
         })
     }
 

@@ -3,13 +3,15 @@
 use jiff::Timestamp;
 use ringfence_types::{CredentialKind, IdentityChange, IdentityVerb, Rights, Scope};
 
-use super::{Authority, Identities, LONGEST_NAME};
+use super::{Authority, Identities, LONGEST_NAME, lookup};
 use crate::error::{Denied, IdentityError};
 use crate::password;
-use crate::record::{Credential, Operator, OperatorMeta, Owner};
+use crate::record::{Credential, CredentialId, Operator, OperatorMeta, Owner};
 use crate::store::{self, Rows, Table};
 
 const MOST: usize = 1000;
+/// What a password goes back to is kept with it, and grows with each who hands on what they were given.
+const MOST_GIVERS: usize = 256;
 
 #[derive(Clone, Debug)]
 pub struct NewOperator<'a> {
@@ -44,6 +46,7 @@ impl Identities {
                 made: now,
                 made_by: by.principal().to_string(),
                 password_set: now,
+                given_with: giver(rows, by)?,
             };
             store::put(rows, Table::Operator, &name, &operator)?;
             self.tell(rows, by.principal(), &change(IdentityVerb::OperatorAdded, &operator))?;
@@ -66,7 +69,9 @@ impl Identities {
             }
             // Whoever knows the password has what the operator has.
             by.rights().may_give(&found.rights).map_err(Denied::from)?;
-            let operator = Operator { password: hash.clone(), password_set: now, ..found };
+            // Who gives themselves another has come in with the one before, and is as much somebody else's as then.
+            let given_with = if is_self(by, name) { found.given_with.clone() } else { giver(rows, by)? };
+            let operator = Operator { password: hash.clone(), password_set: now, given_with, ..found };
             store::put(rows, Table::Operator, name, &operator)?;
             self.tell(rows, by.principal(), &change(IdentityVerb::PasswordSet, &operator))?;
             self.revoke_of(rows, by, (name, now), |kind| kind == CredentialKind::Web)?;
@@ -102,6 +107,18 @@ impl Identities {
         }
         Ok(())
     }
+}
+
+/// Whoever gives somebody a password could come in as them: what they show then goes back to the same.
+fn giver(rows: &(impl Rows + ?Sized), by: &Authority<'_>) -> Result<Vec<CredentialId>, IdentityError> {
+    let Authority::Token(known) = by else { return Ok(Vec::new()) };
+    let ids = lookup::origins(rows, &known.id)?.ok_or(Denied::Revoked)?;
+    if ids.len() > MOST_GIVERS {
+        return Err(IdentityError::Full(
+            "passwords were handed on too often; the owner of the machine sets this one",
+        ));
+    }
+    Ok(ids)
 }
 
 fn is_self(by: &Authority<'_>, name: &str) -> bool {

@@ -145,6 +145,7 @@ impl Fresh {
             attenuation: Attenuation::none(),
             spent: 0,
             parent: by.parent().map(|parent| parent.id.clone()),
+            given_with: Vec::new(),
             made: now,
             made_by: by.principal().to_string(),
             expires: None,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{NewOperator, of_browser};
+use crate::{CredentialId, NewOperator, of_browser};
 
 fn password() -> String {
     ["correct", "horse", "battery", "staple"].join("-")
@@ -185,4 +185,47 @@ fn names_that_could_be_taken_for_others_are_refused() {
     assert!(matches!(world.identities.add_operator(&root(), again), Err(IdentityError::Exists { .. })));
     let short = NewOperator { name: "bob".to_owned(), rights: Rights::all(), password: b"hunter2" };
     assert!(matches!(world.identities.add_operator(&root(), short), Err(IdentityError::Password(_))));
+}
+
+fn come_in(world: &World, name: &str, word: &str) -> Known {
+    world.identities.login(name, word.as_bytes(), &HERE).unwrap().known
+}
+
+/// Whoever gives somebody a password could come in as them.
+#[test]
+fn a_password_goes_back_to_what_it_was_given_with() {
+    let world = World::new();
+    let kin = |one: &Known, other: &Known| world.identities.are_kin(&one.id, &other.id).unwrap();
+    let (maker, other) = (world.mint(&[Scope::Admin], None), world.mint(&[Scope::Admin], None));
+    let (maker, other) = (world.known(&maker), world.known(&other));
+    let by = Authority::Token(&maker);
+    let admin = || rights(&[Scope::Admin], None);
+    let add = |by: &Authority<'_>, name: &str| {
+        let word = password();
+        let new = NewOperator { name: name.to_owned(), rights: admin(), password: word.as_bytes() };
+        world.identities.add_operator(by, new).unwrap();
+    };
+    add(&by, "eve");
+    operator(&world, "ann", &[Scope::Admin]);
+    let (eve, ann) = (come_in(&world, "eve", &password()), come_in(&world, "ann", &password()));
+    assert!(kin(&maker, &eve) && kin(&eve, &maker) && !kin(&other, &eve));
+    assert!(!kin(&maker, &ann), "the owner gave her one");
+    // By way of somebody whom it has made, and by what they make.
+    add(&Authority::Token(&eve), "mal");
+    let mal = come_in(&world, "mal", &password());
+    let token = world.identities.mint(&Authority::Token(&mal), token(admin())).unwrap();
+    assert!(kin(&maker, &mal) && kin(&world.known(&token), &maker) && !kin(&mal, &other));
+    // Another password of one's own changes nothing about that; one of somebody else does.
+    let fresh = ["another", "long", "password"].join(" ");
+    world.identities.set_password(&Authority::Token(&eve), "eve", fresh.as_bytes()).unwrap();
+    assert!(kin(&come_in(&world, "eve", &fresh), &maker));
+    world.identities.set_password(&by, "ann", fresh.as_bytes()).unwrap();
+    assert!(kin(&come_in(&world, "ann", &fresh), &maker) && !kin(&ann, &maker), "what came before is hers");
+    // The owner gives it back, and who was there before stays what they were, also when their operator is gone.
+    world.identities.set_password(&root(), "eve", password().as_bytes()).unwrap();
+    assert!(!kin(&come_in(&world, "eve", &password()), &maker));
+    world.identities.remove_operator(&root(), "mal").unwrap();
+    assert!(kin(&mal, &maker));
+    let forgotten = CredentialId::parse("0000000000000000").unwrap();
+    assert!(world.identities.are_kin(&forgotten, &maker.id).unwrap(), "it could be anybody's");
 }

@@ -165,7 +165,13 @@ pub(crate) fn asked(ids: &Ids) -> Event {
 
 pub(crate) fn voted(ids: &Ids, uid: u32) -> Event {
     let transaction = ids.transaction.clone();
-    Event::ApprovalVoted(ApprovalVote { transaction, by: person(uid), vote: Vote::Approve, reason: None })
+    Event::ApprovalVoted(ApprovalVote {
+        transaction,
+        by: person(uid),
+        vote: Vote::Approve,
+        reason: None,
+        shown: None,
+    })
 }
 
 pub(crate) fn answered(ids: &Ids, answer: ApprovalAnswer) -> Event {

@@ -10,7 +10,8 @@ use ringfence_ledger::{
     Kind, Ledger, LedgerReader, Life, OpenError, ReadError, ReasonRule, Record, Status, Timestamp, Vote,
 };
 use ringfence_types::{
-    Bytes, Call, Exec, Fingerprint, GrantId, Layer, Principal, Refusal, RefusalCode, Risk, TransactionId,
+    Bytes, Call, Exec, Fingerprint, GrantId, Layer, Principal, Refusal, RefusalCode, Risk, ShownCredential,
+    TransactionId,
 };
 
 use super::grants::is_meant;
@@ -26,6 +27,7 @@ const NEWEST: u32 = 1000;
 pub struct Inbox<'l> {
     ledger: &'l Ledger,
     state_dir: &'l Path,
+    shown: Option<&'l ShownCredential>,
 }
 
 /// A question that waits.
@@ -179,7 +181,13 @@ impl From<ReadError> for AnswerError {
 impl<'l> Inbox<'l> {
     /// `state_dir` is where those who ask say that they are alive.
     pub fn new(ledger: &'l Ledger, state_dir: &'l Path) -> Self {
-        Self { ledger, state_dir }
+        Self { ledger, state_dir, shown: None }
+    }
+
+    /// For somebody who has shown this. It is written down with what they say where it takes several, so that whoever knows which
+    /// credentials belong together can tell one person from two.
+    pub fn showing(self, shown: Option<&'l ShownCredential>) -> Self {
+        Self { shown, ..self }
     }
 
     /// The questions that wait, oldest first. What nobody waits for any more is closed on the way.
@@ -336,6 +344,7 @@ impl<'l> Inbox<'l> {
             by: reply.by.clone(),
             vote: if reply.say == Say::Deny { Vote::Deny } else { Vote::Approve },
             reason: reply.reason.clone(),
+            shown: self.shown.cloned(),
         };
         self.write(request, vec![authenticated(request, reply), Event::ApprovalVoted(vote)])?;
         let records = self.ledger.reader().map_err(InboxError::from)?.about(request.transaction.as_str())?;
