@@ -80,7 +80,12 @@ pub(crate) struct Admitted {
 /// when they lose their right to it.
 pub(crate) async fn carry_out(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Value, ApiError> {
     let (sender, admitted) = oneshot::channel();
+    let turn = match arrived.method {
+        Method::OperatorAdd | Method::OperatorPassword => Some(identity::turn(&daemon).await?),
+        _ => None,
+    };
     let work = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
         let admitted = admit(&daemon, arrived)?;
         // Whoever has gone by now does not take it, which gives the work up before it begins.
         drop(sender.send((admitted.standing.clone(), Waiter::of(&admitted.work))));

@@ -1,5 +1,7 @@
 //! Tokens, operators and devices for whoever asks over the interface.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use ringfence_api::{
     AddOperator, ApiError, AttenuateToken, CreateToken, DeviceChallenge, Done, ErrorCode, LONGEST_LIFETIME_S,
@@ -12,9 +14,12 @@ use ringfence_runtime::identity::{
 use ringfence_types::Principal;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use zeroize::Zeroizing;
 
 use crate::failure::{internal, malformed, unavailable};
+use crate::http::{PATIENCE, too_many};
+use crate::server::Daemon;
 
 /// Whoever asks, as the store of identities wants to know it.
 pub(crate) fn authority<'a>(principal: &Principal, known: Option<&'a Known>) -> Authority<'a> {
@@ -22,6 +27,13 @@ pub(crate) fn authority<'a>(principal: &Principal, known: Option<&'a Known>) -> 
         Some(known) => Authority::Token(known),
         None => Authority::Owner(principal.clone()),
     }
+}
+
+/// The turn of whoever has a password made, among those who show one: both are slow on purpose. Nobody has a thread while they wait.
+pub(crate) async fn turn(daemon: &Daemon) -> Result<OwnedSemaphorePermit, ApiError> {
+    let turn = Arc::clone(&daemon.login).acquire_owned();
+    let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, turn).await else { return Err(too_many()) };
+    Ok(turn)
 }
 
 /// What somebody who is known asks.

@@ -29,16 +29,11 @@ impl Identities {
         by.require(Scope::Admin)?;
         by.rights().may_give(&new.rights).map_err(Denied::from)?;
         let name = account_name(&new.name)?;
+        self.read(|rows| is_free(rows, &name))?;
         // Before the store is held: it is slow on purpose.
         let hash = password::hashed(new.password)?;
         self.change(|rows, now| {
-            if find(rows, &name)?.is_some() {
-                return Err(IdentityError::Exists { name: name.clone() });
-            }
-            let all: Vec<Operator> = store::all(rows, Table::Operator)?;
-            if all.len() >= MOST {
-                return Err(IdentityError::Full("there are 1000 operators"));
-            }
+            is_free(rows, &name)?;
             let operator = Operator {
                 name: name.clone(),
                 password: hash.clone(),
@@ -61,14 +56,11 @@ impl Identities {
         name: &str,
         new: &[u8],
     ) -> Result<OperatorMeta, IdentityError> {
+        // Before the work that is slow on purpose: nobody has it done who may not.
+        self.read(|rows| may_set(rows, by, name))?;
         let hash = password::hashed(new)?;
         self.change(|rows, now| {
-            let found = wanted(rows, name)?;
-            if !is_self(by, name) {
-                by.require(Scope::Admin)?;
-            }
-            // Whoever knows the password has what the operator has.
-            by.rights().may_give(&found.rights).map_err(Denied::from)?;
+            let found = may_set(rows, by, name)?;
             // Who gives themselves another has come in with the one before, and is as much somebody else's as then.
             let given_with = if is_self(by, name) { found.given_with.clone() } else { giver(rows, by)? };
             let operator = Operator { password: hash.clone(), password_set: now, given_with, ..found };
@@ -107,6 +99,25 @@ impl Identities {
         }
         Ok(())
     }
+}
+
+fn is_free(rows: &(impl Rows + ?Sized), name: &str) -> Result<(), IdentityError> {
+    if find(rows, name)?.is_some() {
+        return Err(IdentityError::Exists { name: name.to_owned() });
+    }
+    let all: Vec<Operator> = store::all(rows, Table::Operator)?;
+    if all.len() >= MOST { Err(IdentityError::Full("there are 1000 operators")) } else { Ok(()) }
+}
+
+/// The operator whose password this may set.
+fn may_set(rows: &(impl Rows + ?Sized), by: &Authority<'_>, name: &str) -> Result<Operator, IdentityError> {
+    if !is_self(by, name) {
+        by.require(Scope::Admin)?;
+    }
+    let found = wanted(rows, name)?;
+    // Whoever knows the password has what the operator has.
+    by.rights().may_give(&found.rights).map_err(Denied::from)?;
+    Ok(found)
 }
 
 /// Whoever gives somebody a password could come in as them: what they show then goes back to the same.

@@ -171,6 +171,22 @@ fn setting_the_password_of_somebody_with_more_rights_is_no_way_up() {
     assert_eq!(denied(set), Denied::Scope(Scope::Admin));
 }
 
+/// A password that is too short is told only to whoever may set it: nothing of it was looked at before.
+#[test]
+fn no_password_is_hashed_for_somebody_who_may_not_set_it() {
+    let world = World::new();
+    operator(&world, "ann", &[Scope::Approve]);
+    let admin = world.known(&world.mint(&[Scope::Admin], None));
+    let by = Authority::Token(&admin);
+    assert!(matches!(denied(world.identities.set_password(&by, "ann", b"short")), Denied::Wider(_)));
+    let nobody = world.identities.set_password(&by, "nobody", b"short");
+    assert!(matches!(nobody, Err(IdentityError::NoSuch { .. })), "{nobody:?}");
+    let again = NewOperator { name: "ann".to_owned(), rights: rights(&[], None), password: b"short" };
+    assert!(matches!(world.identities.add_operator(&by, again), Err(IdentityError::Exists { .. })));
+    let set = world.identities.set_password(&root(), "ann", b"short");
+    assert!(matches!(set, Err(IdentityError::Password(_))), "{set:?}");
+}
+
 #[test]
 fn names_that_could_be_taken_for_others_are_refused() {
     let world = World::new();
