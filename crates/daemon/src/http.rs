@@ -257,10 +257,13 @@ async fn begin(
 
 /// Clients of HTTP/2 take an answer that comes before they have said everything for a broken stream. So the rest is taken and thrown
 /// away, for a while; an older connection simply ends.
-pub(crate) async fn hear_out(version: Version, mut body: Incoming) {
-    if version != Version::HTTP_2 {
-        return;
+pub(crate) async fn hear_out(version: Version, body: Incoming) {
+    if version == Version::HTTP_2 {
+        throw_away(body, HEARING).await;
     }
+}
+
+async fn throw_away(mut body: Incoming, patience: Duration) {
     let mut heard = 0;
     let hears = async {
         while let Some(Ok(frame)) = body.frame().await {
@@ -270,7 +273,7 @@ pub(crate) async fn hear_out(version: Version, mut body: Incoming) {
             }
         }
     };
-    let _nobody = tokio::time::timeout(HEARING, hears).await;
+    let _nobody = tokio::time::timeout(patience, hears).await;
 }
 
 async fn called(
@@ -396,7 +399,12 @@ pub(crate) async fn collected(
     let announced =
         body.size_hint().exact().map_or(most, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     if announced > most {
-        hear_out(version, body).await;
+        // Whoever may send it and sends a little too much hears so: most clients do not listen before they have said everything.
+        if announced / 2 <= most {
+            throw_away(body, PATIENCE).await;
+        } else {
+            hear_out(version, body).await;
+        }
         return Err(too_large(most));
     }
     let place = if announced <= UNASKED { None } else { Some(line.place_for_long(announced).await?) };
