@@ -42,10 +42,15 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Self {
+        Self::with("")
+    }
+
+    /// With more in the operator's file.
+    pub(crate) fn with(more: &str) -> Self {
         let world = World::new();
         // Free a moment ago, which is enough: nobody else is told of it.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
+        configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n{more}"));
         let place = Self { served: Served::with(world, &[]), port };
         crate::testkit::eventually("it listens on TCP", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         place
@@ -87,6 +92,10 @@ impl Place {
         let (name, password) = (scope.word(), ["correct", "horse", "battery"].join(" "));
         let mut add = self.served.world.ringfence();
         finish(add.args(["operator", "add", name, "--scope", scope.word()]), password.as_bytes()).expect(0);
+        self.sign_in((name, &password), vec![scope])
+    }
+
+    pub(crate) fn sign_in(&self, (name, password): (&str, &str), scopes: Vec<Scope>) -> Visitor {
         let body = json!({ "name": name, "password": password }).to_string();
         let (status, head, body) = self.send(Entrance::Tcp, ("POST /v1/login", ""), &body);
         assert_eq!(status, 200, "{head}");
@@ -95,7 +104,7 @@ impl Place {
         let csrf: Value = serde_json::from_str(&body).unwrap();
         let csrf = csrf["csrf"].as_str().unwrap();
         let headers = format!("Cookie: {cookie}\r\nX-Ringfence-Csrf: {csrf}\r\n");
-        Visitor { kind: Some(TokenKind::Web), scopes: vec![scope], entrance: Entrance::Tcp, headers }
+        Visitor { kind: Some(TokenKind::Web), scopes, entrance: Entrance::Tcp, headers }
     }
 
     /// One of each kind with each scope there is for it.

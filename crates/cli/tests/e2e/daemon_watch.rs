@@ -188,7 +188,7 @@ fn a_narrowed_token_is_not_led_to_other_hosts() {
 }
 
 /// Does not outlive a test that fails.
-struct Killed(std::process::Child);
+pub(crate) struct Killed(pub(crate) std::process::Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {

@@ -96,6 +96,8 @@ mod daemon_matrix;
 #[cfg(test)]
 mod daemon_memory;
 #[cfg(test)]
+mod daemon_own;
+#[cfg(test)]
 mod daemon_parts;
 #[cfg(test)]
 mod daemon_place;
