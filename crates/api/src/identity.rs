@@ -9,6 +9,10 @@ use serde_json::Value;
 pub const LONGEST_LIFETIME_S: u64 = 3_155_760_000;
 /// What people call something: up to 64 characters that can be seen.
 const LABEL: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]{1,64}$";
+/// The form of the name of an operator.
+const NAME: &str = "^[a-z][a-z0-9._@-]{0,63}$";
+/// The form of a password, of characters with one byte; with longer ones it has fewer.
+const PASSWORD: &str = "^[^\\n\\r\\u0000]{12,1024}$";
 /// The form of an id.
 const ID: &str = "^[0-9a-f]{16}$";
 
@@ -120,10 +124,12 @@ pub struct OperatorList {
 #[serde(deny_unknown_fields)]
 pub struct AddOperator {
     /// a-z, 0-9 and . _ - @
+    #[schemars(extend("pattern" = NAME))]
     pub name: String,
     #[schemars(schema_with = "crate::shape::rights")]
     #[serde(deserialize_with = "crate::shape::named")]
     pub rights: Rights,
+    #[schemars(extend("pattern" = PASSWORD))]
     pub password: String,
 }
 
@@ -138,6 +144,7 @@ impl std::fmt::Debug for AddOperator {
 #[serde(deny_unknown_fields)]
 pub struct SetPassword {
     pub name: String,
+    #[schemars(extend("pattern" = PASSWORD))]
     pub password: String,
 }
 

@@ -35,6 +35,7 @@ pub struct CreateSession {
     pub timeout_s: Option<u64>,
     /// It ends when nothing was asked of it and no command ran for this many seconds.
     #[serde(default)]
+    #[schemars(range(min = 1))]
     pub idle_timeout_s: Option<u64>,
     #[serde(default, deserialize_with = "crate::shape::named")]
     pub limits: SessionLimits,
