@@ -363,7 +363,7 @@ fn nothing_that_somebody_calls_a_session_leaves() {
     let collector = Collector::new(Manner::Takes);
     let mut served = serving(&collector, "");
     let session = served.session();
-    let marker = "plain-marker".repeat(64 << 10);
+    let marker = "plain-marker".repeat(50);
     let read = |session: Value| -> ReadFile {
         serde_json::from_value(json!({ "session": session, "path": "x" })).unwrap()
     };
