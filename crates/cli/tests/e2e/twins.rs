@@ -199,6 +199,8 @@ impl Plain<'_> {
                 Value::Object(fields.iter().map(plain).collect())
             }
             Value::Array(items) => items.iter().map(|item| self.value(key, item)).collect(),
+            // Tests beside this one have terminals as well.
+            Value::String(text) if key == "terminal" && text.starts_with("/dev/pts/") => "chance".into(),
             Value::String(text) => self.text(key, text).into(),
             Value::Number(_) if CHANCE.contains(&key) => "chance".into(),
             other => other.clone(),
