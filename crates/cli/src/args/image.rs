@@ -40,7 +40,7 @@ pub(crate) struct SignatureArgs {
 Only images on this list are run, by the digest they had when they were put on it. Nothing is ever pulled.
 
 Examples:
-  ringfence image add dev docker.io/library/debian:12      (the engine must have it)
+  ringfence image add dev localhost/debian:12              (the engine must have it)
   ringfence image add dev registry.test/dev:1 --signature dev.sig.json --key cosign.pub
   ringfence image build dev rootfs.tar
   ringfence run --backend container --image dev -- make test")]
