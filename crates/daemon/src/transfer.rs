@@ -9,7 +9,7 @@ use ringfence_api::{ApiError, MOST_SENT, Method, Request};
 use serde_json::Value;
 
 use crate::ask::blocking;
-use crate::dispatch::{Admitted, Arrived, admit};
+use crate::dispatch::{Admitted, Arrived, admit, told_no};
 use crate::failure::malformed;
 use crate::files;
 use crate::http::{Line, collected, hear_out, text, whole};
@@ -99,7 +99,8 @@ async fn for_who_waits<T: Send + 'static>(
         done = blocking(move || {
             let (left, telemetry) = (&caller.attenuation, &daemon.telemetry);
             let visit = Visit { live: &live, work: &done, left, by: &by, telemetry, parent };
-            work(visit, request)
+            let method = request.method();
+            told_no(&daemon, (&caller.principal, method), work(visit, request))
         }) => done,
         why = standing.lost() => Err(why),
     }

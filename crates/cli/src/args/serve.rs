@@ -16,7 +16,7 @@ Listens at a socket of this user alone. Whoever owns the socket may do everythin
 
 Examples:
   ringfence serve
-  ringfence serve --check                     look whether it could start, and do nothing
+  ringfence serve --check                     look whether it could start, and serve nothing
   ringfence session create --workspace ~/src -- claude")]
 pub(crate) struct Serve {
     /// Where to listen; without it `$XDG_RUNTIME_DIR/ringfence/daemon.sock`
@@ -25,7 +25,7 @@ pub(crate) struct Serve {
     /// Policy file of the operator instead of `$XDG_CONFIG_HOME/ringfence/config.toml`
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// Look whether it could start, say what is wrong, and do nothing
+    /// Look whether it could start, say what is wrong, and serve nothing
     #[arg(long)]
     pub(crate) check: bool,
     /// The most sessions at once
