@@ -190,16 +190,15 @@ impl Run<'_> {
         let Self { places, stage, program, test } = *self;
         let mut command = test_command(places, program);
         command
-            .arg("--test-threads=2")
+            .arg(format!("--test-threads={}", test.threads()))
             .args(chosen)
             .current_dir(stage.source(&test.directory))
             .env("CARGO_MANIFEST_DIR", stage.source(&test.directory))
             .env("RINGFENCE_TEST_TOOLCHAIN", &stage.toolchain)
+            .env("RINGFENCE_TEST_BIN", &stage.binary)
+            .env("CARGO_BIN_EXE_ringfence", &stage.binary)
             .stdin(Stdio::null())
             .process_group(0);
-        if let Some(binary) = &stage.binary {
-            command.env("RINGFENCE_TEST_BIN", binary).env("CARGO_BIN_EXE_ringfence", binary);
-        }
         if let Some(agents) = &stage.agents {
             command.env("RINGFENCE_TEST_AGENTS", agents);
         }

@@ -17,7 +17,7 @@ pub(crate) struct Stage {
     directory: tempfile::TempDir,
     /// Where each test program was copied to, in the order it was given.
     pub(crate) programs: Vec<PathBuf>,
-    pub(crate) binary: Option<PathBuf>,
+    pub(crate) binary: PathBuf,
     /// A Rust toolchain that the ordinary user can run.
     pub(crate) toolchain: PathBuf,
     /// The programs of agents.
@@ -25,7 +25,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) fn new(root: &Path, executables: &[TestExecutable], binary: Option<&Path>) -> Result<Self> {
+    pub(crate) fn new(root: &Path, executables: &[TestExecutable], binary: &Path) -> Result<Self> {
         // Not /tmp: the fence gives every sandbox a /tmp of its own.
         let directory = tempfile::Builder::new().prefix("ringfence-test.").tempdir_in("/var/tmp")?;
         let at = directory.path();
@@ -37,7 +37,7 @@ impl Stage {
             .enumerate()
             .map(|(number, test)| copy_program(&test.path, &at.join("bin").join(format!("test-{number}"))))
             .collect::<Result<_>>()?;
-        let binary = binary.map(|path| copy_program(path, &at.join("bin/ringfence"))).transpose()?;
+        let binary = copy_program(binary, &at.join("bin/ringfence"))?;
         let toolchain = stage_toolchain(root, &at.join("toolchain"))?;
         Ok(Self { directory, programs, binary, toolchain, agents: None })
     }
