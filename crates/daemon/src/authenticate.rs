@@ -69,6 +69,7 @@ pub(crate) fn right_door(entrance: &Entrance, caller: &Caller) -> Result<(), Api
 /// Somebody who is known and may be here, before it is known what they say. One who may not is written down.
 pub(crate) fn enter(line: &Line, token: Option<&str>, purpose: &str) -> Result<Entered, ApiError> {
     let entered = identify(&line.daemon.identities, (&line.entrance, line.peer), token)?;
+    line.daemon.rates.is_good(&line.entrance, token);
     if let Err(why) = right_door(&line.entrance, &entered.caller) {
         audit(line.daemon.runtime.ledger(), (&entered.caller, purpose), Some(&why))
             .map_err(|error| unavailable(&error))?;

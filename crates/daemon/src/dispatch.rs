@@ -121,6 +121,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
         return Ok(Admitted { caller, known, by, own, source, request, live, standing, work, parent });
     }
     let entered = identify(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
+    daemon.rates.is_good(&arrived.entrance, arrived.token.as_deref());
     let judged = may(&arrived, &entered.caller).and_then(|about| {
         let request = Request::parse(method, arrived.value)?;
         let live = live(daemon, &entered.caller, (method, about.as_ref()))?;

@@ -23,8 +23,9 @@ use crate::authenticate::enter_for;
 use crate::dispatch::Arrived;
 use crate::events;
 use crate::failure::{internal, malformed};
-use crate::http::{Line, PATIENCE, UNASKED, hear_out, most, token, too_many};
+use crate::http::{Line, PATIENCE, UNASKED, hear_out, most, token};
 use crate::intake::Place;
+use crate::rate::is_urgent;
 use crate::room::{Room, roomy};
 use crate::server::Daemon;
 use crate::standing::Standing;
@@ -276,9 +277,7 @@ impl Asker {
     }
 
     async fn answer(&self, message: Bytes) -> Result<Value, ApiError> {
-        if !self.line.rate.take() {
-            return Err(too_many());
-        }
+        self.line.count(self.token.as_deref(), || is_urgent(self.rpc.method))?;
         let _before = self.line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
         match self.ask((message, Vec::new())).await? {
             Answer::Value(value) => Ok(value),

@@ -33,7 +33,7 @@ use crate::intake::{Place, Whose};
 use crate::mcp;
 use crate::network::Network;
 use crate::peer::Peer;
-use crate::rate::Bucket;
+use crate::rate::{Rate, is_urgent};
 use crate::route;
 use crate::server::Daemon;
 use crate::socket;
@@ -67,8 +67,8 @@ pub(crate) struct Line {
     pub(crate) peer: Option<Peer>,
     /// The listener that they came by, if that is on TCP.
     pub(crate) network: Option<Arc<Network>>,
-    /// Of everybody who comes from where they come from.
-    pub(crate) rate: Arc<Bucket>,
+    /// How often may be asked on it.
+    pub(crate) rate: Rate,
     /// Ends the connection.
     pub(crate) cut: Arc<Notify>,
     /// For as long as the line is held, also by what a connection has become, it counts as one.
@@ -76,6 +76,11 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// One request more of whoever shows this token, if that is not too many. What is `urgent` has a reserve.
+    pub(crate) fn count(&self, token: Option<&str>, urgent: impl FnOnce() -> bool) -> Result<(), ApiError> {
+        self.rate.ask(&self.daemon.rates, token, urgent)
+    }
+
     /// So many bytes of long requests are taken in at once, those of sessions apart from all others.
     pub(crate) async fn place_for_long(&self, bytes: usize) -> Result<Place, ApiError> {
         let whose = match &self.entrance {
@@ -129,19 +134,27 @@ pub(crate) async fn answer(line: Arc<Line>, request: http::Request<Incoming>) ->
 /// What every request is asked before anything of it is read: the token that came with it, if one did.
 pub(crate) fn token(line: &Line, head: &Parts) -> Result<Option<String>, ApiError> {
     unambiguous(&head.headers)?;
-    if !line.rate.take() {
-        return Err(too_many());
-    }
+    let shown = match &line.network {
+        Some(network) => network.token(head),
+        None => bearer(&head.headers),
+    };
+    line.count(shown.as_ref().ok().and_then(Option::as_deref), || wants_an_end(head))?;
     if let Some(network) = &line.network {
         network.admit(head)?;
-        return network.token(head);
+        return shown;
     }
     if head.headers.contains_key(ORIGIN) {
         // No page of a browser has business at a Unix socket.
         return Err(ApiError::new(ErrorCode::Forbidden, "requests of web pages are not answered here")
             .with_rule("http.origin"));
     }
-    bearer(&head.headers)
+    shown
+}
+
+fn wants_an_end(head: &Parts) -> bool {
+    let by_grpc = ringfence_grpc::Rpc::at(head.uri.path()).map(|rpc| rpc.method);
+    let by_path = || route::find(head.method.as_str(), head.uri.path(), head.uri.query()).ok();
+    by_grpc.or_else(|| by_path().map(|(method, _)| method)).is_some_and(is_urgent)
 }
 
 /// Somebody whom nobody knows is told no. Each place and reason is written down once in a while, so that a stranger does not

@@ -26,7 +26,7 @@ use crate::metrics::Meters;
 use crate::network::{self, Network};
 use crate::peer::Peer;
 use crate::places::{Place, Places};
-use crate::rate::{Asker, Rates};
+use crate::rate::{Rate, Rates};
 use crate::session::{Live, TIME};
 use crate::sessions::{self, Because, Sessions};
 use crate::standing::{self, Standings};
@@ -283,7 +283,7 @@ pub(crate) async fn attend<S>(
 {
     let cut = Arc::new(Notify::new());
     let (held, mut over) = mpsc::channel(1);
-    let rate = daemon.rates.of(Asker::of(&entrance, peer));
+    let rate = Rate::new(&daemon.rates, &entrance, peer);
     // What runs inside a fence has no more of the daemon's memory than it needs.
     let streams = if matches!(entrance, Entrance::Door(_)) { STREAMS_AT_A_DOOR } else { STREAMS };
     let line = Arc::new(Line { daemon, entrance, peer, network, rate, cut: Arc::clone(&cut), _held: held });

@@ -26,8 +26,9 @@ use crate::authenticate::enter;
 use crate::dispatch::Arrived;
 use crate::failure::malformed;
 use crate::frames::{End, Frames, Timing};
-use crate::http::{Line, MOST_WITH_FILE, UNASKED, too_many};
+use crate::http::{Line, MOST_WITH_FILE, UNASKED};
 use crate::intake::{Place, Rationed};
+use crate::rate::is_urgent;
 use crate::room::roomy;
 use crate::rpc::{self, Asked, Id, Rejected};
 use crate::standing::Standing;
@@ -202,9 +203,7 @@ impl Conversation {
         (value, places): (serde_json::Value, Vec<Place>),
         outbox: &mpsc::Sender<Utf8Bytes>,
     ) -> Result<(), ApiError> {
-        if !self.line.rate.take() {
-            return Err(too_many());
-        }
+        self.line.count(self.token.as_deref(), || is_urgent(method))?;
         while self.tasks.try_join_next().is_some() {}
         self.streams.retain(|_, stream| !stream.is_finished());
         if self.tasks.len() >= AT_ONCE {
