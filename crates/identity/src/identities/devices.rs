@@ -226,12 +226,20 @@ impl Identities {
 
     /// A challenge is used up, whatever comes of it: so in a transaction of its own.
     fn take(&self, challenge: &Challenge) -> Result<(), IdentityError> {
+        // Anybody may show one. What was never given out is not worth a write, for which all others would wait.
+        if !is_nonce(&challenge.nonce) || !self.is_given_out(&challenge.nonce)? {
+            return Err(Denied::Proof.into());
+        }
         let good = self.change(|rows, now| {
             let found: Option<Nonce> = store::get(rows, Table::Challenge, &challenge.nonce)?;
             rows.remove(Table::Challenge, &challenge.nonce)?;
             Ok(found.is_some_and(|nonce| nonce.subject == challenge.subject && nonce.expires > now))
         })?;
         if good { Ok(()) } else { Err(Denied::Proof.into()) }
+    }
+
+    fn is_given_out(&self, nonce: &str) -> Result<bool, IdentityError> {
+        self.read(|rows| Ok(store::get::<Nonce>(rows, Table::Challenge, nonce)?.is_some()))
     }
 
     fn challenge_row(
@@ -266,6 +274,11 @@ impl Identities {
         }
         Ok(())
     }
+}
+
+/// Whether it has the form of what is given out.
+fn is_nonce(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn pairing(rows: &(impl Rows + ?Sized), id: &CredentialId, now: Timestamp) -> Result<Pairing, IdentityError> {
