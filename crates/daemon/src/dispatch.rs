@@ -441,7 +441,7 @@ fn in_session(
             match form {
                 Form::Whole => {
                     visit.work.includes(&wired.call);
-                    json(&daemon.counted(|| wired.run(live, Sink::Keep))?)
+                    json(&daemon.counted(live, || wired.run(live, Sink::Keep))?)
                 }
                 Form::Pieces => {
                     let call = Arc::clone(&wired.call);

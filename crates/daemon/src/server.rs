@@ -353,8 +353,8 @@ impl Daemon {
     }
 
     /// Does a call, if there are not too many already.
-    pub(crate) fn counted(&self, call: impl FnOnce() -> CallInfo) -> Result<CallInfo, ApiError> {
-        let place = self.place()?;
+    pub(crate) fn counted(&self, live: &Live, call: impl FnOnce() -> CallInfo) -> Result<CallInfo, ApiError> {
+        let place = self.place(live)?;
         let info = call();
         drop(place);
         Ok(info)
@@ -362,7 +362,7 @@ impl Daemon {
 
     /// Does a call on a thread of its own.
     pub(crate) fn in_background(&self, live: Arc<Live>, wired: Wired, sink: Sink) -> Result<(), ApiError> {
-        let place = self.place()?;
+        let place = self.place(&live)?;
         let work = move || {
             let _info = wired.run(&live, sink);
             drop(place);
@@ -371,8 +371,8 @@ impl Daemon {
         spawned.map(drop).map_err(|error| internal(&error))
     }
 
-    fn place(&self) -> Result<Place, ApiError> {
-        let place = self.calls.take()?;
+    fn place(&self, live: &Live) -> Result<Place, ApiError> {
+        let place = live.places.take()?;
         let _before = self.meters.calls.fetch_add(1, Ordering::Relaxed);
         Ok(place)
     }

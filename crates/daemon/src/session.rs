@@ -14,7 +14,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::call::{Inlets, LiveCall};
 use crate::door::Door;
 use crate::failure::{exhausted, internal, not_found};
-use crate::places::Places;
+use crate::places::{OwnPlaces, Places};
 use crate::reload::Again;
 use crate::sessions::Because;
 
@@ -38,7 +38,7 @@ pub(crate) struct Live {
     card: SessionInfo,
     most_calls: usize,
     /// Of the calls of all sessions.
-    pub(crate) places: Places,
+    pub(crate) places: OwnPlaces,
     last_call: AtomicU64,
     inside: Mutex<Inside>,
     door: Mutex<Option<Door>>,
@@ -84,7 +84,7 @@ impl Live {
             terms,
             card,
             most_calls,
-            places,
+            places: places.of_a_session(),
             last_call: AtomicU64::new(0),
             inside: Mutex::new(Inside {
                 live: BTreeMap::new(),

@@ -18,8 +18,9 @@ use crate::patience::Patient;
 use crate::served::{Served, exec, raw};
 use crate::testkit::{World, eventually, finish};
 
-/// How many calls the daemon of the test does at once.
+/// How many calls the daemon of the test does at once, and how many of them one session gets.
 const CALLS: usize = 8;
+const OF_ONE: usize = CALLS - CALLS / 8;
 
 fn write(session: &SessionInfo, number: usize) -> WriteFile {
     let fields =
@@ -41,34 +42,35 @@ fn begun(served: &Served, session: &SessionInfo, number: usize) -> UnixStream {
 }
 
 /// Writes that wait for a person are calls like commands. When all places are taken the next is refused, and health,
-/// answers and stops have their own threads.
+/// answers and stops have their own threads. Another session has something left.
 #[test]
 fn writes_that_wait_for_people_have_a_bound_and_hold_up_nobody() {
     let served = Served::with(World::new(), &["--max-calls", &CALLS.to_string()]);
-    for number in 0..=CALLS {
+    for number in 0..=OF_ONE {
         std::fs::create_dir(served.world.workspace.join(format!("d{number}"))).unwrap();
     }
     let guarded = CreateSession { profile: Some(Profile::Guarded), ..served.wanted() };
     let session = served.client().call(&guarded).unwrap();
     let mut next = Vec::new();
-    let waiting: Vec<UnixStream> = (0..CALLS).map(|number| begun(&served, &session, number)).collect();
+    let waiting: Vec<UnixStream> = (0..OF_ONE).map(|number| begun(&served, &session, number)).collect();
     let questions = || served.client().call(&ListApprovals {}).unwrap().questions;
-    eventually("all of them ask", || questions().len() == CALLS);
-    match served.client().call(&write(&session, CALLS)) {
+    eventually("all of them ask", || questions().len() == OF_ONE);
+    match served.client().call(&write(&session, OF_ONE)) {
         Err(ClientError::Api(error)) => assert_eq!(error.code, ErrorCode::Exhausted, "{error:?}"),
         other => panic!("{other:?}"),
     }
+    assert_eq!(served.sh(&served.session(), "true").exit_code, Some(0), "another one runs what it wants");
     let health = b"GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     assert_eq!(raw(&served.socket, health).0, 200);
     // The control: with an answer there is a place again, and what was answered is done.
     let id = questions().remove(0).id;
     served.client().call(&AnswerApproval { id, answer: Answer::Once, reason: None, terms: None }).unwrap();
-    let written = || (0..CALLS).filter(|n| served.world.read(&format!("d{n}/AGENTS.md")).is_some()).count();
+    let written = || (0..OF_ONE).filter(|n| served.world.read(&format!("d{n}/AGENTS.md")).is_some()).count();
     eventually("one is done", || written() == 1);
     // What was done gives its place back a moment later.
     eventually("the next asks", || {
-        next.push(begun(&served, &session, CALLS));
-        questions().len() == CALLS
+        next.push(begun(&served, &session, OF_ONE));
+        questions().len() == OF_ONE
     });
     let stop = StopSession { session: session.session.clone(), grace_ms: Some(0) };
     assert_eq!(served.client().call(&stop).unwrap().state, SessionState::Ended);
