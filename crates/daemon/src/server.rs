@@ -11,9 +11,9 @@ use ringfence_runtime::Runtime;
 use ringfence_runtime::identity::{Identities, IdentityError, Known};
 use ringfence_runtime::ledger::SessionEnd;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::authenticate::Entrance;
 use crate::connection::Timing;
@@ -41,6 +41,9 @@ const ROUND: Duration = Duration::from_millis(200);
 /// Connections at once: to the socket of the operators, and to each door.
 const CONNECTIONS: usize = 2048;
 const CONNECTIONS_OF_A_DOOR: usize = 32;
+/// Of these at the socket of the operators, those of whoever is not its owner: a process in a fence that reaches it all the same does not
+/// keep the owner from stopping it.
+const CONNECTIONS_OF_OTHERS: usize = 128;
 /// Requests of one connection of HTTP/2 under way at once.
 const STREAMS: u32 = 64;
 const STREAMS_AT_A_DOOR: u32 = 8;
@@ -248,13 +251,19 @@ async fn reap(daemon: Arc<Daemon>) {
 }
 
 async fn accept(daemon: Arc<Daemon>, listener: UnixListener, (entrance, most): (Entrance, usize)) {
-    let places = Arc::new(Semaphore::new(most));
+    let [places, of_others] = [most, CONNECTIONS_OF_OTHERS].map(|most| Arc::new(Semaphore::new(most)));
     loop {
         // Whoever comes when all places are taken waits in the kernel's queue.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let line = attend_peer(Arc::clone(&daemon), stream, entrance.clone());
+                let Ok(peer) = Peer::of(&stream) else { continue };
+                // It is closed at once: were it to wait, it would wait in front of the owner.
+                let Some(place) = place_of(peer, &entrance, (place, &of_others)) else {
+                    tracing::debug!(uid = peer.uid, "too many connections of others than the owner");
+                    continue;
+                };
+                let line = attend(Arc::clone(&daemon), stream, (entrance.clone(), Some(peer), None));
                 let _line = tokio::spawn(async move {
                     line.await;
                     drop(place);
@@ -268,9 +277,16 @@ async fn accept(daemon: Arc<Daemon>, listener: UnixListener, (entrance, most): (
     }
 }
 
-async fn attend_peer(daemon: Arc<Daemon>, stream: UnixStream, entrance: Entrance) {
-    let Ok(peer) = Peer::of(&stream) else { return };
-    attend(daemon, stream, (entrance, Some(peer), None)).await;
+/// The place of somebody of whom it is known now who they are: whoever is not the owner gives the owner's back and has one of the others'.
+fn place_of(
+    peer: Peer,
+    entrance: &Entrance,
+    (place, of_others): (OwnedSemaphorePermit, &Arc<Semaphore>),
+) -> Option<OwnedSemaphorePermit> {
+    if peer.is_owner() || *entrance != Entrance::Management {
+        return Some(place);
+    }
+    Arc::clone(of_others).try_acquire_owned().ok()
 }
 
 /// One connection, from its first request to its last.
