@@ -22,6 +22,7 @@ use crate::room::Room;
 use crate::server::Daemon;
 use crate::session::Live;
 use crate::standing::Standing;
+use crate::turns::turn;
 use crate::waiter::{Waiter, Work};
 use crate::{approvals, events};
 
@@ -81,7 +82,7 @@ async fn answer(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Answer, ApiErr
     let method = arrived.method;
     let shared = Arc::clone(daemon);
     if method.reply() == Reply::Stream || method == Method::CallShow {
-        let admitted = blocking(move || admit(&shared, arrived)).await?;
+        let admitted = admit_elsewhere(&shared, arrived).await?;
         return later(daemon, admitted).await;
     }
     carry_out(shared, arrived).await.map(Answer::Value)
@@ -92,6 +93,16 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| internal(&error))?
+}
+
+/// Lets a request in or not, when it is its turn.
+pub(crate) async fn admit_elsewhere(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Admitted, ApiError> {
+    let (turn, daemon) = (turn(daemon, &arrived).await?, Arc::clone(daemon));
+    blocking(move || {
+        let _turn = turn;
+        admit(&daemon, arrived)
+    })
+    .await
 }
 
 /// What takes its time without a thread.

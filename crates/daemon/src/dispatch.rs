@@ -31,6 +31,7 @@ use crate::session::Live;
 use crate::sessions::{self, AlsoOver, Because};
 use crate::standing::Standing;
 use crate::telemetry::Context;
+use crate::turns::turn;
 use crate::waiter::{Visit, Waiter, Work};
 use crate::{approvals, files, identity};
 
@@ -80,12 +81,13 @@ pub(crate) struct Admitted {
 /// when they lose their right to it.
 pub(crate) async fn carry_out(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Value, ApiError> {
     let (sender, admitted) = oneshot::channel();
+    let own = turn(&daemon, &arrived).await?;
     let turn = match arrived.method {
         Method::OperatorAdd | Method::OperatorPassword => Some(identity::turn(&daemon).await?),
         _ => None,
     };
     let work = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _turns = (own, turn);
         let admitted = admit(&daemon, arrived)?;
         // Whoever has gone by now does not take it, which gives the work up before it begins.
         drop(sender.send((admitted.standing.clone(), Waiter::of(&admitted.work))));

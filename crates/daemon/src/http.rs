@@ -41,6 +41,7 @@ use crate::standing::Standing;
 use crate::stream::{self, Body, Held, Pieces};
 use crate::telemetry::Context;
 use crate::transfer;
+use crate::turns::turn;
 use crate::weigh::weighed;
 
 /// Of a request without a file in it.
@@ -263,7 +264,12 @@ async fn begin(
         let (daemon, token) = (Arc::clone(&line.daemon), token.clone());
         let (entrance, peer, value) = (line.entrance.clone(), line.peer, Value::Object(fields.clone()));
         let arrived = Arrived { entrance, peer, token, method, value, places: Vec::new(), parent };
-        blocking(move || foretell(&daemon, &arrived)).await?;
+        let turn = turn(&daemon, &arrived).await?;
+        blocking(move || {
+            let _turn = turn;
+            foretell(&daemon, &arrived)
+        })
+        .await?;
     }
     Ok((token, Way::Method(method, fields)))
 }

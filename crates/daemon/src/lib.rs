@@ -48,6 +48,7 @@ mod telemetry;
 mod threads;
 mod told;
 mod transfer;
+mod turns;
 mod waiter;
 mod weigh;
 

@@ -27,9 +27,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::ask::blocking;
+use crate::ask::{admit_elsewhere, blocking};
 use crate::authenticate::{Entrance, identify};
-use crate::dispatch::{Admitted, Arrived, admit};
+use crate::dispatch::{Admitted, Arrived};
 use crate::failure::{internal, malformed};
 use crate::http::{Line, UNASKED, collected};
 use crate::intake::Place;
@@ -90,8 +90,7 @@ impl Visitor {
     }
 
     async fn admit(&self, method: Method, value: Value) -> Result<Admitted, ApiError> {
-        let (daemon, arrived) = (Arc::clone(&self.line.daemon), self.arrived(method, value));
-        blocking(move || admit(&daemon, arrived)).await
+        admit_elsewhere(&self.line.daemon, self.arrived(method, value)).await
     }
 
     /// One of their calls, which nobody else can name.

@@ -29,6 +29,8 @@ const LOCAL: Limit = Limit { burst: 4000, per_second: 2000 };
 const REMOTE: Limit = Limit { burst: 2000, per_second: 500 };
 /// Beside that, for what ends or takes back something: whoever has asked too much can still do that.
 const RESERVE: Limit = Limit { burst: 50, per_second: 20 };
+/// And for what needs no token and is looked for in the store all the same: a device renews its own once in an hour.
+const UNKNOWN: Limit = Limit { burst: 64, per_second: 8 };
 /// What is remembered. There are fewer connections from as many places.
 const MOST: usize = 4096;
 
@@ -65,7 +67,7 @@ impl Asker {
             Self::Source(_) | Self::Credential(_) => REMOTE,
             Self::Owner(_) | Self::User(_) | Self::Session(_) => LOCAL,
         };
-        Share { any: Bucket::of(limit), reserve: Bucket::of(RESERVE) }
+        Share { any: Bucket::of(limit), reserve: Bucket::of(RESERVE), unknown: Bucket::of(UNKNOWN) }
     }
 }
 
@@ -92,11 +94,17 @@ pub(crate) fn is_urgent(method: Method) -> bool {
 pub(crate) struct Share {
     any: Bucket,
     reserve: Bucket,
+    unknown: Bucket,
 }
 
 impl Share {
+    /// One request more that needs no token.
+    pub(crate) fn ask_unknown(&self) -> Result<(), ApiError> {
+        if self.unknown.take() { Ok(()) } else { Err(too_many()) }
+    }
+
     fn is_full_at(&self, now: Instant) -> bool {
-        self.any.is_full_at(now) && self.reserve.is_full_at(now)
+        [&self.any, &self.reserve, &self.unknown].iter().all(|bucket| bucket.is_full_at(now))
     }
 }
 

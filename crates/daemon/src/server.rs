@@ -32,6 +32,7 @@ use crate::sessions::{self, Because, Sessions};
 use crate::standing::{self, Standings};
 use crate::strangers::Strangers;
 use crate::telemetry::{Telemetry, TelemetryError};
+use crate::turns::Turns;
 use crate::{Governor, Serve, Settings, connection, door, mcp, reload, threads};
 
 /// How long sessions may take to end when nothing is waited for any more.
@@ -40,10 +41,10 @@ const LAST: Duration = Duration::from_secs(30);
 const ROUND: Duration = Duration::from_millis(200);
 /// Connections at once: to the socket of the operators, and to each door.
 const CONNECTIONS: usize = 2048;
-const CONNECTIONS_OF_A_DOOR: usize = 32;
 /// Of these at the socket of the operators, those of whoever is not its owner: a process in a fence that reaches it all the same does not
 /// keep the owner from stopping it.
 const CONNECTIONS_OF_OTHERS: usize = 128;
+const CONNECTIONS_OF_A_DOOR: usize = 32;
 /// Requests of one connection of HTTP/2 under way at once.
 const STREAMS: u32 = 64;
 const STREAMS_AT_A_DOOR: u32 = 8;
@@ -68,6 +69,7 @@ pub(crate) struct Daemon {
     pub(crate) tools_underway: mcp::Underway,
     pub(crate) intake: Intake,
     pub(crate) rates: Rates,
+    pub(crate) turns: Turns,
     /// Of those who show a password, one at a time: what was guessed wrong counts before the next is looked at.
     pub(crate) login: Arc<Semaphore>,
     /// Of those who answer, one at a time.
@@ -146,6 +148,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         tools_underway: mcp::Underway::default(),
         intake: Intake::default(),
         rates: Rates::default(),
+        turns: Turns::default(),
         login: Arc::new(Semaphore::new(1)),
         answering: Mutex::default(),
         calls,

@@ -17,6 +17,7 @@ use crate::failure::{exhausted, internal, not_found};
 use crate::places::{OwnPlaces, Places};
 use crate::reload::Again;
 use crate::sessions::Because;
+use crate::turns::OfSession;
 
 /// Long requests of one session that are taken in at once.
 const LONG: usize = 2;
@@ -42,6 +43,8 @@ pub(crate) struct Live {
     last_call: AtomicU64,
     inside: Mutex<Inside>,
     door: Mutex<Option<Door>>,
+    /// Threads of what comes by its door.
+    pub(crate) turns: OfSession,
     /// Its long requests that are taken in at once.
     pub(crate) long: Arc<Semaphore>,
     /// Told when the session is over: whoever serves its door goes.
@@ -96,6 +99,7 @@ impl Live {
                 runners: Vec::new(),
             }),
             door: Mutex::new(Some(door)),
+            turns: OfSession::new(most_calls),
             long: Arc::new(Semaphore::new(LONG)),
             over: Notify::new(),
         }

@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::ask::{Answer, UNDER_WAY, ask, blocking};
-use crate::authenticate::enter;
+use crate::authenticate::{Entrance, enter};
 use crate::dispatch::Arrived;
 use crate::failure::malformed;
 use crate::frames::{End, Frames, Timing};
@@ -39,8 +39,9 @@ use crate::telemetry::Context;
 pub(crate) const PATH: &str = "/v1/ws";
 /// What whoever opens one is after, in the ledger.
 const PURPOSE: &str = "open a websocket";
-/// Requests and streams of one socket at once.
+/// Requests and streams of one socket at once. What runs inside a fence has no more of the daemon than it needs.
 const AT_ONCE: usize = 64;
+const AT_ONCE_AT_A_DOOR: usize = 8;
 /// Messages that are no requests, in all the time of a socket.
 const NONSENSE: u32 = 64;
 /// Of a message: what is around the parameters of a request is short.
@@ -206,8 +207,9 @@ impl Conversation {
         self.line.count(self.token.as_deref(), || is_urgent(method))?;
         while self.tasks.try_join_next().is_some() {}
         self.streams.retain(|_, stream| !stream.is_finished());
-        if self.tasks.len() >= AT_ONCE {
-            let message = format!("{AT_ONCE} requests and streams of this socket are under way");
+        let most = if matches!(self.line.entrance, Entrance::Door(_)) { AT_ONCE_AT_A_DOOR } else { AT_ONCE };
+        if self.tasks.len() >= most {
+            let message = format!("{most} requests and streams of this socket are under way");
             return Err(crate::failure::exhausted(message));
         }
         let (entrance, peer, token) = (self.line.entrance.clone(), self.line.peer, self.token.clone());

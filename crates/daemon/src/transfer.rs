@@ -8,8 +8,8 @@ use hyper::body::Incoming;
 use ringfence_api::{ApiError, MOST_SENT, Method, Request};
 use serde_json::Value;
 
-use crate::ask::blocking;
-use crate::dispatch::{Admitted, Arrived, admit, told_no};
+use crate::ask::{admit_elsewhere, blocking};
+use crate::dispatch::{Admitted, Arrived, told_no};
 use crate::failure::malformed;
 use crate::files;
 use crate::http::{Line, collected, hear_out, text, whole};
@@ -31,14 +31,18 @@ pub(crate) async fn upload(
     let method = Method::FileUpload;
     let arrived = Arrived { entrance, peer, token, method, value, places: Vec::new(), parent };
     spanned(&line.daemon, arrived, async |arrived| {
-        let admitted = match admitted(&line.daemon, arrived).await {
+        let mut admitted = match admit_elsewhere(&line.daemon, arrived).await {
             Ok(admitted) => admitted,
             Err(why) => {
                 hear_out(version, body).await;
                 return Err(why);
             }
         };
-        let (content, _places) = collected(line, (version, body), MOST_SENT as usize).await?;
+        let (content, _places) = tokio::select! {
+            biased;
+            why = admitted.standing.lost() => return Err(why),
+            content = collected(line, (version, body), MOST_SENT as usize) => content?,
+        };
         let written = for_who_waits(&line.daemon, admitted, move |visit, request| match request {
             Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),
             _ => Err(malformed("this is no upload")),
@@ -51,7 +55,7 @@ pub(crate) async fn upload(
 /// A file, with the transaction of its reading in the head.
 pub(crate) async fn download(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Response<Body>, ApiError> {
     let read = spanned(&daemon, arrived, async |arrived| {
-        let admitted = admitted(&daemon, arrived).await?;
+        let admitted = admit_elsewhere(&daemon, arrived).await?;
         for_who_waits(&daemon, admitted, |visit, request| match request {
             Request::FileDownload(request) => files::read_bytes(visit, &request.path),
             _ => Err(malformed("this is no download")),
@@ -80,11 +84,6 @@ async fn spanned<T>(
     answer
 }
 
-async fn admitted(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Admitted, ApiError> {
-    let daemon = Arc::clone(daemon);
-    blocking(move || admit(&daemon, arrived)).await
-}
-
 /// Does it for as long as they wait and may have it.
 async fn for_who_waits<T: Send + 'static>(
     daemon: &Arc<Daemon>,
@@ -96,12 +95,14 @@ async fn for_who_waits<T: Send + 'static>(
     let live = live.ok_or_else(|| malformed("the request names no session"))?;
     let _waiter = Waiter::of(&done);
     tokio::select! {
+        // Whoever has lost it before it begins has nothing begun.
+        biased;
+        why = standing.lost() => Err(why),
         done = blocking(move || {
             let (left, telemetry) = (&caller.attenuation, &daemon.telemetry);
             let visit = Visit { live: &live, work: &done, left, by: &by, telemetry, parent };
             let method = request.method();
             told_no(&daemon, (&caller.principal, method), work(visit, request))
         }) => done,
-        why = standing.lost() => Err(why),
     }
 }
