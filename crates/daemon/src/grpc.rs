@@ -23,8 +23,9 @@ use crate::authenticate::enter_for;
 use crate::dispatch::Arrived;
 use crate::events;
 use crate::failure::{internal, malformed};
-use crate::http::{Line, PATIENCE, UNASKED, hear_out, most, token};
+use crate::http::{Line, UNASKED, hear_out, most, token};
 use crate::intake::Place;
+use crate::pace::{Late, Paced};
 use crate::rate::is_urgent;
 use crate::room::{Room, roomy};
 use crate::server::Daemon;
@@ -91,23 +92,22 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -
         }
     };
     let (rpc, until) = (asker.rpc, asker.until);
-    let mut messages = Streaming::new_request(Whole, body, None, Some(longest(rpc.method)));
+    // How long it is shows when it is here.
+    let longest = longest(rpc.method);
     if rpc.flow == Flow::Conversation {
+        let messages = Streaming::new_request(Whole, body, None, Some(longest));
         let (pieces, told) = mpsc::channel(UNDER_WAY);
         let _conversation = tokio::spawn(asker.converse(messages, pieces));
         return Ok(told_by(line, (told, standing), id));
     }
-    let patience = Instant::now() + PATIENCE;
-    // How long it is shows when it is here.
-    let longest = longest(rpc.method);
+    let until_or_far = until.unwrap_or_else(far);
     // What anyone may send is short: nobody who is unknown takes a place of those who are known.
-    let place = if longest <= UNASKED { None } else { Some(asker.line.place_for_long(longest).await?) };
-    let message =
-        tokio::time::timeout_at(until.map_or(patience, |until| until.min(patience)), only(&mut messages))
-            .await;
+    let place = if longest <= UNASKED { None } else { Some(asker.place_for_long(longest).await?) };
+    let mut messages = Streaming::new_request(Whole, Paced::new(body), None, Some(longest));
+    let message = tokio::time::timeout_at(until_or_far, only(&mut messages)).await;
     let message = message.map_err(|_late| late("the request did not come to its end"))??;
     let message = (message, place.into_iter().collect());
-    let answer = tokio::time::timeout_at(until.unwrap_or_else(far), asker.ask(message)).await;
+    let answer = tokio::time::timeout_at(until_or_far, asker.ask(message)).await;
     let (pieces, told) = mpsc::channel(UNDER_WAY);
     let standing = match answer.map_err(|_late| late("the time that the client gave was over"))?? {
         Answer::Value(value) => {
@@ -193,9 +193,14 @@ impl Decoder for Whole {
 
 async fn next(messages: &mut Streaming<Bytes>) -> Result<Option<Bytes>, ApiError> {
     messages.message().await.map_err(|status| match status.code() {
+        _ if is_late(&status) => late(&Late.to_string()),
         Code::OutOfRange => ApiError::new(ErrorCode::TooLarge, "the request is longer than it may be here"),
         _ => malformed("the request is no message of gRPC, or did not come to its end"),
     })
+}
+
+fn is_late(status: &Status) -> bool {
+    std::error::Error::source(status).is_some_and(|error| error.is::<Late>())
 }
 
 async fn only(messages: &mut Streaming<Bytes>) -> Result<Bytes, ApiError> {
@@ -226,6 +231,10 @@ impl Asker {
         let asker = Self { line: Arc::clone(line), token, rpc, until, parent };
         let standing = asker.standing().await?;
         Ok((asker, standing))
+    }
+
+    async fn place_for_long(&self, bytes: usize) -> Result<Place, ApiError> {
+        self.line.place_for_long(self.token.as_deref(), bytes).await
     }
 
     async fn ask(&self, (message, places): (Bytes, Vec<Place>)) -> Result<Answer, ApiError> {

@@ -32,6 +32,7 @@ use crate::identity;
 use crate::intake::{Place, Whose};
 use crate::mcp;
 use crate::network::Network;
+use crate::pace::{Late, Paced};
 use crate::peer::Peer;
 use crate::rate::{Rate, is_urgent};
 use crate::route;
@@ -50,7 +51,7 @@ const MOST: usize = 1024 * 1024;
 pub(crate) const MOST_WITH_FILE: usize = MOST_SENT as usize / 3 * 4 + MOST;
 /// What is read of a request before it is known whether whoever sends it may make it.
 pub(crate) const UNASKED: usize = 16 * 1024;
-/// How long a client may take to send what it announced.
+/// How long somebody waits for a place or a turn.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// How long somebody who is refused may take to come to an end.
@@ -82,11 +83,15 @@ impl Line {
         self.rate.ask(&self.daemon.rates, token, urgent)
     }
 
-    /// So many bytes of long requests are taken in at once, those of sessions apart from all others.
-    pub(crate) async fn place_for_long(&self, bytes: usize) -> Result<Place, ApiError> {
-        let whose = match &self.entrance {
-            Entrance::Door(session) => Whose::Session(Arc::clone(&self.daemon.sessions.find(session)?.long)),
-            Entrance::Management | Entrance::Network(_) => Whose::Operator,
+    /// So many bytes of long requests are taken in at once, those of sessions apart from all others, and of these no more than its
+    /// share of what comes with one token.
+    pub(crate) async fn place_for_long(&self, token: Option<&str>, bytes: usize) -> Result<Place, ApiError> {
+        let whose = match (&self.entrance, token) {
+            (Entrance::Door(session), _) => {
+                Whose::Session(Arc::clone(&self.daemon.sessions.find(session)?.long))
+            }
+            (_, Some(token)) => Whose::Known(self.daemon.intake.share(token)),
+            (_, None) => Whose::Operator,
         };
         self.daemon.intake.place(whose, bytes).await
     }
@@ -227,7 +232,7 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<R
         Way::Method(method, mut fields) => {
             let mut places = Vec::new();
             if head.method == http::Method::POST {
-                let (said, held) = read(line, method, (head.version, body)).await?;
+                let (said, held) = read(line, token.as_deref(), method, (head.version, body)).await?;
                 merge(&mut fields, said)?;
                 places = held;
             }
@@ -386,10 +391,11 @@ pub(crate) fn most(method: Method) -> usize {
 
 async fn read(
     line: &Line,
+    token: Option<&str>,
     method: Method,
     body: (Version, Incoming),
 ) -> Result<(Map<String, Value>, Vec<Place>), ApiError> {
-    let (bytes, places) = collected(line, body, most(method)).await?;
+    let (bytes, places) = collected(line, token, body, most(method)).await?;
     // What takes long to read is not for the thread that serves all connections. It has its place also when whoever sent it has gone.
     let is_long = bytes.len() > UNASKED;
     let read = move || fields_of(&bytes).map(|fields| (fields, places));
@@ -411,6 +417,7 @@ fn fields_of(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
 /// All of a body that is no larger than it may be, with the place that it takes until it is something else.
 pub(crate) async fn collected(
     line: &Line,
+    token: Option<&str>,
     (version, mut body): (Version, Incoming),
     most: usize,
 ) -> Result<(Bytes, Vec<Place>), ApiError> {
@@ -426,16 +433,14 @@ pub(crate) async fn collected(
         }
         return Err(too_large(most));
     }
-    let place = if announced <= UNASKED { None } else { Some(line.place_for_long(announced).await?) };
-    let collected = tokio::time::timeout(PATIENCE, Limited::new(&mut body, most).collect()).await;
-    let collected = collected
-        .map_err(|_late| ApiError::new(ErrorCode::TimedOut, "the request did not come to its end"))?;
-    match collected {
+    let place = if announced <= UNASKED { None } else { Some(line.place_for_long(token, announced).await?) };
+    match Limited::new(Paced::new(&mut body), most).collect().await {
         Ok(bytes) => Ok((bytes.to_bytes(), place.into_iter().collect())),
         Err(error) if error.downcast_ref::<http_body_util::LengthLimitError>().is_some() => {
             hear_out(version, body).await;
             Err(too_large(most))
         }
+        Err(error) if error.is::<Late>() => Err(ApiError::new(ErrorCode::TimedOut, Late.to_string())),
         Err(_broken) => Err(malformed("the request did not come to its end")),
     }
 }

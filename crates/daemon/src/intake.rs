@@ -1,22 +1,27 @@
 //! Long requests: how much of them is taken in at once. What anybody sends is in memory before it is known what it is, so that it
 //! has a place first, whichever way it comes. Nobody is turned away for what is short.
 
+use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ringfence_api::{ApiError, ErrorCode};
+use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep, timeout};
 
 use crate::http::{Line, PATIENCE, UNASKED};
+use crate::pace::{Pace, WINDOW};
 use crate::socket::LONGEST;
 
 /// Of everybody who is in no session, and of all sessions: no agent takes a place that an operator needs.
 const MOST: usize = 128 * 1024 * 1024;
+/// Long requests with one token that are taken in at once, so that it does not have all of that. The owner has no token.
+const OF_A_TOKEN: usize = 2;
 /// Places are counted in these.
 const UNIT: usize = 1024;
 /// Of a message of which nobody has said how long it will be, as much as most have at most.
@@ -26,48 +31,68 @@ const FIRST: usize = 1024 * 1024;
 pub(crate) struct Intake {
     operators: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
+    /// By what was shown, for as long as anybody has one.
+    shares: Mutex<HashMap<[u8; 32], Weak<Semaphore>>>,
 }
 
 impl Default for Intake {
     fn default() -> Self {
         let [operators, sessions] = [(); 2].map(|()| Arc::new(Semaphore::new(MOST / UNIT)));
-        Self { operators, sessions }
+        Self { operators, sessions, shares: Mutex::default() }
     }
 }
 
 /// Given back when what came is a request, or nothing.
 #[derive(Debug)]
 pub(crate) struct Place {
-    _of_session: Option<OwnedSemaphorePermit>,
+    _own: Option<OwnedSemaphorePermit>,
     _of_all: OwnedSemaphorePermit,
 }
 
 /// Who sends something.
 #[derive(Debug)]
 pub(crate) enum Whose {
+    /// The owner, or the rest of what has a place of its own for this: were each part to have one, two that have begun would wait for
+    /// each other.
     Operator,
+    /// With the share of a token.
+    Known(Arc<Semaphore>),
     /// With the places of the session.
     Session(Arc<Semaphore>),
-    /// A session that has one of its own for this: were each part to have one, two that have begun would wait for each other.
+    /// The same rest, of a session.
     SameOfSession,
 }
 
 impl Intake {
+    /// What comes with this token.
+    pub(crate) fn share(&self, token: &str) -> Arc<Semaphore> {
+        let key = Sha256::digest(token).into();
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.retain(|_, share| share.strong_count() > 0);
+        let share = shares.get(&key).and_then(Weak::upgrade);
+        share.unwrap_or_else(|| {
+            let share = Arc::new(Semaphore::new(OF_A_TOKEN));
+            let _gone = shares.insert(key, Arc::downgrade(&share));
+            share
+        })
+    }
+
     /// Whoever waits longest is next.
     pub(crate) async fn place(&self, whose: Whose, bytes: usize) -> Result<Place, ApiError> {
-        let (all, session) = match whose {
+        let (all, own) = match whose {
             Whose::Operator => (Arc::clone(&self.operators), None),
+            Whose::Known(share) => (Arc::clone(&self.operators), Some(share)),
             Whose::Session(places) => (Arc::clone(&self.sessions), Some(places)),
             Whose::SameOfSession => (Arc::clone(&self.sessions), None),
         };
         let units = u32::try_from(bytes.min(MOST).div_ceil(UNIT)).unwrap_or(u32::MAX);
         let place = async {
-            let of_session = match session {
+            let own = match own {
                 Some(places) => Some(places.acquire_owned().await?),
                 None => None,
             };
             Ok::<_, tokio::sync::AcquireError>(Place {
-                _of_session: of_session,
+                _own: own,
                 _of_all: all.acquire_many_owned(units).await?,
             })
         };
@@ -91,8 +116,12 @@ pub(crate) struct Rationed<S> {
     allowed: usize,
     places: Vec<Place>,
     waiting: Option<Placing>,
+    /// When whoever waits for a place is told that there is none.
     late: Option<Pin<Box<Sleep>>>,
     patience: Duration,
+    /// Of the message that is being read, once something of it is here.
+    pace: Option<Pace>,
+    window: Duration,
 }
 
 impl<S> std::fmt::Debug for Rationed<S> {
@@ -113,19 +142,21 @@ impl<S> Rationed<S> {
             waiting: None,
             late: None,
             patience: PATIENCE,
+            pace: None,
+            window: WINDOW,
         }
     }
 
     /// What comes by this connection.
-    pub(crate) fn of(stream: S, line: Arc<Line>) -> Self {
+    pub(crate) fn of(stream: S, line: Arc<Line>, token: Option<String>) -> Self {
         Self::new(stream, move |bytes| {
-            let line = Arc::clone(&line);
+            let (line, token) = (Arc::clone(&line), token.clone());
             Box::pin(async move {
                 let is_rest = bytes > FIRST;
                 Some(if is_rest {
                     line.place_for_rest(bytes).await
                 } else {
-                    line.place_for_long(bytes).await
+                    line.place_for_long(token.as_deref(), bytes).await
                 })
             })
         })
@@ -134,7 +165,7 @@ impl<S> Rationed<S> {
     /// Another message begins.
     pub(crate) fn begin(&mut self) {
         (self.read, self.allowed) = (0, UNASKED);
-        (self.waiting, self.late) = (None, None);
+        (self.waiting, self.late, self.pace) = (None, None, None);
         self.places.clear();
     }
 
@@ -146,6 +177,9 @@ impl<S> Rationed<S> {
     /// So many of the bytes that were read are of no message.
     pub(crate) fn discount(&mut self, bytes: usize) {
         self.read = self.read.saturating_sub(bytes);
+        if self.read == 0 {
+            self.pace = None;
+        }
     }
 
     /// How much more of a message may be read once there is a place for it.
@@ -154,23 +188,20 @@ impl<S> Rationed<S> {
     }
 
     fn poll_allowed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.read > self.allowed && self.late.is_none() {
-            self.late = Some(Box::pin(sleep(self.patience)));
-        }
-        // Whoever has a place and sends nothing keeps it from others.
-        if self.late.as_mut().is_some_and(|late| late.as_mut().poll(context).is_ready()) {
-            let is_theirs = self.waiting.is_none();
-            let kind = if is_theirs { io::ErrorKind::TimedOut } else { io::ErrorKind::QuotaExceeded };
-            return Poll::Ready(Err(kind.into()));
-        }
         if self.read <= self.allowed {
             return Poll::Ready(Ok(()));
+        }
+        let patience = self.patience;
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(patience)));
+        if late.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
         }
         let more = self.more();
         let place = &self.place;
         let waiting = self.waiting.get_or_insert_with(|| place(more));
         let placed = ready!(waiting.as_mut().poll(context));
-        self.waiting = None;
+        // While they waited they could not send.
+        (self.waiting, self.late, self.pace) = (None, None, None);
         match placed {
             Some(Err(_crowded)) => return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into())),
             Some(Ok(place)) => self.places.push(place),
@@ -178,6 +209,23 @@ impl<S> Rationed<S> {
         }
         self.allowed = self.allowed.saturating_add(more);
         Poll::Ready(Ok(()))
+    }
+
+    /// Whoever has begun and sends nothing keeps a place from others.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.read == 0 {
+            return Poll::Pending;
+        }
+        let window = self.window;
+        let pace = self.pace.get_or_insert_with(|| Pace::new(window));
+        pace.poll_late(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn came(&mut self, bytes: usize) {
+        self.read += bytes;
+        if let Some(pace) = &mut self.pace {
+            pace.count(bytes);
+        }
     }
 }
 
@@ -190,9 +238,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rationed<S> {
         let this = self.get_mut();
         ready!(this.poll_allowed(context))?;
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        this.read += buffer.filled().len() - before;
-        Poll::Ready(Ok(()))
+        match Pin::new(&mut this.stream).poll_read(context, buffer) {
+            Poll::Pending => this.poll_late(context),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => {
+                this.came(buffer.filled().len() - before);
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 }
 
@@ -227,7 +280,7 @@ mod tests {
             Box::pin(async move { Some(intake.place(Whose::Operator, bytes).await) })
         };
         let mut rationed = Rationed::new(here, place);
-        rationed.patience = SHORT;
+        (rationed.patience, rationed.window) = (SHORT, SHORT);
         (rationed, there)
     }
 
@@ -275,6 +328,16 @@ mod tests {
         let kind = read(&mut stream, UNASKED).await.unwrap_err().kind();
         assert_eq!(kind, io::ErrorKind::QuotaExceeded);
         drop(all);
+    }
+
+    #[tokio::test]
+    async fn one_token_leaves_a_place_for_another() {
+        let intake = Intake::default();
+        let longest = |token: &str| intake.place(Whose::Known(intake.share(token)), LONGEST);
+        let _held = [longest("one").await.unwrap(), longest("one").await.unwrap()];
+        assert!(timeout(SHORT, longest("one")).await.is_err(), "it waits for its own");
+        assert!(longest("another").await.is_ok());
+        assert!(intake.place(Whose::Operator, LONGEST).await.is_ok());
     }
 
     #[tokio::test]

@@ -28,6 +28,7 @@ mod mcp;
 mod metrics;
 mod network;
 mod output;
+mod pace;
 mod parts;
 mod peer;
 mod places;

@@ -131,7 +131,7 @@ pub(crate) async fn answer(
     let admitted = visitor.admit(Method::Mcp, json!({ "session": visitor.session })).await?;
     let workspace = admitted.live.as_ref().map(|live| live.bound.workspace().path.clone());
     drop(admitted);
-    let (bytes, places) = collected(line, (head.version, body), MOST).await?;
+    let (bytes, places) = collected(line, visitor.token.as_deref(), (head.version, body), MOST).await?;
     let (bytes, places) = light(bytes, places).await?;
     *visitor.held() = places;
     let message = looked_at(&bytes);

@@ -65,7 +65,7 @@ pub(crate) async fn open(
     let _conversation = tokio::spawn(async move {
         match upgraded.await {
             Ok(stream) => {
-                let rationed = Rationed::of(TokioIo::new(stream), Arc::clone(&line));
+                let rationed = Rationed::of(TokioIo::new(stream), Arc::clone(&line), token.clone());
                 let frames = Frames::over(rationed, LONGEST, Timing::default()).await;
                 converse(Conversation::new(line, token, parent), frames, standing).await;
             }

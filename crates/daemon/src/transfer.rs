@@ -28,7 +28,7 @@ pub(crate) async fn upload(
     (version, body): (Version, Incoming),
 ) -> Result<Response<Body>, ApiError> {
     let (entrance, peer) = (line.entrance.clone(), line.peer);
-    let method = Method::FileUpload;
+    let (method, shown) = (Method::FileUpload, token.clone());
     let arrived = Arrived { entrance, peer, token, method, value, places: Vec::new(), parent };
     spanned(&line.daemon, arrived, async |arrived| {
         let mut admitted = match admit_elsewhere(&line.daemon, arrived).await {
@@ -41,7 +41,7 @@ pub(crate) async fn upload(
         let (content, _places) = tokio::select! {
             biased;
             why = admitted.standing.lost() => return Err(why),
-            content = collected(line, (version, body), MOST_SENT as usize) => content?,
+            content = collected(line, shown.as_deref(), (version, body), MOST_SENT as usize) => content?,
         };
         let written = for_who_waits(&line.daemon, admitted, move |visit, request| match request {
             Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),
