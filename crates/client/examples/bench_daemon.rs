@@ -10,7 +10,8 @@
 //!   time of all of it;
 //! - `bench_daemon sessions SOCKET WORKSPACE N`: N sessions made, used once and stopped, one after the other;
 //! - `bench_daemon subscribers SOCKET WORKSPACE N`: N streams of events of which every other is not read, until each of the rest
-//!   has heard 64 reports: the time of all of it.
+//!   has heard 64 reports: the time of all of it. Then how many were dropped for not reading, as the daemon counts them, once that is
+//!   every other or a minute is over.
 #![expect(clippy::print_stdout, reason = "the numbers are the program's output")]
 
 use std::error::Error;
@@ -21,7 +22,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{CreateSession, Exec, ReportActivity, SessionInfo, StopSession, Subscribe};
+use ringfence_api::{CreateSession, Exec, ReadMetrics, ReportActivity, SessionInfo, StopSession, Subscribe};
 use ringfence_client::Client;
 use serde_json::json;
 
@@ -51,7 +52,7 @@ fn main() -> Done<()> {
         ["subscribers", socket, workspace, count] => {
             let place = Place::new(socket, workspace)?;
             let count = count.parse()?;
-            report(|| subscribers(&place, count))
+            subscribers(place, count)
         }
         _ => Err("usage: see the head of bench_daemon.rs".into()),
     }
@@ -224,7 +225,30 @@ fn hear(stream: &mut UnixStream, count: usize) -> Done<()> {
     Ok(())
 }
 
-fn subscribers(place: &Place, count: usize) -> Done<()> {
+fn subscribers(mut place: Place, count: usize) -> Done<()> {
+    let before = dropped(&mut place.client)?;
+    let started = Instant::now();
+    let silent = heard_by_half(&place, count)?;
+    println!("{}", started.elapsed().as_nanos());
+    // As long as they are there: whoever has gone is not dropped.
+    let begun = Instant::now();
+    let mut gone = dropped(&mut place.client)? - before;
+    while gone < silent.len() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(100));
+        gone = dropped(&mut place.client)? - before;
+    }
+    println!("{gone}");
+    Ok(())
+}
+
+fn dropped(client: &mut Client) -> Done<usize> {
+    let text = client.call(&ReadMetrics {})?;
+    let line = text.lines().find_map(|line| line.strip_prefix("ringfence_subscribers_dropped_total "));
+    Ok(line.ok_or("the daemon does not count whom it dropped")?.trim().parse()?)
+}
+
+/// Those who do not read, when all others have heard everything.
+fn heard_by_half(place: &Place, count: usize) -> Done<Vec<UnixStream>> {
     let socket = place.client.socket();
     let mut silent = Vec::new();
     let mut listening = Vec::new();
@@ -251,8 +275,7 @@ fn subscribers(place: &Place, count: usize) -> Done<()> {
         }
         Ok(())
     })?;
-    drop(silent);
-    Ok(())
+    Ok(silent)
 }
 
 fn heard(mut client: Client, session: &SessionInfo) -> Done<()> {

@@ -71,6 +71,10 @@ impl Report {
         }
     }
 
+    pub(super) fn missed(&self) -> usize {
+        self.targets.iter().filter(|target| !target.bound.holds(target.measured)).count()
+    }
+
     pub(super) fn to_json(&self) -> Value {
         let targets: Vec<Value> = self
             .targets
@@ -97,11 +101,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_miss_is_recorded_and_not_an_error() {
+    fn a_miss_is_recorded_and_counted() {
         let mut report = Report::default();
         report.target("fast", 2.0, Bound::AtMost(1.0), "ms");
         report.target("many", 2.0, Bound::AtLeast(1.0), "/s");
         report.target("unknown", f64::NAN, Bound::AtMost(1.0), "ms");
+        assert_eq!(report.missed(), 2);
         let json = report.to_json();
         let passes: Vec<&Value> = json["targets"].as_array().unwrap().iter().map(|t| &t["pass"]).collect();
         assert_eq!(passes, [&json!(false), &json!(true), &json!(false)]);
