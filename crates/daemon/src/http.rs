@@ -97,10 +97,11 @@ impl Line {
     }
 
     /// The same for the rest of something that has a place already.
-    pub(crate) async fn place_for_rest(&self, bytes: usize) -> Result<Place, ApiError> {
-        let whose = match &self.entrance {
-            Entrance::Door(_) => Whose::SameOfSession,
-            Entrance::Management | Entrance::Network(_) => Whose::Operator,
+    pub(crate) async fn place_for_rest(&self, token: Option<&str>, bytes: usize) -> Result<Place, ApiError> {
+        let whose = match (&self.entrance, token) {
+            (Entrance::Door(_), _) => Whose::SameOfSession,
+            (_, Some(token)) => Whose::Known(self.daemon.intake.share(token)),
+            (_, None) => Whose::Operator,
         };
         self.daemon.intake.place(whose, bytes).await
     }

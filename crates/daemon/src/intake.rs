@@ -20,8 +20,10 @@ use crate::socket::LONGEST;
 
 /// Of everybody who is in no session, and of all sessions: no agent takes a place that an operator needs.
 const MOST: usize = 128 * 1024 * 1024;
-/// Long requests with one token that are taken in at once, so that it does not have all of that. The owner has no token.
-const OF_A_TOKEN: usize = 2;
+/// Requests with one token that are taken in at once, those of up to a megabyte and longer ones, so that it does not have all of that and
+/// leaves a place for the longest of another. The owner has no token.
+const SHORTER_OF_A_TOKEN: usize = 16;
+const LONGER_OF_A_TOKEN: usize = 2;
 /// Places are counted in these.
 const UNIT: usize = 1024;
 /// Of a message of which nobody has said how long it will be, as much as most have at most.
@@ -32,7 +34,7 @@ pub(crate) struct Intake {
     operators: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
     /// By what was shown, for as long as anybody has one.
-    shares: Mutex<HashMap<[u8; 32], Weak<Semaphore>>>,
+    shares: Mutex<HashMap<[u8; 32], Weak<Share>>>,
 }
 
 impl Default for Intake {
@@ -42,36 +44,53 @@ impl Default for Intake {
     }
 }
 
+/// What comes with one token.
+#[derive(Debug)]
+pub(crate) struct Share {
+    shorter: Arc<Semaphore>,
+    longer: Arc<Semaphore>,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        let [shorter, longer] =
+            [SHORTER_OF_A_TOKEN, LONGER_OF_A_TOKEN].map(|most| Arc::new(Semaphore::new(most)));
+        Self { shorter, longer }
+    }
+}
+
 /// Given back when what came is a request, or nothing.
 #[derive(Debug)]
 pub(crate) struct Place {
     _own: Option<OwnedSemaphorePermit>,
+    /// It is the same for whoever comes meanwhile.
+    _share: Option<Arc<Share>>,
     _of_all: OwnedSemaphorePermit,
 }
 
 /// Who sends something.
 #[derive(Debug)]
 pub(crate) enum Whose {
-    /// The owner, or the rest of what has a place of its own for this: were each part to have one, two that have begun would wait for
-    /// each other.
+    /// The owner.
     Operator,
-    /// With the share of a token.
-    Known(Arc<Semaphore>),
+    /// With the share of a token. What has a place for its first part waits for one of the longer ones, which nobody has who waits for the
+    /// first.
+    Known(Arc<Share>),
     /// With the places of the session.
     Session(Arc<Semaphore>),
-    /// The same rest, of a session.
+    /// A session that has one of its own for this: were each part to have one, two that have begun would wait for each other.
     SameOfSession,
 }
 
 impl Intake {
     /// What comes with this token.
-    pub(crate) fn share(&self, token: &str) -> Arc<Semaphore> {
+    pub(crate) fn share(&self, token: &str) -> Arc<Share> {
         let key = Sha256::digest(token).into();
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         shares.retain(|_, share| share.strong_count() > 0);
         let share = shares.get(&key).and_then(Weak::upgrade);
         share.unwrap_or_else(|| {
-            let share = Arc::new(Semaphore::new(OF_A_TOKEN));
+            let share = Arc::<Share>::default();
             let _gone = shares.insert(key, Arc::downgrade(&share));
             share
         })
@@ -79,11 +98,14 @@ impl Intake {
 
     /// Whoever waits longest is next.
     pub(crate) async fn place(&self, whose: Whose, bytes: usize) -> Result<Place, ApiError> {
-        let (all, own) = match whose {
-            Whose::Operator => (Arc::clone(&self.operators), None),
-            Whose::Known(share) => (Arc::clone(&self.operators), Some(share)),
-            Whose::Session(places) => (Arc::clone(&self.sessions), Some(places)),
-            Whose::SameOfSession => (Arc::clone(&self.sessions), None),
+        let (all, own, share) = match whose {
+            Whose::Operator => (&self.operators, None, None),
+            Whose::Known(share) => {
+                let own = if bytes > FIRST { &share.longer } else { &share.shorter };
+                (&self.operators, Some(Arc::clone(own)), Some(share))
+            }
+            Whose::Session(places) => (&self.sessions, Some(places), None),
+            Whose::SameOfSession => (&self.sessions, None, None),
         };
         let units = u32::try_from(bytes.min(MOST).div_ceil(UNIT)).unwrap_or(u32::MAX);
         let place = async {
@@ -93,7 +115,8 @@ impl Intake {
             };
             Ok::<_, tokio::sync::AcquireError>(Place {
                 _own: own,
-                _of_all: all.acquire_many_owned(units).await?,
+                _share: share,
+                _of_all: Arc::clone(all).acquire_many_owned(units).await?,
             })
         };
         timeout(PATIENCE, place).await.ok().and_then(Result::ok).ok_or_else(crowded)
@@ -154,7 +177,7 @@ impl<S> Rationed<S> {
             Box::pin(async move {
                 let is_rest = bytes > FIRST;
                 Some(if is_rest {
-                    line.place_for_rest(bytes).await
+                    line.place_for_rest(token.as_deref(), bytes).await
                 } else {
                     line.place_for_long(token.as_deref(), bytes).await
                 })
@@ -336,7 +359,8 @@ mod tests {
         let longest = |token: &str| intake.place(Whose::Known(intake.share(token)), LONGEST);
         let _held = [longest("one").await.unwrap(), longest("one").await.unwrap()];
         assert!(timeout(SHORT, longest("one")).await.is_err(), "it waits for its own");
-        assert!(longest("another").await.is_ok());
+        let short = intake.place(Whose::Known(intake.share("one")), FIRST).await;
+        assert!(short.is_ok() && longest("another").await.is_ok());
         assert!(intake.place(Whose::Operator, LONGEST).await.is_ok());
     }
 

@@ -64,6 +64,11 @@ pub(crate) async fn turn(daemon: &Daemon, arrived: &Arrived) -> Result<Turn, Api
             let of_door = at_door(daemon, own, arrived.method);
             tokio::time::timeout(PATIENCE, of_door).await.unwrap_or_else(|_late| Err(too_many()))
         }
+        // Whoever is in a fence and reaches the socket of the operators all the same.
+        (Entrance::Management, access) if access != Access::Anyone && !is_owner(arrived) => {
+            let others = at_door(daemon, None, arrived.method);
+            tokio::time::timeout(PATIENCE, others).await.unwrap_or_else(|_late| Err(too_many()))
+        }
         (_, Access::Anyone) => {
             if is_of_device(arrived.method) {
                 daemon.rates.of(Asker::of(&arrived.entrance, arrived.peer)).ask_unknown()?;
@@ -76,15 +81,24 @@ pub(crate) async fn turn(daemon: &Daemon, arrived: &Arrived) -> Result<Turn, Api
 }
 
 async fn at_door(daemon: &Daemon, own: Option<OfSession>, method: Method) -> Result<Turn, ApiError> {
-    let Some(own) = own else { return waited([Arc::clone(&daemon.turns.doors)]).await };
-    if is_call(method) {
+    let all = Arc::clone(&daemon.turns.doors);
+    match own {
+        // What is under way is counted with its session.
+        None if is_call(method) => Ok(Turn::default()),
+        None => waited([all]).await,
         // A session has no more calls than this, whoever makes them.
-        let held = own.calls.try_acquire_owned();
-        let held = held.map_err(|_none| exhausted("the session has too many calls under way"))?;
-        return Ok(Turn { _held: vec![held] });
+        Some(own) if is_call(method) => {
+            let held = own.calls.try_acquire_owned();
+            let held = held.map_err(|_none| exhausted("the session has too many calls under way"))?;
+            Ok(Turn { _held: vec![held] })
+        }
+        // First its own, so that it waits in front of nobody else.
+        Some(own) => waited([own.rest, all]).await,
     }
-    // First its own, so that it waits in front of nobody else.
-    waited([own.rest, Arc::clone(&daemon.turns.doors)]).await
+}
+
+fn is_owner(arrived: &Arrived) -> bool {
+    arrived.peer.is_some_and(|peer| peer.is_owner())
 }
 
 async fn waited<const N: usize>(all: [Arc<Semaphore>; N]) -> Result<Turn, ApiError> {
