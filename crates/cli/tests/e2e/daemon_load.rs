@@ -3,10 +3,9 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -151,57 +150,76 @@ fn as_many_as_come(wanted: usize, count: impl Fn() -> usize) -> usize {
     most
 }
 
-/// Says that it is over when it is dropped.
-struct Told<'a>(&'a AtomicBool);
+/// Eight connections of one process, on each of which requests that make no sense come one after the other without waiting. It says how
+/// many were answered, and how many of them with "too many".
+const NONSENSE: &str = r#"
+import socket, sys, threading
+frame = b'POST /v1/sessions HTTP/1.1\r\nhost: x\r\n' + sys.argv[2].encode() + b'content-length: 12\r\n\r\n{"workspace"'
+over, told = threading.Event(), [0, 0]
+def line():
+    stream, tail = socket.socket(socket.AF_UNIX), b''
+    stream.connect(sys.argv[1])
+    while not over.is_set():
+        stream.sendall(frame * 25)
+        heard = 0
+        while heard < 25:
+            part = stream.recv(1 << 16)
+            assert part, 'the daemon hung up'
+            tail += part
+            told[1] += tail.count(b'HTTP/1.1 429')
+            heard += tail.count(b'HTTP/1.1 ')
+            tail = tail[-8:]
+        told[0] += 25
+lines = [threading.Thread(target=line) for _ in range(8)]
+[one.start() for one in lines]
+sys.stdin.read()
+over.set()
+[one.join() for one in lines]
+print(*told)
+"#;
 
-impl Drop for Told<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-/// One client sends nonsense as fast as it can; the others go on, and nobody's answer is touched.
+/// One client sends nonsense as fast as it can, with the owner's right or with a token; the others go on, and nobody's answer is touched.
 #[test]
 fn nonsense_of_one_client_holds_nobody_up() {
     let served = Served::new();
     let session = served.session();
-    let (over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let nonsense: [&[u8]; 5] = [
-        b"\x00\xff\x13\x37\r\n\r\n",
-        b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 12\r\n\r\n{\"workspace\"",
-        b"GET /v1/sessions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer rf_api_0_0\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\xff\x42\x42\x42",
-        b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-    ];
+    let token = |name: &str, scopes: &str| {
+        let made = served.ringfence(&["token", "create", name, "--scope", scopes, "--json"]).expect(0);
+        made.json()["secret"].as_str().unwrap().to_owned()
+    };
+    let (reader, runner) = (token("reader", "read"), token("runner", "read,run"));
+    let spam = |header: &str| {
+        let mut python = served.world.host("python3");
+        python.args(["-c", NONSENSE]).arg(&served.socket).arg(header);
+        python.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        python.spawn().unwrap()
+    };
+    let spammers = [spam(""), spam(&format!("authorization: Bearer {reader}\r\n"))];
     thread::scope(|scope| {
-        // Also when one of the others fails: the scope waits for all of them.
-        let end = Told(&over);
-        let _spammer = scope.spawn(|| {
-            while !over.load(Ordering::SeqCst) {
-                for bytes in nonsense {
-                    let Ok(mut stream) = UnixStream::connect(&served.socket) else { continue };
-                    // Whoever is told no does not listen to the rest.
-                    let _told = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
-                    let _closed = Patient(stream).read_to_end(&mut Vec::new());
-                    sent.fetch_add(1, Ordering::SeqCst);
+        for client in 0..4 {
+            let (served, session, runner) = (&served, &session, &runner);
+            scope.spawn(move || {
+                let mut other = if client % 2 == 0 { served.client() } else { served.client_with(runner) };
+                for number in 0..25 {
+                    let info = other.call(&exec(session, &format!("echo {client} {number}"))).unwrap();
+                    assert_eq!(stdout(&info), format!("{client} {number}\n"));
                 }
-            }
-        });
-        let others: Vec<_> = (0..4)
-            .map(|client| {
-                let (served, session) = (&served, &session);
-                scope.spawn(move || {
-                    for number in 0..25 {
-                        let said = stdout(&served.sh(session, &format!("echo {client} {number}")));
-                        assert_eq!(said, format!("{client} {number}\n"));
-                    }
-                })
-            })
-            .collect();
-        others.into_iter().for_each(|other| other.join().unwrap());
-        eventually("a thousand pieces of nonsense were sent", || sent.load(Ordering::SeqCst) >= 1000);
-        drop(end);
+            });
+        }
     });
+    let stopped = served.client().call(&StopSession { session: session.session.clone(), grace_ms: None });
+    assert_eq!(
+        stopped.unwrap().state,
+        SessionState::Ended,
+        "whoever sends nonsense keeps nobody from ending it"
+    );
+    for spammer in spammers {
+        // It ends when nobody says anything more to it.
+        let told = spammer.wait_with_output().unwrap();
+        let told = String::from_utf8(told.stdout).unwrap();
+        let counts: Vec<usize> = told.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        assert!(counts[0] >= 1000, "it was there: {told}");
+    }
     assert_eq!(served.records("settled").len(), 100);
     assert!(served.client().call(&CheckReady {}).unwrap().ready);
 }

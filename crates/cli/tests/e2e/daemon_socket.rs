@@ -50,7 +50,7 @@ impl Talk {
         }
     }
 
-    fn send(&mut self, method: &str, params: Value) -> u64 {
+    pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
         self.last += 1;
         let text = json!({ "jsonrpc": "2.0", "id": self.last, "method": method, "params": params });
         self.socket.send(Message::from(text.to_string())).unwrap();
@@ -69,6 +69,11 @@ impl Talk {
                 return serde_json::from_str(&text).unwrap();
             }
         }
+    }
+
+    /// Whatever comes next, unless it is over.
+    pub(crate) fn heard(&mut self) -> Option<Message> {
+        self.socket.read().ok().filter(|message| !message.is_close())
     }
 
     fn answer(&mut self, id: u64) -> Result<Value, Value> {

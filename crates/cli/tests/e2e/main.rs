@@ -108,6 +108,8 @@ mod daemon_renew;
 #[cfg(test)]
 mod daemon_rights;
 #[cfg(test)]
+mod daemon_share;
+#[cfg(test)]
 mod daemon_socket;
 #[cfg(test)]
 mod daemon_standing;

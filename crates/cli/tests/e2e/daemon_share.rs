@@ -1,0 +1,326 @@
+//! What somebody takes of the daemon who may take something is a share: the others, and the owner first of all, go on.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use ringfence_api::{CheckHealth, RevokeToken, SessionInfo, SessionState, StopSession, WhoAmI};
+use ringfence_types::Scope;
+use serde_json::json;
+
+use crate::approvals::configure;
+use crate::daemon_rights::{minted, token_of};
+use crate::daemon_socket::Talk;
+use crate::patience::{Patient, ended, mortal};
+use crate::served::{Served, raw, stdout};
+use crate::testkit::{LANDLOCK, World, eventually, finish};
+
+fn stop(served: &Served, session: &SessionInfo) -> SessionState {
+    let stop = StopSession { session: session.session.clone(), grace_ms: Some(0) };
+    served.client().call(&stop).unwrap().state
+}
+
+fn count(path: String) -> usize {
+    fs::read_dir(path).unwrap().count()
+}
+
+/// Says that it is over when it is dropped: a scope waits for all its threads, also when one of them has failed.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// One request to prove a key, with a challenge that nobody was given.
+fn made_up(port: u16, number: usize) -> String {
+    let body =
+        json!({ "subject": "0".repeat(16), "nonce": format!("{number:064x}"), "signature": "0".repeat(128) });
+    let body = body.to_string();
+    let mut stream = Patient(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    let head = format!(
+        "POST /v1/devices/prove HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap().to_owned()
+}
+
+/// All that is in the store of identities, with what is not in its file yet.
+fn identities(served: &Served) -> Vec<Vec<u8>> {
+    let state = served.world.state.join("ringfence");
+    let found = finish(served.world.host("find").arg(state).args(["-name", "identity.db*"]), b"").expect(0);
+    let text = found.text();
+    let mut files: Vec<&str> = text.lines().filter(|name| !name.ends_with("-shm")).collect();
+    files.sort_unstable();
+    assert!(!files.is_empty(), "there is one");
+    files.into_iter().map(|file| fs::read(file).unwrap()).collect()
+}
+
+/// What needs no token is looked for in the same store as tokens.
+#[test]
+fn a_stranger_who_makes_challenges_up_writes_nothing_and_holds_nobody_up() {
+    let world = World::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
+    let served = Served::with(world, &[]);
+    eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let (session, token) = (served.session(), minted(&served, Scope::Read));
+    let before = identities(&served);
+    let first: Vec<String> = (0..20).map(|number| made_up(port, number)).collect();
+    assert!(first.iter().all(|status| status == "401" || status == "403"), "{first:?}");
+    assert_eq!(identities(&served), before, "nothing of it was written");
+    let (over, limited) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let end = Over(&over);
+        for thread in 0..16 {
+            let (over, limited) = (&over, &limited);
+            scope.spawn(move || {
+                let mut number = thread << 32;
+                while !over.load(Ordering::SeqCst) {
+                    number += 1;
+                    limited.fetch_add(usize::from(made_up(port, number) == "429"), Ordering::SeqCst);
+                }
+            });
+        }
+        eventually("they are told that it is too much", || limited.load(Ordering::SeqCst) > 20);
+        for _ in 0..20 {
+            assert_eq!(served.client_with(&token).call(&WhoAmI {}).unwrap().kind, "api");
+        }
+        assert_eq!(stop(&served, &session), SessionState::Ended);
+        drop(end);
+    });
+}
+
+/// Opens as many connections as it is let, and holds them until it is told not to.
+const HOLD: &str = r#"
+import os, socket, sys, time
+path, each, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for number in range(last):
+    if os.fork() == 0:
+        held = []
+        for _ in range(each):
+            one = socket.socket(socket.AF_UNIX)
+            one.settimeout(20)
+            try:
+                one.connect(path)
+                held.append(one)
+            except OSError:
+                pass
+        open(f'held-{number}', 'w').close()
+        while not os.path.exists('go'):
+            time.sleep(0.02)
+        os._exit(0)
+for _ in range(last):
+    os.wait()
+"#;
+
+/// Where the fence cannot hide the socket, whoever is inside has few of its places.
+#[test]
+fn somebody_in_a_fence_does_not_take_the_owners_places() {
+    const EACH: usize = 800;
+    const PROCESSES: usize = 3;
+    let served = Served::new();
+    let session = served.session();
+    let descriptors = || count(format!("/proc/{}/fd", served.child.id()));
+    let before = descriptors();
+    let socket = served.socket.display().to_string();
+    let mut run = served.world.ringfence();
+    run.arg("run").args(LANDLOCK).args(["--", "python3", "-c", HOLD, &socket]);
+    run.args([EACH.to_string(), PROCESSES.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut fenced = run.spawn().unwrap();
+    mortal(&fenced);
+    let all = || (0..PROCESSES).all(|number| served.world.read(&format!("held-{number}")).is_some());
+    eventually("it has all it can get", all);
+    assert!(descriptors() < before + 300, "{} descriptors", descriptors());
+    assert_eq!(stop(&served, &session), SessionState::Ended, "the owner goes on");
+    // The control: the owner has more than that.
+    let own: Vec<UnixStream> = (0..400).map(|_| UnixStream::connect(&served.socket).unwrap()).collect();
+    eventually("the owner has all of them", || descriptors() > before + own.len());
+    served.world.write("go", "");
+    assert!(ended("who was in the fence", &mut fenced).success());
+}
+
+/// An agent asks what takes long to think about, on all the connections it can have, and does not wait for answers.
+#[test]
+fn an_agent_that_asks_much_takes_no_thread_that_an_operator_needs() {
+    const SOCKETS: usize = 24;
+    let served = Served::new();
+    let session = served.session();
+    let door = stdout(&served.sh(&session, "printf %s \"$RINGFENCE_SESSION_SOCKET\""));
+    let agent = token_of(&served, &session);
+    let threads = || count(format!("/proc/{}/task", served.child.id()));
+    let before = threads();
+    let shell = "echo a | grep b && ls c; ".repeat(500);
+    let explain = json!({ "session": session.session, "subject": { "shell": shell } });
+    let (over, most, asked) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let end = Over(&over);
+        for _ in 0..SOCKETS {
+            let mut talk = Talk::open(Path::new(&door), Some(&agent)).unwrap();
+            let (explain, asked) = (&explain, &asked);
+            scope.spawn(move || {
+                (0..40).for_each(|_| drop(talk.send("explain", explain.clone())));
+                asked.fetch_add(1, Ordering::SeqCst);
+                // Until its session is over, and its socket with it.
+                while talk.heard().is_some() {}
+            });
+        }
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                most.fetch_max(threads(), Ordering::SeqCst);
+                thread::yield_now();
+            }
+        });
+        eventually("all of it was asked", || asked.load(Ordering::SeqCst) == SOCKETS);
+        assert!(served.client().call(&CheckHealth {}).is_ok());
+        assert_eq!(stop(&served, &session), SessionState::Ended);
+        drop(end);
+    });
+    let most = most.load(Ordering::SeqCst);
+    assert!(most < before + 64, "{before} threads became {most}");
+}
+
+/// The head of an upload, and what it is sent on once the daemon wants the rest.
+fn wanted(served: &Served, session: &SessionInfo, (token, path): (&str, &str)) -> Patient<UnixStream> {
+    let mut stream = Patient(UnixStream::connect(&served.socket).unwrap());
+    write!(
+        stream,
+        "POST /v1/sessions/{}/files/upload?path={path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
+         expect: 100-continue\r\nconnection: close\r\ncontent-length: 100\r\n\r\n",
+        session.session
+    )
+    .unwrap();
+    let mut said = Vec::new();
+    while !said.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        said.extend(byte);
+    }
+    assert!(said.starts_with(b"HTTP/1.1 100"), "{}", String::from_utf8_lossy(&said));
+    stream
+}
+
+/// Who had the right when it began and not when it ended has written nothing.
+#[test]
+fn an_upload_whose_token_is_revoked_meanwhile_is_not_written() {
+    let served = Served::new();
+    let session = served.session();
+    for round in 0..8 {
+        let name = format!("round-{round}");
+        let made =
+            served.ringfence(&["token", "create", &name, "--scope", "read,run", "--json"]).expect(0).json();
+        let mut stream = wanted(&served, &session, (made["secret"].as_str().unwrap(), &name));
+        stream.write_all(&[b'x'; 50]).unwrap();
+        let is_revoked = round > 0;
+        if is_revoked {
+            let id = made["secret"].as_str().unwrap().split('_').nth(2).unwrap().to_owned();
+            served.client().call(&RevokeToken { id }).unwrap();
+        }
+        // Whoever has heard enough does not listen to the rest.
+        let _heard_enough = stream.write_all(&[b'x'; 50]);
+        let mut answer = String::new();
+        let _reset = stream.read_to_string(&mut answer);
+        let status = answer.split(' ').nth(1).unwrap_or_default();
+        assert_eq!(status, if is_revoked { "401" } else { "200" }, "{answer}");
+        assert_eq!(served.world.read(&name).is_none(), is_revoked, "round {round}");
+    }
+}
+
+/// Says something byte by byte until the other side says that it is enough.
+fn dripped(socket: &Path, head: &[u8], enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(head).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
+    let mut said = Vec::new();
+    eventually("it is told that it is too slow", || {
+        let _gone = stream.write(b"x");
+        let mut part = [0; 4096];
+        let length = stream.read(&mut part).unwrap_or(0);
+        said.extend(&part[..length]);
+        enough(&said)
+    });
+    said
+}
+
+/// The same over HTTP/2: the head of the answer.
+fn dripped_by_curl(served: &Served, (path, first): (&str, &str), headers: &[&str]) -> String {
+    let script = format!(
+        "{{ printf '{first}'; while printf x; do sleep 0.05; done; }} 2>/dev/null | \
+         curl -s -o /dev/null -D - --http2-prior-knowledge --unix-socket \"$0\" -X POST -T . \"$@\" 'http://x{path}'"
+    );
+    let mut sh = served.world.host("sh");
+    sh.args(["-c", &script]).arg(&served.socket);
+    headers.iter().for_each(|header| drop(sh.args(["-H", header])));
+    finish(&mut sh, b"").text()
+}
+
+/// S003-24: whoever sends byte by byte is told so on every transport, with or without a token, and the place is free again.
+#[test]
+fn slow_requests_are_ended_on_every_transport() {
+    let served = Served::new();
+    let (session, token) = (served.session(), minted(&served, Scope::Run));
+    let show = format!("authorization: Bearer {token}\r\n");
+    let (id, bearer) = (&session.session, show.trim_end());
+    let write = format!("/v1/sessions/{id}/files/write");
+    let upload = format!("/v1/sessions/{id}/files/upload?path=slow");
+    let is_late = |said: &[u8]| said.starts_with(b"HTTP/1.1 408");
+    let closed = |said: &[u8]| said.windows(2).any(|two| two == 1008_u16.to_be_bytes());
+    let long = |path: &str, more: &str| {
+        format!("POST {path} HTTP/1.1\r\nhost: x\r\n{more}content-length: 26000000\r\n\r\n").into_bytes()
+    };
+    let short = |more: &str| {
+        format!("POST /v1/sessions HTTP/1.1\r\nhost: x\r\n{more}content-length: 4000\r\n\r\n{{").into_bytes()
+    };
+    let socket = |more: &str| {
+        let head = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                    sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+        let mut said = format!("GET /v1/ws HTTP/1.1\r\nhost: x\r\n{head}{more}\r\n").into_bytes();
+        // Text of 30 MB, with a mask that changes nothing.
+        said.extend([0x81, 0xff]);
+        said.extend(30_000_000_u64.to_be_bytes());
+        said.extend([0; 4]);
+        said
+    };
+    let grpc = ["content-type: application/grpc", "te: trailers"];
+    thread::scope(|scope| {
+        let (served, at) = (&served, served.socket.as_path());
+        // Two long ones of the token: all that it has at once.
+        for head in [long(&write, &show), long(&upload, &show), long(&write, ""), short(""), short(&show)] {
+            scope.spawn(move || dripped(at, &head, is_late));
+        }
+        for head in [socket(""), socket(&show)] {
+            scope.spawn(move || dripped(at, &head, closed));
+        }
+        for headers in [vec![], vec![bearer]] {
+            let (with, write) = ([&grpc[..], &headers].concat(), &write);
+            scope.spawn(move || {
+                let said = dripped_by_curl(served, (write, "{"), &headers);
+                assert!(said.starts_with("HTTP/2 408"), "{said}");
+            });
+            scope.spawn(move || {
+                let path = "/ringfence.v1.FileService/WriteFile";
+                let said = dripped_by_curl(served, (path, r"\000\000\001\000\000"), &with);
+                assert!(said.contains("grpc-status: 4"), "{said}");
+            });
+        }
+    });
+    assert_eq!(served.world.read("slow"), None);
+    let mut quick = format!(
+        "POST {upload} HTTP/1.1\r\nhost: x\r\n{show}connection: close\r\ncontent-length: 100000\r\n\r\n"
+    )
+    .into_bytes();
+    quick.resize(quick.len() + 100_000, b'x');
+    let (status, said) = raw(&served.socket, &quick);
+    assert_eq!(status, 200, "{said}");
+    assert_eq!(served.world.read("slow").unwrap().len(), 100_000);
+}
