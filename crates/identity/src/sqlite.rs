@@ -146,6 +146,12 @@ impl Rows for Transaction<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
+    fn count(&self, table: Table) -> Result<usize, StoreError> {
+        let mut statement = self.0.prepare_cached("SELECT count(*) FROM row WHERE kind = ?1")?;
+        let count: i64 = statement.query_row(params![table.word()], |row| row.get(0))?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
     fn put(&mut self, table: Table, id: &str, body: &str) -> Result<(), StoreError> {
         let sql = "INSERT INTO row (kind, id, body) VALUES (?1, ?2, ?3)
                    ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body";

@@ -73,6 +73,7 @@ impl Table {
 pub trait Rows {
     fn get(&self, table: Table, id: &str) -> Result<Option<String>, StoreError>;
     fn all(&self, table: Table) -> Result<Vec<String>, StoreError>;
+    fn count(&self, table: Table) -> Result<usize, StoreError>;
     fn put(&mut self, table: Table, id: &str, body: &str) -> Result<(), StoreError>;
     fn remove(&mut self, table: Table, id: &str) -> Result<(), StoreError>;
 }

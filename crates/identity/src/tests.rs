@@ -2,6 +2,7 @@
 
 mod devices;
 mod operators;
+mod room;
 mod sessions;
 mod time;
 mod tokens;

@@ -77,6 +77,7 @@ mod daemon_ends;
 mod daemon_events;
 #[cfg(test)]
 mod daemon_files;
+mod daemon_filled;
 #[cfg(test)]
 mod daemon_fuzz;
 #[cfg(test)]

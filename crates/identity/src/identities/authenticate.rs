@@ -15,7 +15,7 @@ use super::{Authority, Identities, Known, end, locked, lookup};
 use crate::error::{Denied, IdentityError};
 use crate::password;
 use crate::record::{Credential, CredentialId, Operator, Owner};
-use crate::store::StoreError;
+use crate::store::{self, Rows, StoreError, Table};
 use crate::throttle::Key;
 use crate::token::{TokenText, of_browser, page_digest, page_half};
 
@@ -23,6 +23,8 @@ use crate::token::{TokenText, of_browser, page_digest, page_half};
 const WEB_SESSION: SignedDuration = SignedDuration::from_hours(12);
 /// A token that comes again from the same place within this is not written down again.
 const SAME_VISIT: Duration = Duration::from_secs(10 * 60);
+/// Of one operator. Who has the password comes in at any time; whoever came in with it longest ago goes.
+const MOST_WEB_SESSIONS: usize = 64;
 const MOST_VISITS: usize = 4096;
 
 /// Where somebody comes from.
@@ -177,6 +179,7 @@ impl Identities {
             if find(rows, &operator.name)?.as_ref() != Some(operator) {
                 return Err(Denied::Unknown.into());
             }
+            self.end_oldest(rows, &by, (&operator.name, now))?;
             let fresh = Fresh {
                 kind: CredentialKind::Web,
                 label: "browser".to_owned(),
@@ -189,6 +192,28 @@ impl Identities {
             let credential = Credential { expires, page, given_with, ..credential };
             self.add(rows, (&by, IdentityVerb::Minted), credential, text)
         })
+    }
+
+    /// Makes place for another browser of an operator.
+    fn end_oldest(
+        &self,
+        rows: &mut dyn Rows,
+        by: &Authority<'_>,
+        (name, now): (&str, Timestamp),
+    ) -> Result<(), IdentityError> {
+        let theirs = |one: &Credential| {
+            let is_theirs = matches!(&one.owner, Owner::Account { name: owner } if owner == name);
+            let is_good = one.revoked.is_none() && one.expires.is_none_or(|end| end > now);
+            one.kind == CredentialKind::Web && is_theirs && is_good
+        };
+        let all: Vec<Credential> = store::all(rows, Table::Credential)?;
+        let mut browsers: Vec<Credential> = all.into_iter().filter(theirs).collect();
+        browsers.sort_by_key(|one| one.made);
+        let over = (browsers.len() + 1).saturating_sub(MOST_WEB_SESSIONS);
+        for oldest in browsers.into_iter().take(over) {
+            self.revoke_row(rows, by, (oldest, now))?;
+        }
+        Ok(())
     }
 
     /// Nobody is looked at who has to wait: a right guess among wrong ones is worth nothing.
@@ -239,14 +264,14 @@ impl Identities {
     fn remember(&self, now: Timestamp) -> Result<(), IdentityError> {
         const OFTEN: SignedDuration = SignedDuration::from_mins(5);
         let stored: Option<Timestamp> =
-            self.read(|rows| Ok(crate::store::get(rows, super::Table::Own, super::REACHED)?))?;
+            self.read(|rows| Ok(store::get(rows, Table::Own, super::REACHED)?))?;
         if stored.is_some_and(|stored| now.duration_since(stored) < OFTEN) {
             return Ok(());
         }
         let mut failed = None;
         locked(&self.store)?.change(&mut |rows| {
-            failed = crate::store::put(rows, super::Table::Own, super::REACHED, &now).err();
-            crate::store::End::Keep
+            failed = store::put(rows, Table::Own, super::REACHED, &now).err();
+            store::End::Keep
         })?;
         failed.map_or(Ok(()), |error| Err(error.into()))
     }

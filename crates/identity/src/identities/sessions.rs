@@ -3,20 +3,22 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use ringfence_types::{
     Attenuation, CredentialKind, IdentityVerb, Principal, Rights, ScopeSet, SessionId, Subtree, Within,
 };
 
 use super::tokens::{Fresh, Lifetime, expiry};
-use super::{Authority, Identities, Known, end, label, lookup};
+use super::{Authority, Identities, Known, end, label, lookup, noted};
 use crate::error::{Denied, IdentityError};
 use crate::record::{Credential, Owner};
-use crate::store::{self, Table};
-use crate::{Meta, Minted};
+use crate::Minted;
+use crate::store::{self, Rows, Table};
 
-/// Tokens that one session may have handed on at once.
-const MOST_CHILDREN: usize = 64;
+/// Tokens that one session may have handed on, whichever of its tokens was handed on from.
+const MOST_HANDED_ON: usize = 64;
+/// A token takes its place for at least so long, so that short ones do not fill the ledger.
+const PLACE: SignedDuration = SignedDuration::from_mins(1);
 
 /// What a session token is for.
 #[derive(Clone, Debug)]
@@ -49,18 +51,24 @@ impl Identities {
         })
     }
 
-    /// Ends every token of a session that is over.
+    /// Ends every token of a session that is over. One record says so of all of them.
     pub fn end_session(&self, session: &SessionId) -> Result<(), IdentityError> {
-        let by = Authority::Owner(Principal::System);
         self.change(|rows, now| {
-            let all: Vec<Credential> = store::all(rows, Table::Credential)?;
-            for credential in all {
-                let its = matches!(&credential.owner, Owner::Session { id, .. } if id == session);
-                if its && credential.revoked.is_none() {
-                    self.revoke_row(rows, &by, (credential, now))?;
-                }
+            let mut all: Vec<Credential> = store::all(rows, Table::Credential)?;
+            all.retain(|one| one.revoked.is_none() && is_of(one, session));
+            for one in &all {
+                super::keep(rows, &Credential { revoked: Some(now), ..one.clone() })?;
             }
-            Ok(())
+            // Its own, which the others stand on; where that was revoked before, any of them.
+            let Some(first) = all.iter().find(|one| one.parent.is_none()).or(all.first()) else {
+                return Ok(());
+            };
+            let mut change = noted(IdentityVerb::Revoked, first);
+            if all.len() > 1 {
+                let detail = change.detail.unwrap_or_default();
+                change.detail = Some(format!("{detail}, and {} that were handed on", all.len() - 1));
+            }
+            self.tell(rows, &Principal::System, &change)
         })
     }
 
@@ -98,10 +106,7 @@ impl Identities {
             // As it is in the store now: what was left when `by` was let in may be spent since.
             let current = lookup::known(&line, &self.node).ok_or(Denied::Revoked)?;
             current.attenuation.may_give(&attenuation).map_err(Denied::from)?;
-            let children: Vec<Credential> = store::all(rows, Table::Credential)?;
-            let good = |one: &Credential| one.revoked.is_none() && one.expires.is_none_or(|end| end > now);
-            let mine = |one: &&Credential| one.parent.as_ref() == Some(&by.id) && good(one);
-            if children.iter().filter(mine).count() >= MOST_CHILDREN || line.len() >= lookup::DEEPEST {
+            if line.len() >= lookup::DEEPEST || handed_on(rows, &current, now)? >= MOST_HANDED_ON {
                 return Err(IdentityError::Full("the session has handed on too many tokens"));
             }
             let expires = expiry(&Authority::Token(&current), lifetime, now)?;
@@ -134,10 +139,21 @@ impl Identities {
             Ok(())
         })
     }
+}
 
-    /// What a session has handed on, and its own.
-    pub fn tokens_of(&self, session: &SessionId) -> Result<Vec<Meta>, IdentityError> {
-        let is_its = |meta: &Meta| matches!(&meta.owner, Owner::Session { id, .. } if id == session);
-        Ok(self.credentials()?.into_iter().filter(is_its).collect())
-    }
+fn is_of(credential: &Credential, session: &SessionId) -> bool {
+    matches!(&credential.owner, Owner::Session { id, .. } if id == session)
+}
+
+/// How many tokens of the session of `known` take a place. Counted by the session: each token that is handed on can hand on
+/// others, and by its maker alone one agent would have the places of all.
+fn handed_on(rows: &dyn Rows, known: &Known, now: Timestamp) -> Result<usize, IdentityError> {
+    let Some(session) = known.session() else { return Ok(0) };
+    let all: Vec<Credential> = store::all(rows, Table::Credential)?;
+    let takes_place = |one: &&Credential| {
+        let is_good = one.revoked.is_none() && one.expires.is_none_or(|end| end > now);
+        is_good || now.duration_since(one.made) < PLACE
+    };
+    let handed_on = all.iter().filter(|one| one.parent.is_some() && is_of(one, session));
+    Ok(handed_on.filter(takes_place).count())
 }

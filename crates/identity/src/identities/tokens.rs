@@ -1,7 +1,7 @@
 //! API tokens: made, rotated, revoked.
 
 use jiff::{SignedDuration, Timestamp};
-use ringfence_types::{Attenuation, CredentialKind, IdentityVerb, Rights, Scope};
+use ringfence_types::{Attenuation, CredentialKind, IdentityVerb, Principal, Rights, Scope};
 
 use super::{Authority, Identities, end, keep, label, lookup, noted};
 use crate::error::{Denied, IdentityError};
@@ -11,6 +11,8 @@ use crate::token::TokenText;
 
 /// More tokens than anybody keeps apart. What has expired makes room.
 const MOST: usize = 10_000;
+/// What is kept beyond for the owner of the machine and for sessions that begin: whoever fills the store keeps neither out.
+const RESERVE: usize = 1000;
 
 /// A token that somebody wants.
 #[derive(Clone, Debug)]
@@ -111,7 +113,7 @@ impl Identities {
         credential: Credential,
         text: TokenText,
     ) -> Result<Minted, IdentityError> {
-        make_room(rows, credential.made)?;
+        make_room(rows, (by, &credential))?;
         keep(rows, &credential)?;
         self.tell(rows, by.principal(), &noted(verb, &credential))?;
         Ok(Minted { text, meta: credential.into() })
@@ -187,20 +189,26 @@ pub(super) fn expiry(
     }
 }
 
-/// What is worth nothing since a month is forgotten once there is no room. The ledger knows it.
-fn make_room(rows: &mut dyn Rows, now: Timestamp) -> Result<(), IdentityError> {
-    let all: Vec<Credential> = store::all(rows, Table::Credential)?;
-    if all.len() < MOST {
+/// What is worth nothing is forgotten once there is no room. The ledger knows it.
+fn make_room(rows: &mut dyn Rows, (by, new): (&Authority<'_>, &Credential)) -> Result<(), IdentityError> {
+    let most = if may_use_reserve(by, new) { MOST + RESERVE } else { MOST };
+    if rows.count(Table::Credential)? < most {
         return Ok(());
     }
-    let dead = |one: &&Credential| one.revoked.is_some() || one.expires.is_some_and(|end| end <= now);
+    let all: Vec<Credential> = store::all(rows, Table::Credential)?;
+    let dead = |one: &&Credential| one.revoked.is_some() || one.expires.is_some_and(|end| end <= new.made);
     let gone: Vec<CredentialId> = all.iter().filter(dead).map(|one| one.id.clone()).collect();
     for id in &gone {
         rows.remove(Table::Credential, id.as_str())?;
     }
-    if all.len() - gone.len() < MOST {
+    if all.len() - gone.len() < most {
         Ok(())
     } else {
         Err(IdentityError::Full("there are 10000 tokens; revoke some"))
     }
+}
+
+fn may_use_reserve(by: &Authority<'_>, new: &Credential) -> bool {
+    let by_owner = matches!(by, Authority::Owner(Principal::Operator { .. }));
+    by_owner || (new.kind == CredentialKind::Session && new.parent.is_none())
 }
