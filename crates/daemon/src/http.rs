@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
 use crate::authenticate::{Entrance, not_let_in, note, source};
-use crate::dispatch::{Arrived, foretell};
+use crate::dispatch::{Admitted, Arrived, admit, foretell};
 use crate::events;
 use crate::failure::{internal, malformed, unavailable};
 use crate::grpc;
@@ -306,9 +306,6 @@ async fn called(
     (token, parent): (Option<String>, Option<Context>),
     (method, fields, places): (Method, Map<String, Value>, Vec<Place>),
 ) -> Result<Response<Body>, ApiError> {
-    if let (Method::Login, Some(network)) = (method, &line.network) {
-        return login(line, network.transport(), Value::Object(fields)).await;
-    }
     let arrived = Arrived {
         entrance: line.entrance.clone(),
         peer: line.peer,
@@ -318,6 +315,9 @@ async fn called(
         places,
         parent,
     };
+    if let (Method::Login, Some(network)) = (method, &line.network) {
+        return login(&line.daemon, network.transport(), arrived).await;
+    }
     if method == Method::FileDownload {
         return transfer::download(Arc::clone(&line.daemon), arrived).await;
     }
@@ -345,11 +345,15 @@ fn go_on(fields: &mut Map<String, Value>, method: Method, headers: &HeaderMap) -
 }
 
 /// A cookie for a name and a password.
-async fn login(line: &Arc<Line>, transport: Transport, value: Value) -> Result<Response<Body>, ApiError> {
-    let Request::Login(login) = Request::parse(Method::Login, value)? else {
-        return Err(malformed("this is no login"));
-    };
-    let (daemon, source) = (Arc::clone(&line.daemon), source(&line.entrance, line.peer));
+async fn login(
+    daemon: &Arc<Daemon>,
+    transport: Transport,
+    arrived: Arrived,
+) -> Result<Response<Body>, ApiError> {
+    let admitting = Arc::clone(daemon);
+    let Admitted { request, source, .. } = blocking(move || admit(&admitting, arrived)).await?;
+    let Request::Login(login) = request else { return Err(malformed("this is no login")) };
+    let daemon = Arc::clone(daemon);
     // Whoever waits for their turn has no thread. Who goes away has it until what they showed was looked at.
     let turn = Arc::clone(&daemon.login).acquire_owned();
     let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, turn).await else { return Err(too_many()) };

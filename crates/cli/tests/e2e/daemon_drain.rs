@@ -1,21 +1,23 @@
 //! What begins and what ends when a daemon or a session ends.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
 use ringfence_api::{
-    CreateSession, CreateToken, ErrorCode, Exec, ListSessions, Method, ReadFile, SessionInfo, SessionState,
+    Access, CreateSession, CreateToken, ErrorCode, Exec, ListSessions, Method, ReadFile, SessionInfo, SessionState,
     ShowSession, StopSession,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_types::{Rights, Scope, Within};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::daemon_matrix::Place;
 use crate::patience::{Patient, ended};
 use crate::served::{Served, exec};
-use crate::testkit::{World, eventually, marker, processes_with, send};
+use crate::testkit::{World, eventually, finish, marker, processes_with, send};
 
 fn refused<T>(answer: Result<T, ClientError>) -> bool {
     match answer {
@@ -54,27 +56,46 @@ const BEGIN: [Method; 25] = [
     Method::PairingApprove,
 ];
 
-/// The status of the answer to a request that says nothing but where it goes, about a call that there is not. The rest is
-/// not waited for: a stream does not end.
-fn status(served: &Served, session: &SessionInfo, method: Method) -> String {
+/// A request that says nothing but where it goes, about a call that there is not.
+fn request(session: &SessionInfo, method: Method, host: &str) -> String {
     let route = method.route();
     let path = route.path.replace("{call}", "999").replace("{id}", "none");
     // Whoever ends it would end what the daemon waits for.
     let session = if method == Method::SessionStop { "none" } else { session.session.as_str() };
     let path = path.replace("{session}", session);
-    let head = "host: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close";
-    let request = format!("{} {path} HTTP/1.1\r\n{head}\r\n\r\n{{}}", route.verb);
-    let mut stream = Patient(UnixStream::connect(&served.socket).unwrap());
+    let head = format!("{host}\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close");
+    format!("{} {path} HTTP/1.1\r\n{head}\r\n\r\n{{}}", route.verb)
+}
+
+/// The status of the answer. The rest is not waited for: a stream does not end.
+fn status<S>(stream: S, request: &str) -> String
+where
+    Patient<S>: Read + Write,
+{
+    let mut stream = Patient(stream);
     stream.write_all(request.as_bytes()).unwrap();
     let mut start = [0; 12];
     stream.read_exact(&mut start).unwrap();
     String::from_utf8_lossy(&start[9..]).into_owned()
 }
 
+/// The status of a login over TCP, and whether it gave a cookie.
+fn signs_in(port: u16, body: &str) -> (String, bool) {
+    let mut stream = Patient(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    let head = format!("host: 127.0.0.1:{port}\r\ncontent-length: {}\r\nconnection: close", body.len());
+    stream.write_all(format!("POST /v1/login HTTP/1.1\r\n{head}\r\n\r\n{body}").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    (answer[9..12].to_owned(), answer.contains("set-cookie: "))
+}
+
 /// While the last calls end, nothing new begins by any method; looking, taking back and ending go on.
 #[test]
 fn a_daemon_that_is_about_to_end_begins_nothing() {
-    let mut served = Served::with(World::new(), &["--drain", "1h"]);
+    let Place { mut served, port } = Place::with_flags("", &["--drain", "1h"]);
+    let password = ["correct", "horse", "battery"].join(" ");
+    let mut add = served.world.ringfence();
+    finish(add.args(["operator", "add", "ann", "--scope", "read"]), password.as_bytes()).expect(0);
     let session = served.session();
     served.world.write("file", "content");
     let read = ReadFile { session: session.session.clone(), path: "file".into() };
@@ -82,6 +103,8 @@ fn a_daemon_that_is_about_to_end_begins_nothing() {
     let mint = CreateToken { label: "late".to_owned(), rights, lifetime_s: None, operator: None };
     let mut client = served.client();
     assert!(!refused(client.call(&read)) && !refused(client.call(&mint)), "control");
+    let login = json!({ "name": "ann", "password": password }).to_string();
+    assert_eq!(signs_in(port, &login), ("200".to_owned(), true), "control");
     let slow = Exec { background: true, ..exec(&session, "touch begun; while :; do sleep 0.05; done") };
     client.call(&slow).unwrap();
     eventually("it runs", || served.world.read("begun").is_some());
@@ -91,9 +114,17 @@ fn a_daemon_that_is_about_to_end_begins_nothing() {
     assert!(refused(client.call(&read)) && refused(client.call(&served.wanted())));
     assert!(!refused(client.call(&ListSessions { all: true })));
     for method in Method::ALL {
-        let status = status(&served, &session, *method);
+        let request = |more: &str| request(&session, *method, more);
+        let status = status(UnixStream::connect(&served.socket).unwrap(), &request("host: x"));
         assert_eq!(status == "503", BEGIN.contains(method), "{}: {status}", method.name());
+        // Out there nobody is let in without showing something, but for what anybody may.
+        if method.access() == Access::Anyone {
+            let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let status = self::status(stream, &request(&format!("host: 127.0.0.1:{port}")));
+            assert_eq!(status == "503", BEGIN.contains(method), "TCP {}: {status}", method.name());
+        }
     }
+    assert_eq!(signs_in(port, &login), ("503".to_owned(), false), "not with the right password either");
     let stop = StopSession { session: session.session, grace_ms: Some(0) };
     assert!(!refused(client.call(&stop)));
     assert!(ended("the daemon, told to end", &mut served.child).success());

@@ -47,11 +47,15 @@ impl Place {
 
     /// With more in the operator's file.
     pub(crate) fn with(more: &str) -> Self {
+        Self::with_flags(more, &[])
+    }
+
+    pub(crate) fn with_flags(more: &str, flags: &[&str]) -> Self {
         let world = World::new();
         // Free a moment ago, which is enough: nobody else is told of it.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n{more}"));
-        let place = Self { served: Served::with(world, &[]), port };
+        let place = Self { served: Served::with(world, flags), port };
         crate::testkit::eventually("it listens on TCP", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         place
     }
