@@ -4,13 +4,15 @@ use std::net::IpAddr;
 
 use ringfence_api::{Access, ApiError, Caller, ErrorCode, Method};
 use ringfence_runtime::identity::{Denied, Identities, IdentityError, Known, Source};
-use ringfence_runtime::ledger::{AppendError, Event, Ledger};
+use ringfence_runtime::ledger::{AppendError, Event};
 use ringfence_runtime::operator_of;
-use ringfence_types::{Attenuation, Layer, Principal, Refusal, RefusalCode, Rights, Scope, SessionId};
+use ringfence_types::{Attenuation, Principal, Rights, Scope, SessionId};
 
-use crate::failure::unavailable;
+use crate::failure::{refusal_of, unavailable};
 use crate::http::Line;
 use crate::peer::Peer;
+use crate::quota::Noted;
+use crate::server::Daemon;
 
 /// Where somebody came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +73,7 @@ pub(crate) fn enter(line: &Line, token: Option<&str>, purpose: &str) -> Result<E
     let entered = identify(&line.daemon.identities, (&line.entrance, line.peer), token)?;
     line.daemon.rates.is_good(&line.entrance, token);
     if let Err(why) = right_door(&line.entrance, &entered.caller) {
-        audit(line.daemon.runtime.ledger(), (&entered.caller, purpose), Some(&why))
+        audit(&line.daemon, (&entered.caller, purpose), Some(&why))
             .map_err(|error| unavailable(&error))?;
         return Err(why);
     }
@@ -82,7 +84,7 @@ pub(crate) fn enter(line: &Line, token: Option<&str>, purpose: &str) -> Result<E
 pub(crate) fn enter_for(line: &Line, token: Option<&str>, method: Method) -> Result<Entered, ApiError> {
     let entered = enter(line, token, method.name())?;
     if let Err(why) = authorise(&entered.caller, method, entered.caller.session()) {
-        audit(line.daemon.runtime.ledger(), (&entered.caller, method.name()), Some(&why))
+        audit(&line.daemon, (&entered.caller, method.name()), Some(&why))
             .map_err(|error| unavailable(&error))?;
         return Err(why);
     }
@@ -183,28 +185,31 @@ pub(crate) fn forbidden(rule: &str, message: &str) -> ApiError {
 
 /// Writes down who was let in to do what, or was not.
 pub(crate) fn audit(
-    ledger: &Ledger,
+    daemon: &Daemon,
     (caller, purpose): (&Caller, &str),
     refused: Option<&ApiError>,
 ) -> Result<(), AppendError> {
-    note(ledger, (&caller.principal, purpose), refused)
+    note(daemon, (&caller.principal, purpose), refused)
 }
 
-/// The same of somebody who is no caller: a stranger, or whoever is behind a door.
+/// The same of somebody who is no caller: a stranger, or whoever is behind a door. Whoever is told no again and again is
+/// written down until there is enough of it.
 pub(crate) fn note(
-    ledger: &Ledger,
+    daemon: &Daemon,
     (principal, purpose): (&Principal, &str),
     refused: Option<&ApiError>,
 ) -> Result<(), AppendError> {
-    let refusal = refused.map(|error| Refusal {
-        code: RefusalCode::Approval,
-        layer: Layer::Operator,
-        rule: error.rule.clone().unwrap_or_default(),
-        message: error.message.clone(),
-        hint: error.hint.clone(),
-    });
+    let mut refusal = refused.map(refusal_of);
+    if let Some(refusal) = &mut refusal {
+        match daemon.quotas.refusal(principal) {
+            Noted::Written => {}
+            Noted::Last => refusal.message.push_str("; there were many, and the next are not written down"),
+            Noted::LeftOut => return Ok(()),
+        }
+    }
     let principal = principal.clone();
-    ledger.append(&Event::Authenticated { principal, purpose: purpose.to_owned(), refusal }).map(drop)
+    let event = Event::Authenticated { principal, purpose: purpose.to_owned(), refusal };
+    daemon.runtime.ledger().append(&event).map(drop)
 }
 
 /// Somebody who is nobody, for methods that anyone may call.

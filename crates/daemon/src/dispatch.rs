@@ -134,7 +134,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     let refused = judged.as_ref().err().filter(|error| error.code == ErrorCode::Forbidden);
     if refused.is_some() || method.audit() == Audit::Always {
         // Written before done: what cannot be written down is not done.
-        audit(daemon.runtime.ledger(), (&entered.caller, method.name()), refused)
+        audit(daemon, (&entered.caller, method.name()), refused)
             .map_err(|error| unavailable(&error))?;
     }
     let (request, live) = judged?;
@@ -163,7 +163,7 @@ fn no_business(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiError> {
     }
     let why = forbidden("method.operators", "devices and browsers do not come by the door of a session");
     let principal = Principal::Agent { session: session.clone(), name: None };
-    note(daemon.runtime.ledger(), (&principal, arrived.method.name()), Some(&why))
+    note(daemon, (&principal, arrived.method.name()), Some(&why))
         .map_err(|error| unavailable(&error))?;
     Err(why)
 }
@@ -178,7 +178,7 @@ pub(crate) fn told_no<T>(
     if let Err(why) = &answer
         && why.code == ErrorCode::Forbidden
         && method.access() != Access::Anyone
-        && let Err(error) = note(daemon.runtime.ledger(), (who, method.name()), Some(why))
+        && let Err(error) = note(daemon, (who, method.name()), Some(why))
     {
         tracing::error!(why = %error, "a refusal is not in the ledger");
     }
@@ -199,7 +199,7 @@ fn may(arrived: &Arrived, caller: &Caller) -> Result<Option<SessionId>, ApiError
 pub(crate) fn foretell(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiError> {
     let entered = identify(&daemon.identities, (&arrived.entrance, arrived.peer), arrived.token.as_deref())?;
     let Err(why) = may(arrived, &entered.caller) else { return Ok(()) };
-    audit(daemon.runtime.ledger(), (&entered.caller, arrived.method.name()), Some(&why))
+    audit(daemon, (&entered.caller, arrived.method.name()), Some(&why))
         .map_err(|error| unavailable(&error))?;
     Err(why)
 }
@@ -383,7 +383,7 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
         }
         Request::SessionShow(request) => json(&shown(daemon, &caller, &request.session)?),
         Request::SessionStop(request) => json(&stopped(daemon, found(live)?, &request)),
-        Request::SessionReport(request) => json(&report(&*found(live)?, &request)?),
+        Request::SessionReport(request) => json(&report(daemon, (&caller, &*found(live)?), &request)?),
         Request::ApprovalList(_) => json(&approvals::list(daemon, &caller)?),
         Request::ApprovalShow(request) => json(&approvals::show(daemon, &caller, &request.id)?),
         Request::ApprovalAnswer(request) => {
@@ -506,12 +506,23 @@ fn stopped(daemon: &Daemon, live: Arc<Live>, request: &StopSession) -> SessionIn
     live.info()
 }
 
-fn report(live: &Live, request: &ReportActivity) -> Result<Reported, ApiError> {
-    if request.kind.len() + request.text.len() > LONGEST_REPORT {
+fn report(
+    daemon: &Daemon,
+    (caller, live): (&Caller, &Live),
+    request: &ReportActivity,
+) -> Result<Reported, ApiError> {
+    let bytes = request.kind.len() + request.text.len();
+    if bytes > LONGEST_REPORT {
         return Err(ApiError::new(
             ErrorCode::TooLarge,
             format!("a report has at most {LONGEST_REPORT} bytes"),
         ));
+    }
+    if let Some(session) = caller.session()
+        && !daemon.quotas.report(session, u32::try_from(bytes).unwrap_or(u32::MAX))
+    {
+        return Err(ApiError::new(ErrorCode::Exhausted, "the session has reported more than is kept of one")
+            .with_hint("report less, or less often: 1 MiB is kept each minute"));
     }
     live.touch();
     let seq = live.bound.lane().report(&request.kind, &request.text).map_err(|error| unavailable(&error))?;

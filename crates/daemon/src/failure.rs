@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use ringfence_api::{ApiError, ErrorCode};
-use ringfence_types::Refusal;
+use ringfence_types::{Layer, Refusal, RefusalCode};
 
 /// The answer of policy or of a person.
 pub(crate) fn refused(refusal: &Refusal) -> ApiError {
@@ -13,6 +13,20 @@ pub(crate) fn refused(refusal: &Refusal) -> ApiError {
     match &refusal.hint {
         Some(hint) => error.with_hint(hint.clone()),
         None => error,
+    }
+}
+
+/// What is written down of somebody who may not, and what agents are told of it: the answer that it is, or one for who they are.
+pub(crate) fn refusal_of(error: &ApiError) -> Refusal {
+    if let Some(refusal) = &error.refusal {
+        return refusal.as_ref().clone();
+    }
+    Refusal {
+        code: RefusalCode::Identity,
+        layer: Layer::Floor,
+        rule: error.rule.clone().unwrap_or_default(),
+        message: error.message.clone(),
+        hint: error.hint.clone(),
     }
 }
 

@@ -176,7 +176,7 @@ async fn turned_away(line: &Arc<Line>, why: ApiError) -> ApiError {
     let (daemon, told) = (Arc::clone(&line.daemon), why.clone());
     let written = blocking(move || {
         let who = Principal::Stranger { source };
-        note(daemon.runtime.ledger(), (&who, "send a request"), Some(&told))
+        note(&daemon, (&who, "send a request"), Some(&told))
             .map_err(|error| unavailable(&error))
     });
     written.await.err().unwrap_or(why)

@@ -32,6 +32,7 @@ mod pace;
 mod parts;
 mod peer;
 mod places;
+mod quota;
 mod rate;
 mod reload;
 mod room;

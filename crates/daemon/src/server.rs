@@ -26,6 +26,7 @@ use crate::metrics::Meters;
 use crate::network::{self, Network};
 use crate::peer::Peer;
 use crate::places::{Place, Places};
+use crate::quota::Quotas;
 use crate::rate::{Rate, Rates};
 use crate::session::{Live, TIME};
 use crate::sessions::{self, Because, Sessions};
@@ -64,6 +65,7 @@ pub(crate) struct Daemon {
     pub(crate) events: Events,
     pub(crate) standings: Standings,
     pub(crate) strangers: Strangers,
+    pub(crate) quotas: Quotas,
     pub(crate) meters: Meters,
     pub(crate) telemetry: Telemetry,
     pub(crate) tools_underway: mcp::Underway,
@@ -143,6 +145,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         events: Events::after_those(head),
         standings: Standings::default(),
         strangers: Strangers::default(),
+        quotas: Quotas::default(),
         meters: Meters::default(),
         telemetry: Telemetry::default(),
         tools_underway: mcp::Underway::default(),

@@ -64,3 +64,66 @@ fn tokens_that_tokens_hand_on_end_at_64_in_all() {
         assert_eq!(refused(maker.raw(Method::WhoAmI, json!({}))).code, ErrorCode::Unauthenticated);
     }
 }
+
+/// Whoever shows the right secret of a token that was revoked does not guess, and so does not wait.
+#[test]
+fn a_revoked_token_is_in_the_ledger_once() {
+    let served = Served::new();
+    let secret = owner_mints(&served);
+    let mut client = served.client_with(&secret);
+    client.raw(Method::WhoAmI, json!({})).unwrap();
+    let id = secret.split('_').nth(2).unwrap();
+    served.client().raw(Method::TokenRevoke, json!({ "id": id })).unwrap();
+    for _ in 0..1000 {
+        let why = refused(client.raw(Method::WhoAmI, json!({})));
+        assert_eq!(why.rule.as_deref(), Some("identity.revoked"), "{why:?}");
+    }
+    let written = served.records("authenticated");
+    let written = written.iter().filter(|record| record["event"]["refusal"]["rule"] == "identity.revoked");
+    assert_eq!(written.count(), 1);
+}
+
+/// An agent that asks for what it may not have is told no each time, and written down until there is enough of it.
+#[test]
+fn what_an_agent_is_refused_does_not_fill_the_ledger() {
+    let served = Served::new();
+    let (one, other) = (served.session(), served.session());
+    let [mut agent, mut another] = [&one, &other].map(|session| served.client_with(&token_of(&served, session)));
+    for _ in 0..400 {
+        assert_eq!(refused(agent.raw(Method::TokenList, json!({}))).code, ErrorCode::Forbidden);
+    }
+    assert_eq!(refused(another.raw(Method::TokenList, json!({}))).code, ErrorCode::Forbidden);
+    let written = served.records("authenticated");
+    let of = |session: &str| -> Vec<&Value> {
+        let events = written.iter().map(|record| &record["event"]);
+        events.filter(|event| event["principal"]["session"] == session && !event["refusal"].is_null()).collect()
+    };
+    let its = of(one.session.as_str());
+    assert!((256..350).contains(&its.len()), "{}", its.len());
+    assert!(its[255]["refusal"]["message"].as_str().unwrap().contains("the next are not written down"));
+    assert_eq!(of(other.session.as_str()).len(), 1, "and of others as before");
+}
+
+/// What an agent says of itself has a bound in bytes, each for itself; it does not hold for operators.
+#[test]
+fn what_an_agent_reports_does_not_fill_the_ledger() {
+    let served = Served::new();
+    let (one, other) = (served.session(), served.session());
+    let report = |client: &mut Client, session: &str| {
+        let request = json!({ "session": session, "kind": "k", "text": "word ".repeat(3200) });
+        client.raw(Method::SessionReport, request)
+    };
+    let mut agent = served.client_with(&token_of(&served, &one));
+    let mut kept = 0;
+    let why = loop {
+        match report(&mut agent, one.session.as_str()) {
+            Ok(_) => kept += 1,
+            error => break refused(error),
+        }
+        assert!(kept < 1000, "it does not end");
+    };
+    assert_eq!(why.code, ErrorCode::Exhausted);
+    assert!(kept >= 200, "the first are kept: {kept}");
+    assert!(report(&mut served.client_with(&token_of(&served, &other)), other.session.as_str()).is_ok());
+    assert!(report(&mut served.client(), one.session.as_str()).is_ok());
+}

@@ -276,6 +276,7 @@ fn every_method_is_open_to_whom_the_table_says_and_to_nobody_else() {
     let mut counted: BTreeMap<&str, usize> = refused.keys().map(|name| (*name, 0)).collect();
     for event in written.filter(|event| event["principal"]["principal"] != "stranger") {
         let purpose = event["purpose"].as_str().unwrap();
+        assert_eq!(event["refusal"]["code"], "identity", "{event}");
         *counted.entry(purpose).or_default() += 1;
         if event["principal"]["principal"] == "agent" {
             by_agents.push(purpose);

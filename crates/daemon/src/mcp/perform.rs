@@ -11,14 +11,14 @@ use ringfence_mcp::input::{self, JobSignal, read};
 use ringfence_mcp::result::{MOST, malformed, refused, structured, text};
 use ringfence_mcp::shell;
 use ringfence_runtime::{Subject, consider};
-use ringfence_types::{Decision, Denial, Layer, Refusal, RefusalCode};
+use ringfence_types::{Decision, Denial, Refusal, RefusalCode};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::server::Server;
 use crate::ask::{Answer, ask, blocking};
-use crate::failure::{internal, malformed as no_sense};
+use crate::failure::{internal, malformed as no_sense, refusal_of};
 
 /// How long a start waits to tell what became of a job that ends, or is refused, at once.
 const AT_ONCE_MS: u64 = 300;
@@ -66,18 +66,10 @@ impl Server {
     }
 
     fn not_done(&self, what: &str, error: &ApiError) -> CallToolResult {
-        let refusal = match (&error.refusal, error.code) {
-            (Some(refusal), _) => refusal.as_ref().clone(),
-            (None, ErrorCode::Forbidden) => Refusal {
-                code: RefusalCode::Approval,
-                layer: Layer::Operator,
-                rule: error.rule.clone().unwrap_or_default(),
-                message: error.message.clone(),
-                hint: error.hint.clone(),
-            },
-            (None, _) => return malformed(&error.message),
-        };
-        refused(&self.denial(what, &refusal))
+        if error.refusal.is_none() && error.code != ErrorCode::Forbidden {
+            return malformed(&error.message);
+        }
+        refused(&self.denial(what, &refusal_of(error)))
     }
 
     fn denial(&self, what: &str, refusal: &Refusal) -> Denial {

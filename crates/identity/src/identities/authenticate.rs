@@ -21,7 +21,7 @@ use crate::token::{TokenText, of_browser, page_digest, page_half};
 
 /// How long a browser stays in.
 const WEB_SESSION: SignedDuration = SignedDuration::from_hours(12);
-/// A token that comes again from the same place within this is not written down again.
+/// A token that comes again from the same place within this, and is answered the same, is not written down again.
 const SAME_VISIT: Duration = Duration::from_secs(10 * 60);
 /// Of one operator. Who has the password comes in at any time; whoever came in with it longest ago goes.
 const MOST_WEB_SESSIONS: usize = 64;
@@ -63,15 +63,18 @@ impl fmt::Display for Source {
     }
 }
 
-/// Who came from where, and when that was written down.
+/// Who came from where, what they were told, and when that was written down.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(HashMap<(CredentialId, String), Duration>);
+pub(crate) struct Seen(HashMap<(CredentialId, String, &'static str), Duration>);
+
+/// What is told to somebody who is let in, beside the rules of those who are not.
+const LET_IN: &str = "";
 
 impl Seen {
     /// Whether it is a new visit.
-    fn is_new(&mut self, id: &CredentialId, source: &Source, now: Duration) -> bool {
+    fn is_new(&mut self, (id, told): (&CredentialId, &'static str), source: &Source, now: Duration) -> bool {
         let fresh = |then: &Duration| now.saturating_sub(*then) < SAME_VISIT;
-        let key = (id.clone(), source.network());
+        let key = (id.clone(), source.network(), told);
         if self.0.get(&key).is_some_and(fresh) {
             return false;
         }
@@ -116,7 +119,7 @@ impl Identities {
 
     fn visited(&self, known: Known, source: &Source) -> Result<Known, IdentityError> {
         let now = self.clock.since_boot();
-        if locked(&self.seen)?.is_new(&known.id, source, now) {
+        if locked(&self.seen)?.is_new((&known.id, LET_IN), source, now) {
             let purpose = format!("come in with {} token {} from {source}", known.kind, known.id);
             self.witness.authenticated(&known.principal, &purpose, None)?;
         }
@@ -130,9 +133,18 @@ impl Identities {
         denied: &Denied,
     ) -> Result<Known, IdentityError> {
         self.failed(keys, denied)?;
-        let shown =
-            TokenText::parse(text).map_or("something".to_owned(), |text| format!("token {}", text.id()));
-        self.refused(denied, source, &format!("come in with {shown}"))
+        let Some(text) = TokenText::parse(text) else {
+            return self.refused(denied, source, "come in with something");
+        };
+        if !is_guess(denied) && !self.is_new_refusal(text.id(), source, denied)? {
+            return Err(denied.clone().into());
+        }
+        self.refused(denied, source, &format!("come in with token {}", text.id()))
+    }
+
+    /// Whoever shows the right secret of a token that is worth nothing does not wait, and would fill the ledger.
+    fn is_new_refusal(&self, id: &CredentialId, source: &Source, denied: &Denied) -> Result<bool, StoreError> {
+        Ok(locked(&self.seen)?.is_new((id, denied.rule()), source, self.clock.since_boot()))
     }
 
     /// Who has what was just made: nobody came in with it yet.
@@ -228,8 +240,7 @@ impl Identities {
     }
 
     fn failed(&self, keys: &[Key], denied: &Denied) -> Result<(), StoreError> {
-        // Whoever shows the right secret of a token that is over does not guess.
-        if matches!(denied, Denied::Unknown | Denied::NoToken) {
+        if is_guess(denied) {
             locked(&self.throttle)?.failed(keys, self.clock.since_boot());
         }
         Ok(())
@@ -275,4 +286,9 @@ impl Identities {
         })?;
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// Whoever shows the right secret of a token that is over does not guess.
+fn is_guess(denied: &Denied) -> bool {
+    matches!(denied, Denied::Unknown | Denied::NoToken)
 }
