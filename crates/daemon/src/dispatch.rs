@@ -23,7 +23,7 @@ use crate::authenticate::{
 };
 use crate::call::Closing;
 use crate::exec::{Form, Sink, Wired};
-use crate::failure::{internal, malformed, unavailable};
+use crate::failure::{chain, internal, malformed, unavailable};
 use crate::intake::Place;
 use crate::peer::Peer;
 use crate::server::Daemon;
@@ -538,6 +538,11 @@ fn ready(daemon: &Daemon) -> Ready {
         because.push(format!("the ledger is broken: {broken}"));
     } else if let Some(why) = daemon.runtime.ledger().unwritable() {
         because.push(why.to_string());
+    }
+    match daemon.identities.is_held() {
+        Ok(false) => {}
+        Ok(true) => because.push("the store of identities is held by another process: nothing is made, ended or counted".to_owned()),
+        Err(error) => because.push(chain(&error)),
     }
     Ready { ready: because.is_empty(), because }
 }

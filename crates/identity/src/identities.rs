@@ -37,7 +37,7 @@ const REACHED: &str = "reached";
 /// Who has which rights, on one machine. Shared by threads; other processes may work on the same store.
 #[derive(Debug)]
 pub struct Identities {
-    store: Mutex<Box<dyn Store>>,
+    store: Box<dyn Store>,
     reached: Mutex<Reached>,
     throttle: Mutex<Throttle>,
     seen: Mutex<authenticate::Seen>,
@@ -156,7 +156,7 @@ impl Identities {
 
     pub fn with(store: Box<dyn Store>, node: &str, witness: Arc<dyn Witness>, clock: Arc<dyn Clock>) -> Self {
         Self {
-            store: Mutex::new(store),
+            store,
             reached: Mutex::new(Reached::new(clock.as_ref())),
             throttle: Mutex::default(),
             seen: Mutex::default(),
@@ -175,12 +175,17 @@ impl Identities {
         })
     }
 
+    /// Whether another process keeps everybody from making, ending and using up anything. Who is in stays in.
+    pub fn is_held(&self) -> Result<bool, IdentityError> {
+        Ok(self.store.is_held()?)
+    }
+
     fn read<T>(
         &self,
         mut look: impl FnMut(&dyn Rows) -> Result<T, IdentityError>,
     ) -> Result<T, IdentityError> {
         let mut seen = None;
-        locked(&self.store)?.read(&mut |rows| seen = Some(look(rows)))?;
+        self.store.read(&mut |rows| seen = Some(look(rows)))?;
         seen.unwrap_or(Err(StoreError::Poisoned.into()))
     }
 
@@ -190,7 +195,7 @@ impl Identities {
         mut edit: impl FnMut(&mut dyn Rows, Timestamp) -> Result<T, IdentityError>,
     ) -> Result<T, IdentityError> {
         let mut made = None;
-        locked(&self.store)?.change(&mut |rows| {
+        self.store.change(&mut |rows| {
             let edited = self.begin(rows).and_then(|now| edit(rows, now));
             let end = if edited.is_ok() { End::Keep } else { End::Undo };
             made = Some(edited);

@@ -4,10 +4,12 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
 
 use crate::store::{End, Rows, Store, StoreError, Table};
 
@@ -15,6 +17,8 @@ use crate::store::{End, Rows, Store, StoreError, Table};
 const APPLICATION_ID: i64 = 0x5246_4931;
 const FORMAT: i64 = 1;
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than another process takes for a change.
+const HELD: Duration = Duration::from_secs(1);
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS row (
@@ -25,10 +29,15 @@ const SCHEMA: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// The store of one machine.
+/// The store of one machine. In the mode of its journal whoever reads waits for nobody, so that reading has a connection of its
+/// own: a change may wait for another process, and everybody who shows a token would wait behind it.
 #[derive(Debug)]
 pub struct Sqlite {
-    connection: Connection,
+    reading: Mutex<Connection>,
+    writing: Mutex<Connection>,
+    probing: Mutex<Connection>,
+    /// What was found when it was last tried whether somebody holds the store.
+    was_held: AtomicBool,
 }
 
 impl Sqlite {
@@ -38,13 +47,13 @@ impl Sqlite {
         make_private(&directory)?;
         let path = directory.join("identity.db");
         make_file(&path)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_NOFOLLOW
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&path, flags)?;
-        configure(&connection)?;
-        prepare(&connection, &path)?;
-        Ok(Self { connection })
+        let open = || opened(&path);
+        let writing = open()?;
+        prepare(&writing, &path)?;
+        let (reading, probing) = (open()?, open()?);
+        probing.busy_timeout(HELD)?;
+        let [reading, writing, probing] = [reading, writing, probing].map(Mutex::new);
+        Ok(Self { reading, writing, probing, was_held: AtomicBool::new(false) })
     }
 
     /// What must stay out of reach of everything that runs inside.
@@ -55,6 +64,15 @@ impl Sqlite {
     pub fn exists(state_dir: &Path) -> bool {
         Self::directory(state_dir).join("identity.db").exists()
     }
+}
+
+fn opened(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    configure(&connection)?;
+    Ok(connection)
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
@@ -167,20 +185,57 @@ impl Rows for Transaction<'_> {
 }
 
 impl Store for Sqlite {
-    fn read(&mut self, look: &mut dyn FnMut(&dyn Rows)) -> Result<(), StoreError> {
-        let transaction =
-            Transaction(self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?);
+    fn read(&self, look: &mut dyn FnMut(&dyn Rows)) -> Result<(), StoreError> {
+        let mut connection = locked(&self.reading)?;
+        let transaction = Transaction(connection.transaction_with_behavior(TransactionBehavior::Deferred)?);
         look(&transaction);
         Ok(transaction.0.rollback()?)
     }
 
-    fn change(&mut self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError> {
-        // Immediate: what is read in it cannot be changed by another before it is written.
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut transaction = Transaction(transaction);
-        match edit(&mut transaction) {
-            End::Keep => Ok(transaction.0.commit()?),
-            End::Undo => Ok(transaction.0.rollback()?),
-        }
+    fn change(&self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError> {
+        changed(&mut *locked(&self.writing)?, edit)
     }
+
+    fn change_if_free(&self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError> {
+        let mut connection = match self.writing.try_lock() {
+            Ok(connection) => connection,
+            Err(TryLockError::WouldBlock) => return Ok(()),
+            Err(TryLockError::Poisoned(_)) => return Err(StoreError::Poisoned),
+        };
+        connection.busy_timeout(Duration::ZERO)?;
+        let done = changed(&mut connection, edit);
+        connection.busy_timeout(PATIENCE)?;
+        if is_busy(&done) { Ok(()) } else { done }
+    }
+
+    fn is_held(&self) -> Result<bool, StoreError> {
+        let mut connection = match self.probing.try_lock() {
+            Ok(connection) => connection,
+            // Somebody tries it: one at a time, however many ask.
+            Err(TryLockError::WouldBlock) => return Ok(self.was_held.load(Ordering::Relaxed)),
+            Err(TryLockError::Poisoned(_)) => return Err(StoreError::Poisoned),
+        };
+        let tried = changed(&mut connection, &mut |_| End::Undo);
+        self.was_held.store(is_busy(&tried), Ordering::Relaxed);
+        if is_busy(&tried) { Ok(true) } else { tried.map(|()| false) }
+    }
+}
+
+fn changed(connection: &mut Connection, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError> {
+    // Immediate: what is read in it cannot be changed by another before it is written.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut transaction = Transaction(transaction);
+    match edit(&mut transaction) {
+        End::Keep => Ok(transaction.0.commit()?),
+        End::Undo => Ok(transaction.0.rollback()?),
+    }
+}
+
+fn is_busy(done: &Result<(), StoreError>) -> bool {
+    let code = |error: &rusqlite::Error| error.sqlite_error_code();
+    matches!(done, Err(StoreError::Sqlite(error)) if code(error) == Some(ErrorCode::DatabaseBusy))
+}
+
+fn locked(connection: &Mutex<Connection>) -> Result<MutexGuard<'_, Connection>, StoreError> {
+    connection.lock().map_err(|_poisoned| StoreError::Poisoned)
 }

@@ -85,11 +85,16 @@ pub enum End {
     Undo,
 }
 
-/// A store with transactions: what is seen in one belongs together, and of two that change one waits for the other.
-pub trait Store: Send + Debug {
-    fn read(&mut self, look: &mut dyn FnMut(&dyn Rows)) -> Result<(), StoreError>;
+/// A store with transactions: what is seen in one belongs together, and of two that change one waits for the other. Who only
+/// reads does not wait for who changes, nor for who waits to.
+pub trait Store: Send + Sync + Debug {
+    fn read(&self, look: &mut dyn FnMut(&dyn Rows)) -> Result<(), StoreError>;
     /// On disk when it returns, or as it was.
-    fn change(&mut self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError>;
+    fn change(&self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError>;
+    /// The same where nobody else is about to change it; otherwise nothing is done.
+    fn change_if_free(&self, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError>;
+    /// Whether somebody else has kept it from being changed for longer than a change takes.
+    fn is_held(&self) -> Result<bool, StoreError>;
 }
 
 pub(crate) fn get<T: DeserializeOwned>(

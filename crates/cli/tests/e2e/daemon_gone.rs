@@ -14,14 +14,14 @@ use crate::patience::{Patient, ended};
 use crate::served::Served;
 use crate::testkit::{eventually, marker, processes_with};
 
-const HOLD: &str = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)\n\
+pub(crate) const HOLD: &str = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)\n\
     d.execute('begin immediate')\nprint('held', flush=True)\nsys.stdin.read()\nd.execute('rollback')\n";
 
 fn descriptors(served: &Served) -> usize {
     fs::read_dir(format!("/proc/{}/fd", served.child.id())).unwrap().count()
 }
 
-fn requests(served: &Served) -> u64 {
+pub(crate) fn requests(served: &Served) -> u64 {
     let text = served.client().call(&ReadMetrics {}).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("ringfence_requests_total "));
     line.unwrap().parse().unwrap()

@@ -92,6 +92,7 @@ mod daemon_grpc_more;
 mod daemon_http;
 #[cfg(test)]
 mod daemon_load;
+mod daemon_locked;
 #[cfg(test)]
 mod daemon_matrix;
 #[cfg(test)]

@@ -271,7 +271,8 @@ impl Identities {
         Ok(known)
     }
 
-    /// That it has been this late, now and then: a clock that is set back while nothing runs gains no more than this.
+    /// That it has been this late, now and then: a clock that is set back while nothing runs gains no more than this. Nobody
+    /// waits for it: whoever changes the store meanwhile writes it as well.
     fn remember(&self, now: Timestamp) -> Result<(), IdentityError> {
         const OFTEN: SignedDuration = SignedDuration::from_mins(5);
         let stored: Option<Timestamp> =
@@ -280,7 +281,7 @@ impl Identities {
             return Ok(());
         }
         let mut failed = None;
-        locked(&self.store)?.change(&mut |rows| {
+        self.store.change_if_free(&mut |rows| {
             failed = store::put(rows, Table::Own, super::REACHED, &now).err();
             store::End::Keep
         })?;

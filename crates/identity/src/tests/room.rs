@@ -9,7 +9,7 @@ use crate::{Grantee, NewOperator, of_browser};
 
 /// Puts as many rows like this one into the store, as others would have come to be there.
 fn fill(world: &World, like: &CredentialId, count: usize) {
-    let mut store = Sqlite::open(world.directory.path()).unwrap();
+    let store = Sqlite::open(world.directory.path()).unwrap();
     store
         .change(&mut |rows| {
             let one: Credential = store::get(rows, Table::Credential, like.as_str()).unwrap().unwrap();
