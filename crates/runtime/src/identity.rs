@@ -9,8 +9,7 @@ use ringfence_types::{IdentityChange, Principal, Refusal};
 pub use ringfence_identity::*;
 
 use crate::Runtime;
-use crate::leaks::LeakScanner;
-use crate::secrets::SecretStore;
+use crate::leaks::Cleaner;
 
 /// Writes what becomes of identities to a ledger.
 #[derive(Debug)]
@@ -26,9 +25,8 @@ impl LedgerWitness {
 
     /// A label is what somebody typed.
     fn cleaned(&self, change: &IdentityChange) -> IdentityChange {
-        let secrets = SecretStore::new(&self.state_dir).read().unwrap_or_default();
-        let leaks = LeakScanner::of_state(&secrets, &self.state_dir);
-        let detail = change.detail.as_deref().map(|detail| leaks.text(detail));
+        let cleaner = Cleaner::of(&self.state_dir);
+        let detail = change.detail.as_deref().map(|detail| cleaner.text(detail));
         IdentityChange { detail, ..change.clone() }
     }
 }

@@ -19,7 +19,7 @@ use ringfence_types::{LeakAction, Refusal};
 
 use crate::policy_files::{PolicyFileError, read_operator};
 use crate::salt::Salt;
-use crate::secrets::{Meta, Secrets};
+use crate::secrets::{Meta, SecretStore, Secrets};
 use crate::session::Setup;
 
 pub(crate) use call::{Content, judge, judge_introduced};
@@ -31,6 +31,7 @@ const ALLOWLIST: &str = "allowlist.toml";
 const MOST: usize = 100;
 /// Where a limit stopped the search.
 const LIMIT: &str = "scan.limit";
+const LEFT_OUT: &str = "[left out: the store of secrets cannot be read]";
 
 /// Why secrets could not be looked for, so that nothing is done.
 #[derive(Debug, thiserror::Error)]
@@ -149,6 +150,29 @@ impl LeakScanner {
         }
         let allows = |allowed: &Allowed| allowed.list.allows(found, path, allowed.today).is_some();
         (!self.0.allowed.as_ref().is_some_and(allows)).then_some(actions.shapes)
+    }
+}
+
+/// For texts that no session is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Cleaner(Option<LeakScanner>);
+
+impl Cleaner {
+    /// Where the secrets cannot be read nothing of a text is kept: any word of it may be one.
+    pub(crate) fn of(state_dir: &Path) -> Self {
+        let secrets = SecretStore::new(state_dir).read().ok();
+        Self(secrets.map(|secrets| LeakScanner::of_state(&secrets, state_dir)))
+    }
+
+    pub(crate) fn text(&self, text: &str) -> String {
+        self.0.as_ref().map_or_else(|| LEFT_OUT.to_owned(), |leaks| leaks.text(text))
+    }
+
+    pub(crate) fn refusal(&self, refusal: &Refusal) -> Refusal {
+        match &self.0 {
+            Some(leaks) => leaks.refusal(refusal),
+            None => Refusal { message: LEFT_OUT.to_owned(), hint: None, ..refusal.clone() },
+        }
     }
 }
 

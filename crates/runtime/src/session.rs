@@ -23,7 +23,7 @@ use ringfence_types::{
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
 use crate::facts::Machine;
 use crate::images::{self, Chosen, InImage};
-use crate::leaks::{LeakError, LeakScanner, Tally};
+use crate::leaks::{Cleaner, LeakError, LeakScanner, Tally};
 use crate::network::{Attention, Network, Seen, SharedApprover};
 use crate::observe::{Observer, Stage};
 use crate::pipeline::{self, Ended, Received, Settled};
@@ -196,7 +196,7 @@ impl Runtime {
 
     /// Writes down that the answer was no before there was a session to ask in.
     pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
-        let refusal = self.leaks().refusal(refusal);
+        let refusal = self.cleaner().refusal(refusal);
         self.ledger
             .append(&Event::Refused { transaction: None, session: None, call: None, refusal, by: None })
             .map(drop)
@@ -208,15 +208,13 @@ impl Runtime {
             session: None,
             file: Bytes::from(stored.file.as_path()),
             sha256: stored.sha256.clone(),
-            change: self.leaks().text(change),
+            change: self.cleaner().text(change),
         };
         self.ledger.append(&event).map(drop)
     }
 
-    /// For texts that no session is about. A store that cannot be read is told where a secret is needed.
-    pub(crate) fn leaks(&self) -> LeakScanner {
-        let secrets = SecretStore::new(&self.setup.state_dir).read().unwrap_or_default();
-        LeakScanner::of_state(&secrets, &self.setup.state_dir)
+    pub(crate) fn cleaner(&self) -> Cleaner {
+        Cleaner::of(&self.setup.state_dir)
     }
 
     /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.

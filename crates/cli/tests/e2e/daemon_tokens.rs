@@ -1,5 +1,8 @@
 //! What becomes of rights that are handed on: by running something, by minting, by rotating, and when their maker is gone.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
 use ringfence_api::{
     ApiError, AskToPair, CallState, CreateSession, CreateToken, DownloadFile, Exec, ListApprovals, Method,
     MintedToken, ReadFile, RotateToken, RunCommand, SessionInfo, ShowCall, WhoAmI,
@@ -13,7 +16,7 @@ use serde_json::{Value, json};
 use crate::daemon_matrix::{Place, Said, Visitor, bearer};
 use crate::daemon_rights::token_of;
 use crate::served::{ASK, Served, exec, stdout};
-use crate::testkit::eventually;
+use crate::testkit::{eventually, finish};
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ApiError {
     match answer {
@@ -273,4 +276,30 @@ fn a_killed_daemon_leaves_no_token_of_a_session() {
     assert!(is_revoked(&served, &own) && !is_revoked(&served, &api));
     let why = refused(served.client_with(&own).call(&WhoAmI {}));
     assert_eq!(why.rule.as_deref(), Some("identity.revoked"));
+}
+
+/// What somebody called a token is in the ledger without secrets; where nobody can tell what is one, without all of it.
+#[test]
+fn a_label_is_left_out_while_the_secrets_cannot_be_read() {
+    let served = Served::new();
+    let secret = ["not", "to", "be", "found", "anywhere", "4711"].join("-");
+    let mut set = served.world.ringfence();
+    finish(set.args(["secret", "set", "deploy"]), secret.as_bytes()).expect(0);
+    let session = served.session();
+    let mut agent = served.client_with(&token_of(&served, &session));
+    let mut detail_of = |label: &str| {
+        let left = json!({ "paths": "any", "hosts": "any", "commands": "any", "calls": null });
+        let hand = json!({ "session": session.session, "label": label, "attenuation": left });
+        agent.raw(Method::TokenAttenuate, hand).unwrap();
+        let last = served.records("identity-changed").pop().unwrap();
+        last["event"]["change"]["detail"].as_str().unwrap().to_owned()
+    };
+    assert!(detail_of("tests").contains("`tests`"), "control");
+    let cleaned = detail_of(&format!("before {secret} after"));
+    assert!(cleaned.contains("before") && cleaned.contains("after"), "control: {cleaned}");
+    let store = served.world.state.join("ringfence/secrets/store");
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(detail_of(&secret), "[left out: the store of secrets cannot be read]");
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!Value::from(served.world.all_records()).to_string().contains(&secret));
 }

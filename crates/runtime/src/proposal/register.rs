@@ -262,7 +262,7 @@ impl Runtime {
             Err(RegisterError::Vault(VaultError::Gone)) => None,
             Err(error) => return Err(error),
         };
-        let reason = reason.map(|reason| self.leaks().text(&reason));
+        let reason = reason.map(|reason| self.cleaner().text(&reason));
         match self.ledger.append(&Event::Discarded { transaction: id.clone(), by, reason }) {
             Ok(_) => Ok(vault.forget(id)?),
             Err(AppendError::OutOfOrder { .. }) => Err(self.closed(id)?),
