@@ -82,9 +82,12 @@ pub(crate) struct Admitted {
 pub(crate) async fn carry_out(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Value, ApiError> {
     let (sender, admitted) = oneshot::channel();
     let own = turn(&daemon, &arrived).await?;
-    let turn = match arrived.method {
-        Method::OperatorAdd | Method::OperatorPassword => Some(identity::turn(&daemon).await?),
-        _ => None,
+    let (arrived, turn) = match arrived.method {
+        Method::OperatorAdd | Method::OperatorPassword => {
+            let (arrived, turn) = identity::turn_to_make(&daemon, arrived).await?;
+            (arrived, Some(turn))
+        }
+        _ => (arrived, None),
     };
     let work = tokio::task::spawn_blocking(move || {
         let _turns = (own, turn);

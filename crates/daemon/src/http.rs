@@ -28,7 +28,7 @@ use crate::dispatch::{Admitted, Arrived, admit, foretell};
 use crate::events;
 use crate::failure::{internal, malformed, unavailable};
 use crate::grpc;
-use crate::identity;
+use crate::identity::{self, Turn};
 use crate::intake::{Place, Whose};
 use crate::mcp;
 use crate::network::Network;
@@ -354,9 +354,9 @@ async fn login(
     let Admitted { request, source, .. } = blocking(move || admit(&admitting, arrived)).await?;
     let Request::Login(login) = request else { return Err(malformed("this is no login")) };
     let daemon = Arc::clone(daemon);
-    // Whoever waits for their turn has no thread. Who goes away has it until what they showed was looked at.
-    let turn = Arc::clone(&daemon.login).acquire_owned();
-    let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, turn).await else { return Err(too_many()) };
+    let is_familiar = daemon.identities.is_familiar(&login.name, &source).map_err(|error| unavailable(&error))?;
+    // Who goes away has their turn until what they showed was looked at.
+    let turn = identity::turn(&daemon, if is_familiar { Turn::Familiar } else { Turn::Stranger }).await?;
     let session = blocking(move || {
         let _turn = turn;
         let password = Zeroizing::new(login.password);

@@ -17,6 +17,8 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use zeroize::Zeroizing;
 
+use crate::ask::blocking;
+use crate::dispatch::{Arrived, foretell};
 use crate::failure::{internal, malformed, unavailable};
 use crate::http::{PATIENCE, too_many};
 use crate::server::Daemon;
@@ -29,11 +31,32 @@ pub(crate) fn authority<'a>(principal: &Principal, known: Option<&'a Known>) -> 
     }
 }
 
-/// The turn of whoever has a password made, among those who show one: both are slow on purpose. Nobody has a thread while they wait.
-pub(crate) async fn turn(daemon: &Daemon) -> Result<OwnedSemaphorePermit, ApiError> {
-    let turn = Arc::clone(&daemon.login).acquire_owned();
+/// Whose turn it is with a password: to look at one and to make one are both slow on purpose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Turn {
+    Stranger,
+    Familiar,
+}
+
+/// Nobody has a thread while they wait for their turn.
+pub(crate) async fn turn(daemon: &Daemon, whose: Turn) -> Result<OwnedSemaphorePermit, ApiError> {
+    let queue = match whose {
+        Turn::Stranger => &daemon.login,
+        Turn::Familiar => &daemon.familiar,
+    };
+    let turn = Arc::clone(queue).acquire_owned();
     let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, turn).await else { return Err(too_many()) };
     Ok(turn)
+}
+
+/// The turn of whoever has a password made, once it is known that they may.
+pub(crate) async fn turn_to_make(
+    daemon: &Arc<Daemon>,
+    arrived: Arrived,
+) -> Result<(Arrived, OwnedSemaphorePermit), ApiError> {
+    let shared = Arc::clone(daemon);
+    let arrived = blocking(move || foretell(&shared, &arrived).map(|()| arrived)).await?;
+    Ok((arrived, turn(daemon, Turn::Familiar).await?))
 }
 
 /// What somebody who is known asks.

@@ -74,6 +74,8 @@ pub(crate) struct Daemon {
     pub(crate) turns: Turns,
     /// Of those who show a password, one at a time: what was guessed wrong counts before the next is looked at.
     pub(crate) login: Arc<Semaphore>,
+    /// Of those who are known, by a token or because they came in from there before: strangers do not stand before them.
+    pub(crate) familiar: Arc<Semaphore>,
     /// Of those who answer, one at a time.
     pub(crate) answering: Mutex<()>,
     /// Calls of all sessions that are under way.
@@ -153,6 +155,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         rates: Rates::default(),
         turns: Turns::default(),
         login: Arc::new(Semaphore::new(1)),
+        familiar: Arc::new(Semaphore::new(1)),
         answering: Mutex::default(),
         calls,
         requests: AtomicU64::new(0),

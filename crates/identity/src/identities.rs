@@ -20,7 +20,7 @@ use crate::error::{Denied, IdentityError};
 use crate::record::{Credential, CredentialId, Owner};
 use crate::sqlite::Sqlite;
 use crate::store::{self, End, Rows, Store, StoreError, Table};
-use crate::throttle::Throttle;
+use crate::throttle::{Familiar, Throttle};
 use crate::witness::Witness;
 
 pub use authenticate::{Source, WebSession};
@@ -40,6 +40,7 @@ pub struct Identities {
     store: Box<dyn Store>,
     reached: Mutex<Reached>,
     throttle: Mutex<Throttle>,
+    familiar: Mutex<Familiar>,
     seen: Mutex<authenticate::Seen>,
     clock: Arc<dyn Clock>,
     witness: Arc<dyn Witness>,
@@ -159,6 +160,7 @@ impl Identities {
             store,
             reached: Mutex::new(Reached::new(clock.as_ref())),
             throttle: Mutex::default(),
+            familiar: Mutex::default(),
             seen: Mutex::default(),
             clock,
             witness,

@@ -2,7 +2,7 @@
 //!
 //! Wrong tokens by source: only who shows another wrong one waits. Passwords apart from them, by source and name, which is whoever
 //! guesses one from one place; by source, whoever guesses many; by name, whoever guesses from many places. The last two keep out
-//! others as well, and so never for long. Not by token: a secret of 256 bits is not guessed, and its id is no reason to keep its
+//! others as well, and so never for long; the last does not hold where somebody came in with that name before. Not by token: a secret of 256 bits is not guessed, and its id is no reason to keep its
 //! holder out.
 
 use std::collections::HashMap;
@@ -46,6 +46,28 @@ impl Key {
             Self::Source(_) | Self::Guesses { .. } => LONGEST_SOURCE,
             Self::Passwords(_) | Self::Account(_) => LONGEST_ACCOUNT,
         }
+    }
+}
+
+/// How long a place is remembered from which somebody came in.
+const FAMILIAR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Where each name has come in from: guesses from elsewhere keep nobody out there.
+#[derive(Debug, Default)]
+pub(crate) struct Familiar(HashMap<(String, String), Duration>);
+
+impl Familiar {
+    pub(crate) fn came(&mut self, source: &str, account: &str, now: Duration) {
+        let _before = self.0.insert((source.to_owned(), account.to_owned()), now);
+        if self.0.len() > MOST {
+            let oldest = self.0.iter().min_by_key(|(_, then)| **then).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| self.0.remove(&oldest));
+        }
+    }
+
+    pub(crate) fn knows(&self, source: &str, account: &str, now: Duration) -> bool {
+        let then = self.0.get(&(source.to_owned(), account.to_owned()));
+        then.is_some_and(|then| now.saturating_sub(*then) < FAMILIAR)
     }
 }
 
@@ -176,6 +198,19 @@ mod tests {
         assert_eq!(throttle.check(std::slice::from_ref(&key), at(0)).unwrap().left, at(60));
         throttle.succeeded(std::slice::from_ref(&key));
         assert_eq!(throttle.check(std::slice::from_ref(&key), at(0)), None);
+    }
+
+    #[test]
+    fn a_place_is_familiar_for_one_name_and_for_a_while() {
+        let mut familiar = Familiar::default();
+        familiar.came("here", "ann", at(0));
+        let knows = |source, account, seconds| familiar.knows(source, account, at(seconds));
+        assert!(knows("here", "ann", 0) && knows("here", "ann", 29 * 24 * 3600));
+        assert!(!knows("here", "bob", 0) && !knows("there", "ann", 0) && !knows("here", "ann", 30 * 24 * 3600));
+        for number in 0..MOST {
+            familiar.came(&number.to_string(), "ann", at(1));
+        }
+        assert!(familiar.0.len() == MOST && !familiar.knows("here", "ann", at(1)));
     }
 
     #[test]

@@ -89,6 +89,7 @@ mod daemon_grpc_fuzz;
 #[cfg(test)]
 mod daemon_grpc_more;
 #[cfg(test)]
+mod daemon_guesses;
 mod daemon_http;
 #[cfg(test)]
 mod daemon_load;

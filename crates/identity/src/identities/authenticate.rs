@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::operators::find;
 use super::tokens::{Fresh, Minted};
-use super::{Authority, Identities, Known, end, locked, lookup};
+use super::{Authority, Identities, Known, LONGEST_NAME, end, locked, lookup};
 use crate::error::{Denied, IdentityError};
 use crate::password;
 use crate::record::{Credential, CredentialId, Operator, Owner};
@@ -154,11 +154,12 @@ impl Identities {
 
     /// Who shows a name and a password, as a session of a browser.
     pub fn login(&self, name: &str, password: &[u8], source: &Source) -> Result<WebSession, IdentityError> {
-        let name_of_key: String = name.chars().take(64).collect();
-        let account = Key::Account(name_of_key.clone());
-        let guesses = Key::Guesses { source: source.network(), account: name_of_key };
-        let keys = [guesses.clone(), Key::Passwords(source.network()), account.clone()];
-        self.admit(&keys, source, "a password")?;
+        let account = Key::Account(shortened(name));
+        let guesses = Key::Guesses { source: source.network(), account: shortened(name) };
+        let here = [guesses.clone(), Key::Passwords(source.network())];
+        let keys = [here.as_slice(), std::slice::from_ref(&account)].concat();
+        let asked = if self.is_familiar(name, source)? { here.as_slice() } else { &keys };
+        self.admit(asked, source, "a password")?;
         let found: Option<Operator> = self.read(|rows| find(rows, name))?;
         // Without the store: it is slow on purpose, and the same for a name that nobody has.
         let right = password::is_right(password, found.as_ref().map(|operator| operator.password.as_str()));
@@ -171,12 +172,19 @@ impl Identities {
             return self.refused(&Denied::Unknown, source, &as_whom);
         };
         locked(&self.throttle)?.succeeded(&[account, guesses]);
+        locked(&self.familiar)?.came(&source.network(), &operator.name, self.clock.since_boot());
         let page = page_half()?;
         let minted = self.web_session(&operator, &page)?;
         let known = self.check(&of_browser(&minted.text.reveal(), Some(&page)))?;
         let purpose = format!("come in with a password from {source}");
         self.witness.authenticated(&known.principal, &purpose, None)?;
         Ok(WebSession { csrf: page, cookie: minted.text, known })
+    }
+
+    /// Whether somebody has come in with this name from there lately: guesses from elsewhere do not keep them out.
+    pub fn is_familiar(&self, name: &str, source: &Source) -> Result<bool, IdentityError> {
+        let now = self.clock.since_boot();
+        Ok(locked(&self.familiar)?.knows(&source.network(), &shortened(name), now))
     }
 
     fn web_session(&self, operator: &Operator, page: &str) -> Result<Minted, IdentityError> {
@@ -287,6 +295,11 @@ impl Identities {
         })?;
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// As much of a name as is remembered: nobody has a longer one.
+fn shortened(name: &str) -> String {
+    name.chars().take(LONGEST_NAME).collect()
 }
 
 /// Whoever shows the right secret of a token that is over does not guess.

@@ -245,3 +245,24 @@ fn a_password_goes_back_to_what_it_was_given_with() {
     let forgotten = CredentialId::parse("0000000000000000").unwrap();
     assert!(world.identities.are_kin(&forgotten, &maker.id).unwrap(), "it could be anybody's");
 }
+
+/// Guesses from many places hold up only who was never in: the attack and its control at once.
+#[test]
+fn guesses_from_elsewhere_keep_nobody_out_who_was_in_before() {
+    let world = World::new();
+    operator(&world, "ann", &[Scope::Read]);
+    let from = |last: u8| Source::Address(std::net::Ipv4Addr::new(192, 0, 2, last).into());
+    let login = |word: &str, last: u8| world.identities.login("ann", word.as_bytes(), &from(last));
+    login(&password(), 1).unwrap();
+    for guess in 0..14 {
+        assert_eq!(denied(login("not the right one", 10 + guess / 5)), Denied::Unknown);
+        world.clock.pass(10);
+    }
+    assert!(matches!(denied(login("not the right one", 20)), Denied::Unknown | Denied::Wait { .. }));
+    assert!(matches!(denied(login(&password(), 2)), Denied::Wait { .. }), "the name waits");
+    assert!(world.identities.is_familiar("ann", &from(1)).unwrap());
+    for _ in 0..5 {
+        assert_eq!(denied(login("not the right one", 1)), Denied::Unknown, "mistyped");
+    }
+    login(&password(), 1).unwrap();
+}
