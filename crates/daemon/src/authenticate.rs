@@ -176,7 +176,13 @@ fn everywhere(caller: &Caller, method: Method) -> Result<(), ApiError> {
         return Ok(());
     }
     let why = format!("`{}` is about the whole machine, and the token is for some workspaces", method.name());
-    Err(forbidden("identity.workspace", &why).with_hint("use a token without `--workspace`"))
+    Err(forbidden(Denied::Workspace.rule(), &why).with_hint("use a token without `--workspace`"))
+}
+
+/// Somebody who is known and may not.
+pub(crate) fn may_not(denied: &Denied) -> ApiError {
+    let told = forbidden(denied.rule(), &denied.to_string());
+    denied.hint().map_or(told.clone(), |hint| told.with_hint(hint))
 }
 
 pub(crate) fn forbidden(rule: &str, message: &str) -> ApiError {

@@ -11,7 +11,7 @@ use ringfence_api::{
     ReportActivity, Reported, Request, SessionInfo, SessionList, StopSession,
 };
 use ringfence_runtime::authz::hosts::sought;
-use ringfence_runtime::identity::{Known, Source, TokenText};
+use ringfence_runtime::identity::{Denied, Known, Source, TokenText};
 use ringfence_runtime::ledger::SessionEnd;
 use ringfence_types::{Call, CommandPrefix, Fetch, HostLimit, MadeBy, Principal, SessionId, Subtree};
 use serde::Serialize;
@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::authenticate::{
-    Entered, Entrance, anyone, audit, authorise, forbidden, identify, note, right_door, source,
+    Entered, Entrance, anyone, audit, authorise, forbidden, identify, may_not, note, right_door, source,
 };
 use crate::call::Closing;
 use crate::exec::{Form, Sink, Wired};
@@ -292,7 +292,7 @@ fn live(
     if own || caller.rights.covers_workspace(&live.bound.workspace().path) {
         return Ok(Some(live));
     }
-    Err(forbidden("identity.workspace", "the token is not for this workspace"))
+    Err(may_not(&Denied::Workspace))
 }
 
 /// What was taken away from a token before it was handed on.
@@ -354,7 +354,7 @@ fn narrowed(
         }
         _ => return Ok(()),
     }
-    daemon.identities.spend(known).map_err(|error| forbidden("identity.budget", &error.to_string()))
+    daemon.identities.spend(known).map_err(identity::failed)
 }
 
 fn not_left(what: &str) -> ApiError {
@@ -500,7 +500,7 @@ fn shown(daemon: &Daemon, caller: &Caller, id: &SessionId) -> Result<SessionInfo
     if caller.session() == Some(id) || caller.rights.covers_workspace(&info.workspace) {
         return Ok(info);
     }
-    Err(forbidden("identity.workspace", "the token is not for this workspace"))
+    Err(may_not(&Denied::Workspace))
 }
 
 fn stopped(daemon: &Daemon, live: Arc<Live>, request: &StopSession) -> SessionInfo {

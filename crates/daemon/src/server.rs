@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{ApiError, CallInfo, ErrorCode};
 use ringfence_runtime::Runtime;
-use ringfence_runtime::identity::{Identities, IdentityError, Known};
+use ringfence_runtime::identity::{Denied, Identities, IdentityError, Known};
 use ringfence_runtime::ledger::SessionEnd;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
@@ -346,7 +346,7 @@ impl Daemon {
         let _watching = self.handle.spawn(async move {
             if let Some(why) = token_lost(&daemon, &live, &known).await {
                 // A session and its token have the same time.
-                let is_over = why.rule.as_deref() == Some("identity.expired");
+                let is_over = why.rule.as_deref() == Some(Denied::Expired.rule());
                 let lost = format!("its token: {}", why.message);
                 let stop = move || {
                     let why = if is_over { TIME } else { Because(SessionEnd::Revoked, &lost) };

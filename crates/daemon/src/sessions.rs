@@ -10,13 +10,13 @@ use jiff::{SignedDuration, Timestamp};
 use ringfence_api::{
     ApiError, CallState, Caller, CreateSession, ErrorCode, Exec, ProviderInfo, SessionInfo, SessionState,
 };
-use ringfence_runtime::identity::{Grantee, Known};
+use ringfence_runtime::identity::{Denied, Grantee, Known};
 use ringfence_runtime::ledger::SessionEnd;
 use ringfence_runtime::secrets::Meta;
 use ringfence_runtime::{AgentSession, Asked};
 use ringfence_types::{Bytes, MadeBy, Profile, Refusal, SessionId};
 
-use crate::authenticate::forbidden;
+use crate::authenticate::may_not;
 use crate::call::Cancelled;
 use crate::desk::Desk;
 use crate::door::Door;
@@ -223,7 +223,7 @@ fn is_for(caller: &Caller, workspace: &Path) -> Result<(), ApiError> {
 }
 
 fn not_for() -> ApiError {
-    forbidden("identity.workspace", "the token is not for this workspace")
+    may_not(&Denied::Workspace)
 }
 
 fn check(request: &CreateSession) -> Result<(), ApiError> {

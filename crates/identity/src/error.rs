@@ -23,8 +23,9 @@ pub enum Denied {
     Spent,
     #[error("this takes scope `{0}`, which the token has not")]
     Scope(Scope),
-    #[error("the token is not for workspace `{}`", .0.display())]
-    Workspace(Bytes),
+    /// Without its name: what there is elsewhere is not told.
+    #[error("the token is not for this workspace")]
+    Workspace,
     #[error("a token is never wider than its maker: {0}")]
     Wider(#[from] Wider),
     #[error("a token does not outlive its maker")]
@@ -55,7 +56,7 @@ impl Denied {
             Self::Wait { .. } => "identity.wait",
             Self::Spent => "identity.budget",
             Self::Scope(_) => "identity.scope",
-            Self::Workspace(_) => "identity.workspace",
+            Self::Workspace => "identity.workspace",
             Self::Wider(_) => "identity.wider",
             Self::Lifetime => "identity.lifetime",
             Self::NotTheirs => "identity.not-theirs",
@@ -78,7 +79,7 @@ impl Denied {
             Self::Scope(scope) => {
                 return Some(format!("use a token that was made with `--scope {scope}`"));
             }
-            Self::Workspace(_) => "use a token for this workspace, or one without `--workspace`",
+            Self::Workspace => "use a token for this workspace, or one without `--workspace`",
             Self::Wider(_) | Self::Lifetime => "ask for less, or let somebody make it who has more",
             Self::NotTheirs => {
                 "revoke it and make another, or `ringfence token rotate` on the machine itself"

@@ -24,7 +24,7 @@ use crate::throttle::{Familiar, Throttle};
 use crate::witness::Witness;
 
 pub use authenticate::{Source, WebSession};
-pub use devices::{NewPairing, Offered, PairingState};
+pub use devices::{NewPairing, Offered};
 pub use operators::NewOperator;
 pub use sessions::Grantee;
 pub use tokens::{Lifetime, Minted, NewToken};
@@ -72,16 +72,6 @@ pub struct Moment {
 }
 
 impl Known {
-    /// Whether it has `scope`; the answer names it.
-    pub fn require(&self, scope: Scope) -> Result<(), Denied> {
-        if self.rights.scopes.contains(scope) { Ok(()) } else { Err(Denied::Scope(scope)) }
-    }
-
-    /// Whether it is for the workspace whose root is `root`.
-    pub fn require_workspace(&self, root: &Path) -> Result<(), Denied> {
-        if self.rights.covers_workspace(root) { Ok(()) } else { Err(Denied::Workspace(root.into())) }
-    }
-
     /// Whether both came with the same secret of the same credential.
     pub fn is_same_visitor(&self, other: &Self) -> bool {
         self.id == other.id && self.shown == other.shown
@@ -118,10 +108,11 @@ impl Authority<'_> {
         }
     }
 
-    fn require(&self, scope: Scope) -> Result<(), Denied> {
+    pub(crate) fn require(&self, scope: Scope) -> Result<(), Denied> {
         match self {
             Self::Owner(_) => Ok(()),
-            Self::Token(known) => known.require(scope),
+            Self::Token(known) if known.rights.scopes.contains(scope) => Ok(()),
+            Self::Token(_) => Err(Denied::Scope(scope)),
         }
     }
 

@@ -26,7 +26,7 @@ pub use clock::{Clock, SystemClock};
 pub use error::{Denied, IdentityError};
 pub use identities::{
     Authority, Grantee, Identities, Known, Lifetime, Minted, Moment, NewOperator, NewPairing, NewToken,
-    Offered, PairingState, Source, WebSession,
+    Offered, Source, WebSession,
 };
 pub use password::PasswordError;
 pub use proof::{Challenge, DeviceKey, Purpose, Signature, code_of, signed_text};

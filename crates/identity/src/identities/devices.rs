@@ -41,13 +41,6 @@ pub struct Offered {
     pub challenge: Challenge,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PairingState {
-    Waits,
-    Approved,
-    Refused,
-}
-
 impl Identities {
     /// A client asks to be let in. Nobody is shown it before it has proven that it has the key.
     pub fn ask_to_pair(&self, new: &NewPairing, source: &Source) -> Result<Offered, IdentityError> {
@@ -152,17 +145,6 @@ impl Identities {
         self.change(|rows, now| {
             self.sweep(rows, now)?;
             self.challenge_row(rows, (subject, source), now)
-        })
-    }
-
-    pub fn pairing_state(&self, id: &CredentialId) -> Result<PairingState, IdentityError> {
-        self.read(|rows| {
-            let now = self.now(rows)?;
-            Ok(match pairing(rows, id, now)?.stage {
-                Stage::Asked | Stage::Proven => PairingState::Waits,
-                Stage::Approved { .. } => PairingState::Approved,
-                Stage::Refused => PairingState::Refused,
-            })
         })
     }
 

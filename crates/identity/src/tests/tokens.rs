@@ -59,15 +59,13 @@ fn c33_what_is_kept_is_not_the_secret() {
 fn d3_what_is_missing_is_named() {
     let world = World::new();
     let known = world.known(&world.mint(&[Scope::Read], Some(&["/w/a"])));
-    assert_eq!(known.require(Scope::Read), Ok(()));
-    let error = known.require(Scope::Approve).unwrap_err();
+    assert_eq!(Authority::Token(&known).require(Scope::Read), Ok(()));
+    let error = Authority::Token(&known).require(Scope::Approve).unwrap_err();
     assert_eq!(error.to_string(), "this takes scope `approve`, which the token has not");
     assert_eq!(error.refusal().rule, "identity.scope");
     assert!(error.hint().unwrap().contains("--scope approve"));
-    assert_eq!(known.require_workspace(Path::new("/w/a")), Ok(()));
-    assert!(known.require_workspace(Path::new("/w/b")).unwrap_err().to_string().contains("/w/b"));
     let nothing = world.known(&world.mint(&[], None));
-    assert!(Scope::ALL.iter().all(|scope| nothing.require(*scope).is_err()));
+    assert!(Scope::ALL.iter().all(|scope| Authority::Token(&nothing).require(*scope).is_err()));
 }
 
 #[test]
