@@ -68,6 +68,7 @@ mod daemon_crash;
 #[cfg(test)]
 mod daemon_crowd;
 #[cfg(test)]
+mod daemon_cut;
 mod daemon_described;
 #[cfg(test)]
 mod daemon_drain;
