@@ -113,7 +113,8 @@ fn a_cookie_that_is_over_holds_nothing_open() {
     socket.is_closed();
     let page = sign_in();
     let (events, socket) = (Open::events(&place, &page.headers), Open::socket(&place, &as_page(&page)));
-    let new = json!({ "name": "ann", "password": ["another", "horse", "battery"].join(" ") });
+    let another = ["another", "horse", "battery"].join(" ");
+    let new = json!({ "name": "ann", "password": another });
     place.served.client().raw(Method::OperatorPassword, new).unwrap();
     assert_cut(events, "identity.revoked");
     socket.is_closed();

@@ -64,7 +64,8 @@ fn the_owner_sets_a_password_before_strangers_had_theirs_looked_at() {
         asked_myself += 1;
         requests(&place.served) >= before + asked_myself + STRANGERS
     });
-    let new = json!({ "name": "ann", "password": ["another", "horse", "battery"].join(" ") });
+    let another = ["another", "horse", "battery"].join(" ");
+    let new = json!({ "name": "ann", "password": another });
     place.served.client().raw(Method::OperatorPassword, new).unwrap();
     let waits = |mut stream: &TcpStream| {
         matches!(stream.read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
