@@ -49,15 +49,21 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// `guard` asks what every request of this listener is asked.
-    pub fn listen(bind: Bind, guard: Guard, certificate: Option<Certificate>) -> Result<Self, NetworkError> {
+    /// `guard` makes what every request of this listener is asked, of the address that it has: with the port `0` the kernel
+    /// chooses one, and only that is an address somebody can name.
+    pub fn listen(
+        bind: Bind,
+        guard: impl FnOnce(Bind) -> Guard,
+        certificate: Option<Certificate>,
+    ) -> Result<Self, NetworkError> {
         if bind.transport() == Transport::Tls && certificate.is_none() {
             return Err(NetworkError::NoCertificate);
         }
         let failed = |error| NetworkError::Bind { bind, error };
         let listener = StdListener::bind(bind.address()).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok(Self { listener, bind, guard, certificate })
+        let bind = bind.at_port(listener.local_addr().map_err(failed)?.port());
+        Ok(Self { listener, bind, guard: guard(bind), certificate })
     }
 
     pub fn bind(&self) -> Bind {

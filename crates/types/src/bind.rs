@@ -63,6 +63,13 @@ impl Bind {
         Self::new(address, transport)
     }
 
+    /// The same address, with the port that the kernel chose where `0` was asked for.
+    #[must_use]
+    pub fn at_port(mut self, port: u16) -> Self {
+        self.address.set_port(port);
+        self
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -91,7 +91,7 @@ fn listener(settings: DaemonSettings, setup: &Setup) -> Result<Option<Network>, 
         .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let sites = settings.hosts.iter().map(|host| Site::parse(host));
     let sites: Vec<Site> = sites.collect::<Result<_, _>>().map_err(|error| error::failed(&error, None))?;
-    let guard = Guard::new(bind, sites, settings.origins);
+    let guard = |bind| Guard::new(bind, sites, settings.origins);
     Network::listen(bind, guard, certificate).map(Some).map_err(|error| error::failed(&error, None))
 }
 

@@ -3,19 +3,18 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 
 use ringfence_api::SessionInfo;
 use serde_json::{Map, Value, json};
 
 use crate::agents::agents;
-use crate::approvals::configure;
 use crate::daemon_socket::token_with;
 use crate::listening::joined;
 use crate::patience::Patient;
 use crate::served::{Served, stdout};
-use crate::testkit::{Done, World, eventually, finish};
+use crate::testkit::{Done, World, finish};
 
 /// What ends the daemon, the session that most of the others are about, or the token that all of them come with.
 const ENDS: [&str; 3] = ["/v1/shutdown", "/v1/sessions/{session}/stop", "/v1/logout"];
@@ -36,12 +35,8 @@ struct Described {
 
 impl Described {
     fn new() -> Self {
-        let world = World::new();
-        // Free a moment ago, which is enough: nobody else is told of it.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        configure(&world, &format!("schema = 1\nnet = \"none\"\n[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
-        let served = Served::with(world, &[]);
-        eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        let served = Served::listening(World::new(), "schema = 1\nnet = \"none\"\n", "");
+        let port = served.port();
         let token = token_with(&served, &["read", "run", "approve", "pair", "admin"]).1;
         let description = described(port, &token);
         let session = served.session();

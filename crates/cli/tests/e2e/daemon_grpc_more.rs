@@ -1,7 +1,5 @@
 //! gRPC: files, pages, identities and devices, and that it is on Unix sockets alone.
 
-use std::net::TcpListener;
-
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use ringfence_api::{ErrorCode, Method};
@@ -11,7 +9,6 @@ use ringfence_types::Scope;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::approvals::configure;
 use crate::daemon_rights::{minted, token_of};
 use crate::grpc_client::{Speaker, info, reason};
 use crate::served::Served;
@@ -224,10 +221,8 @@ fn a_long_message_over_grpc_is_not_taken_in_before_it_is_known_who_sends_it() {
 /// ADR 38: on TCP there is none of it. A real client is told so in words that it understands; at the socket the same works.
 #[test]
 fn grpc_is_on_unix_sockets_alone() {
-    let world = World::new();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
-    let served = Served::with(world, &[]);
+    let served = Served::listening(World::new(), "", "");
+    let port = served.port();
     let token = minted(&served, Scope::Read);
     let over_tcp = Speaker::over(&format!("http://127.0.0.1:{port}"), Some(&token), async {
         let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();

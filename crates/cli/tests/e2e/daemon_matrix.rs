@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use ringfence_runtime::identity::{Challenge, CredentialId, DeviceKey, Purpose};
 use ringfence_types::{Rights, Scope, Within};
 use serde_json::{Value, json};
 
-use crate::approvals::configure;
 use crate::daemon_rights::{sensible, token_of};
 use crate::served::Served;
 use crate::testkit::{World, finish};
@@ -52,12 +51,11 @@ impl Place {
 
     pub(crate) fn with_flags(more: &str, flags: &[&str]) -> Self {
         let world = World::new();
-        // Free a moment ago, which is enough: nobody else is told of it.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n{more}"));
-        let place = Self { served: Served::with(world, flags), port };
-        crate::testkit::eventually("it listens on TCP", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        place
+        configure(&world, &format!("[daemon]
+listen = \"127.0.0.1:0\"
+{more}"));
+        let served = Served::with(world, flags);
+        Self { port: served.port(), served }
     }
 
     pub(crate) fn owner(&self) -> Visitor {

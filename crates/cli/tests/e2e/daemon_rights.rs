@@ -1,7 +1,6 @@
 //! What the daemon makes of requests, sensible and not.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -11,7 +10,6 @@ use ringfence_client::ClientError;
 use ringfence_types::Scope;
 use serde_json::{Value, json};
 
-use crate::approvals::configure;
 use crate::served::{Served, raw};
 use crate::testkit::{World, finish};
 
@@ -238,10 +236,8 @@ fn a_long_request_is_not_read_before_it_is_known_who_sends_it() {
 /// Whoever is refused over HTTP/2 hears why, however much they were about to say, and whichever program they use.
 #[test]
 fn curl_over_http2_hears_why_it_is_refused() {
-    let world = World::new();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
-    let served = Served::with(world, &[]);
+    let served = Served::listening(World::new(), "", "");
+    let port = served.port();
     let reader = format!("authorization: Bearer {}", minted(&served, Scope::Read));
     let directory = served.world.beside("sent");
     let body = |name: &str, bytes: usize| {

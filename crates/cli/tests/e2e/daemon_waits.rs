@@ -1,7 +1,7 @@
 //! Whoever waits for people takes nothing from those who answer them.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
@@ -13,7 +13,6 @@ use ringfence_client::ClientError;
 use ringfence_types::Profile;
 use serde_json::json;
 
-use crate::approvals::configure;
 use crate::patience::Patient;
 use crate::served::{Served, exec, raw};
 use crate::testkit::{World, eventually, finish};
@@ -130,12 +129,10 @@ fn commands_that_were_not_begun_are_over() {
 fn passwords_that_are_guessed_at_once_are_looked_at_in_turn() {
     const AT_ONCE: usize = 24;
     let world = World::new();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
     let add = ["operator", "add", "ann", "--scope", "read"];
     finish(world.ringfence().args(add), b"correct horse battery").expect(0);
-    let served = Served::with(world, &[]);
-    eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let served = Served::listening(world, "", "");
+    let port = served.port();
     let guess = |number: usize| {
         let body = json!({ "name": "ann", "password": format!("guess {number}") }).to_string();
         let mut stream = Patient(TcpStream::connect(("127.0.0.1", port)).unwrap());

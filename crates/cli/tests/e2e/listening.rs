@@ -1,32 +1,27 @@
 //! The daemon on TCP: who is turned away before anybody asks who they are, and who is let in.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
+use std::ops::Deref;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
-use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::approvals::configure;
-use crate::patience::{Patient, end};
+use crate::patience::Patient;
+use crate::served;
 use crate::testkit::{World, eventually, finish};
 
-/// A daemon that ends with the test.
+/// A daemon on TCP.
 struct Served {
-    world: World,
-    child: Child,
+    daemon: served::Served,
     port: u16,
-    socket: PathBuf,
-    said: Vec<String>,
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        end(&mut self.child);
+impl Deref for Served {
+    type Target = served::Served;
+
+    fn deref(&self) -> &Self::Target {
+        &self.daemon
     }
 }
 
@@ -39,32 +34,10 @@ struct Answer {
 }
 
 impl Served {
-    /// `more` is what `[daemon]` says besides `listen`; `None`: it says nothing at all.
-    fn new(more: Option<&str>) -> Self {
-        let world = World::new();
-        // Free a moment ago, which is enough: nobody else is told of it.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if let Some(more) = more {
-            configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:{port}\"\n{more}"));
-        }
-        let socket = world.beside("s").join("d.sock");
-        let mut command = world.ringfence();
-        command.args(["serve", "--socket"]).arg(&socket);
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(Patient(child.stderr.take().unwrap())).lines();
-        let mut said = Vec::new();
-        for line in lines.by_ref().map(Result::unwrap) {
-            let serves = line.contains("serving at") && line.ends_with("d.sock");
-            said.push(line);
-            if serves {
-                break;
-            }
-        }
-        thread::spawn(move || lines.for_each(drop));
-        let served = Self { world, child, port, socket, said };
-        eventually("the socket is there", || served.socket.exists());
-        served
+    /// `more` is what `[daemon]` says besides `listen`.
+    fn new(more: &str) -> Self {
+        let daemon = served::Served::listening(World::new(), "", more);
+        Self { port: daemon.port(), daemon }
     }
 
     fn token(&self, scopes: &str) -> String {
@@ -174,21 +147,17 @@ fn listens(pid: u32) -> usize {
 /// S003-21, D1: off until somebody asks for it.
 #[test]
 fn s003_21_nothing_listens_on_tcp_unless_the_operator_says_so() {
-    let off = Served::new(None);
+    let off = served::Served::new();
     assert_eq!(listens(off.child.id()), 0);
-    let on = Served::new(Some(""));
+    let on = Served::new("");
     assert_eq!(listens(on.child.id()), 1, "the control: the same look finds one that is there");
-    assert!(
-        on.said.iter().any(|line| line.contains(&format!("http://127.0.0.1:{}", on.port))),
-        "{:?}",
-        on.said
-    );
+    assert!(on.said().contains(&format!("http://127.0.0.1:{}\n", on.port)), "{}", on.said());
 }
 
 /// S003-17, S003-39, S003-40, S003-44, D3: a token, its scope, its end.
 #[test]
 fn s003_40_a_token_is_good_for_its_scopes_until_it_is_revoked() {
-    let served = Served::new(Some(""));
+    let served = Served::new("");
     assert_eq!(served.ask("GET /v1/whoami", &[], &Value::Null).status, 401, "nobody is an owner on TCP");
     let token = served.token("read");
     let answer = served.with(&token, "GET /v1/whoami", &Value::Null);
@@ -217,7 +186,7 @@ fn s003_40_a_token_is_good_for_its_scopes_until_it_is_revoked() {
 /// DNS rebinding, pages of other sites, tokens in addresses; each with the same request that passes.
 #[test]
 fn requests_of_other_sites_are_turned_away_whoever_sends_them() {
-    let served = Served::new(Some("hosts = [\"box.example\"]\norigins = [\"https://console.example\"]\n"));
+    let served = Served::new("hosts = [\"box.example\"]\norigins = [\"https://console.example\"]\n");
     let token = served.token("read");
     let bearer = format!("Bearer {token}");
     let (own, named) = (served.host(), format!("box.example:{}", served.port));
@@ -255,7 +224,7 @@ fn requests_of_other_sites_are_turned_away_whoever_sends_them() {
 /// S003-19: a password, a cookie, and what another site cannot send.
 #[test]
 fn s003_19_a_browser_signs_in_and_another_site_changes_nothing_with_its_cookie() {
-    let served = Served::new(Some(""));
+    let served = Served::new("");
     let password = ["correct", "horse", "battery"].join(" ");
     let add = ["operator", "add", "ann", "--scope", "read,admin"];
     finish(served.world.ringfence().args(add), password.as_bytes()).expect(0);
@@ -288,7 +257,7 @@ fn s003_19_a_browser_signs_in_and_another_site_changes_nothing_with_its_cookie()
 /// Who guesses waits, and nobody else: not the right token from the same address, not a password, not the owner.
 #[test]
 fn who_fails_too_often_is_not_looked_at_for_a_while_and_keeps_nobody_out() {
-    let served = Served::new(Some(""));
+    let served = Served::new("");
     let token = served.token("read");
     let password = ["correct", "horse", "battery"].join(" ");
     for name in ["ann", "bob"] {
@@ -317,7 +286,7 @@ fn who_fails_too_often_is_not_looked_at_for_a_while_and_keeps_nobody_out() {
 /// S003-22: TLS with a certificate that is made here.
 #[test]
 fn s003_22_with_tls_nothing_is_answered_in_the_clear() {
-    let served = Served::new(Some("tls = \"generated\"\n"));
+    let served = Served::new("tls = \"generated\"\n");
     let token = served.token("read");
     let url = format!("https://127.0.0.1:{}/v1/whoami", served.port);
     let certificate = served.world.state.join("ringfence/tls/daemon.pem");
@@ -331,7 +300,7 @@ fn s003_22_with_tls_nothing_is_answered_in_the_clear() {
     assert_ne!(curl(&[], &url).code, Some(0), "nobody has signed it: who does not trust it gets nothing");
     let clear = curl(&[], &url.replace("https", "http"));
     assert!(!clear.text().contains("scopes"), "{}", clear.text());
-    let said = served.said.join("\n");
+    let said = served.said();
     let mut openssl = served.world.host("openssl");
     openssl.args(["x509", "-noout", "-fingerprint", "-sha256", "-in"]).arg(&certificate);
     let fingerprint = finish(&mut openssl, b"").expect(0).text();
@@ -341,7 +310,7 @@ fn s003_22_with_tls_nothing_is_answered_in_the_clear() {
 /// S003-18 over the interface, with a key that openssl made.
 #[test]
 fn s003_18_any_client_can_be_a_device() {
-    let served = Served::new(Some(""));
+    let served = Served::new("");
     let dir = served.world.beside("device");
     let openssl = |arguments: &[&str]| {
         let mut command = served.world.host("openssl");
@@ -386,7 +355,7 @@ fn s003_18_any_client_can_be_a_device() {
 /// C-32: minted within the minter, over the interface.
 #[test]
 fn c32_tokens_are_made_and_ended_over_the_interface_and_never_wider() {
-    let served = Served::new(Some(""));
+    let served = Served::new("");
     let admin = served.token("admin,read");
     let make = |scopes: Value| {
         let body =
@@ -416,7 +385,7 @@ fn c32_tokens_are_made_and_ended_over_the_interface_and_never_wider() {
 /// D9 of peers.md, C-38: a session hands a part of its rights on, and only ever less.
 #[test]
 fn a_session_hands_on_a_token_that_only_narrows() {
-    let served = Served::new(Some(""));
+    let served = Served::new("");
     let world = &served.world;
     world.write("src/a", "inside\n");
     world.write("b", "outside\n");
@@ -497,7 +466,7 @@ const OF_OTHERS: [(&str, &str); 12] = [
 /// Requirements 2.3: who has to wait waits, whatever they say about who they are.
 #[test]
 fn no_header_gets_around_the_wait() {
-    let served = Served::new(Some(""));
+    let served = Served::new("");
     let token = served.token("read");
     let whoami = |token: &str, number: usize, headers: &[(&str, &str)]| {
         let bearer = format!("Bearer {token}");

@@ -1,7 +1,7 @@
 //! The Model Context Protocol from the daemon, over HTTP: the tools of a session, for whoever may use it, in both eras.
 
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -171,12 +171,8 @@ pub(crate) const ASK: &str = "[[command]]\nask = \"mkdir\"\n";
 
 /// A daemon that also listens on loopback.
 pub(crate) fn listening() -> (Served, u16) {
-    let world = World::new();
-    // Free a moment ago, which is enough: nobody else is told of it.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    configure(&world, &format!("schema = 1\n{ASK}[daemon]\nlisten = \"127.0.0.1:{port}\"\n"));
-    let served = Served::with(world, &[]);
-    eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let served = Served::listening(World::new(), &format!("schema = 1\n{ASK}"), "");
+    let port = served.port();
     (served, port)
 }
 

@@ -1,5 +1,6 @@
 //! A daemon of one test: the real binary, at a socket of its own.
 
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use ringfence_client::Client;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::approvals::configure;
 use crate::patience::{Patient, ended, mortal};
 use crate::testkit::{Done, World, eventually, finish, send};
 
@@ -29,8 +31,18 @@ impl Served {
         Self::at(world, socket, flags)
     }
 
+    /// One that also listens on loopback, at a port that the kernel chooses: see [`Self::port`]. `more` follows in its
+    /// `[daemon]`, `before` stands above it.
+    pub(crate) fn listening(world: World, before: &str, more: &str) -> Self {
+        configure(&world, &format!("{before}[daemon]\nlisten = \"127.0.0.1:0\"\n{more}"));
+        let served = Self::with(world, &[]);
+        let _listens = served.port();
+        served
+    }
+
     pub(crate) fn at(world: World, socket: PathBuf, flags: &[&str]) -> Self {
         let mut command = world.ringfence();
+        let said = File::create(said(&world)).unwrap();
         command.env("XDG_RUNTIME_DIR", world.beside("r"));
         let child = command
             .arg("serve")
@@ -38,13 +50,29 @@ impl Served {
             .arg(&socket)
             .args(flags)
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(said)
             .spawn()
             .unwrap();
         mortal(&child);
         let served = Self { world, child, socket };
         eventually("the daemon answers", || UnixStream::connect(&served.socket).is_ok());
         served
+    }
+
+    /// What it has said so far.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(said(&self.world)).unwrap()
+    }
+
+    /// Of the address on TCP that it says.
+    pub(crate) fn port(&self) -> u16 {
+        let named = || {
+            let said = self.said();
+            let mut lines = said.lines().filter_map(|line| line.strip_prefix("ringfence: serving at http"));
+            lines.find_map(|line| line.rsplit(':').next()?.parse().ok())
+        };
+        eventually("it says where it listens", || named().is_some());
+        named().unwrap()
     }
 
     /// Another daemon over the same state, when this one is gone.
@@ -107,6 +135,11 @@ impl Drop for Served {
             ended("the daemon, told to end", &mut self.child);
         }
     }
+}
+
+/// Where a daemon of this world says what it has to say.
+fn said(world: &World) -> PathBuf {
+    world.beside("r").join("said")
 }
 
 pub(crate) fn exec(session: &SessionInfo, script: &str) -> Exec {
