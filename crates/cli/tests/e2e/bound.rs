@@ -12,10 +12,8 @@ use crate::testkit::{World, collect, script};
 /// Asks about `command`, lets `change` happen, says yes, and returns how it goes on.
 fn changed(world: &World, terminal: &Terminal, command: &str, change: impl FnOnce()) -> Child {
     let child = session(world, terminal, &format!("exec \"$RINGFENCE\" run --profile guarded -- {command}"));
-    terminal.wait_for(" > ");
+    terminal.wait_for_question(1);
     one_waiting(world);
-    // The prompt drops what is typed too early.
-    std::thread::sleep(std::time::Duration::from_millis(500));
     change();
     terminal.type_in(b"yes\r");
     child
@@ -33,10 +31,7 @@ fn attack(command: &str, prepare: impl Fn(&World), change: impl Fn(&World)) -> W
     let child = changed(&world, &terminal, command, || change(&world));
     terminal.wait_for("has changed; it is judged again");
     assert!(world.read("ran").is_none(), "nothing ran");
-    crate::testkit::eventually("it is asked again", || {
-        terminal.seen().matches("ringfence asks").count() == 2
-    });
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    terminal.wait_for_question(2);
     terminal.type_in(b"no\r");
     collect(child).expect(126);
     assert!(world.read("ran").is_none(), "nothing ran");
@@ -103,8 +98,7 @@ fn c7_a_directory_that_becomes_another_between_question_and_yes_is_asked_about_a
     let go = |terminal: &Terminal| {
         let run = "cd a; exec \"$RINGFENCE\" run --profile guarded --workspace .. -- python3 job.py";
         let child = session(&world, terminal, run);
-        terminal.wait_for(" > ");
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        terminal.wait_for_question(1);
         child
     };
     let terminal = Terminal::new(40, 100);
@@ -121,7 +115,7 @@ fn c7_a_directory_that_becomes_another_between_question_and_yes_is_asked_about_a
     terminal.wait_for("has changed; it is judged again");
     assert!(world.read("ran").is_none());
     let id = one_waiting(&world);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    terminal.wait_for_question(2);
     terminal.type_in(b"no\r");
     collect(child).expect(126);
     assert!(!id.is_empty() && world.read("ran").is_none());
@@ -154,7 +148,6 @@ fn what_never_holds_still_is_refused_in_the_end() {
     let child = session(&world, &terminal, "exec \"$RINGFENCE\" run --profile guarded -- cp data copy");
     for round in 1..=3 {
         crate::testkit::eventually("the next question", || terminal.seen().matches(READY).count() >= round);
-        std::thread::sleep(std::time::Duration::from_millis(500));
         world.write("data", round.to_string());
         terminal.type_in(b"o");
     }

@@ -14,11 +14,10 @@ fn granted(world: &World, flags: &str, command: &str, keys: &[&[u8]]) -> Termina
     let terminal = Terminal::new(60, 160);
     let script = format!("exec \"$RINGFENCE\" run --profile guarded {flags} -- {command}");
     let child = session(world, &terminal, &script);
-    terminal.wait_for(READY);
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    for key in keys {
+    // What is typed before its prompt is there is dropped.
+    for (key, prompt) in keys.iter().zip([READY, "anything else goes back > "]) {
+        terminal.wait_for(prompt);
         terminal.type_in(key);
-        std::thread::sleep(std::time::Duration::from_millis(500));
     }
     collect(child).expect(0);
     terminal

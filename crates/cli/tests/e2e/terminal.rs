@@ -46,6 +46,14 @@ impl Terminal {
         eventually(&format!("`{text}` on the terminal"), || self.seen().contains(text));
     }
 
+    /// Until so many questions were asked and the last one can be answered: what is typed before that is dropped.
+    pub(crate) fn wait_for_question(&self, number: usize) {
+        eventually("a question on the terminal", || {
+            let seen = self.seen();
+            seen.matches("ringfence asks").count() == number && seen.ends_with(" > ")
+        });
+    }
+
     pub(crate) fn type_in(&self, keys: &[u8]) {
         (&self.master).write_all(keys).unwrap();
     }
