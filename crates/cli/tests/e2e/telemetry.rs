@@ -403,19 +403,26 @@ fn many(served: &Served) {
 /// Nobody at the port, nobody who answers, answers and heads without end: calls go on, what has no place is counted, and the daemon ends.
 #[test]
 fn a_collector_that_is_away_or_hostile_changes_nothing_for_calls() {
+    // Each waits for what is told now and then.
+    std::thread::scope(|scope| {
+        for manner in [None, Some(Manner::Silent), Some(Manner::EndlessHead)] {
+            scope.spawn(move || changes_nothing(manner));
+        }
+    });
+}
+
+fn changes_nothing(manner: Option<Manner>) {
     const FEW: &str = "queue = 16\ntimeout = \"300ms\"\n";
-    for manner in [None, Some(Manner::Silent), Some(Manner::EndlessHead)] {
-        let collector = Collector::new(manner.unwrap_or(Manner::Takes));
-        let world = World::new();
-        let port = if manner.is_some() { collector.port } else { 1 };
-        configure(&world, &format!("[telemetry]\nendpoint = \"http://127.0.0.1:{port}\"\n{FEW}"));
-        let mut served = Served::with(world, &[]);
-        many(&served);
-        eventually("what has no place is counted", || dropped(&served, "traces", "queue") > 0);
-        assert_eq!((sent(&served, "traces"), sent(&served, "logs")), (0, 0), "{manner:?}");
-        assert!(collector.answered() < 16 << 20, "{manner:?}: {} bytes were read", collector.answered());
-        end(&mut served);
-    }
+    let collector = Collector::new(manner.unwrap_or(Manner::Takes));
+    let world = World::new();
+    let port = if manner.is_some() { collector.port } else { 1 };
+    configure(&world, &format!("[telemetry]\nendpoint = \"http://127.0.0.1:{port}\"\n{FEW}"));
+    let mut served = Served::with(world, &[]);
+    many(&served);
+    eventually("what has no place is counted", || dropped(&served, "traces", "queue") > 0);
+    assert_eq!((sent(&served, "traces"), sent(&served, "logs")), (0, 0), "{manner:?}");
+    assert!(collector.answered() < 16 << 20, "{manner:?}: {} bytes were read", collector.answered());
+    end(&mut served);
 }
 
 #[test]
@@ -432,7 +439,7 @@ fn an_answer_without_an_end_is_not_read_to_its_end() {
 /// 503, and then it takes everything: nothing is lost, nothing comes twice. 400: it is dropped, and counted. A redirect leads nowhere.
 #[test]
 fn what_may_come_again_does_and_what_may_not_is_dropped() {
-    let collector = Collector::new(Manner::Later(3));
+    let collector = Collector::new(Manner::Later(2));
     let mut served = serving(&collector, "");
     let session = served.session();
     served.sh(&session, "true");
