@@ -73,7 +73,7 @@ fn it_is_not_the_network_of_the_host(internet: &Internet, flags: &Flags) {
     assert_eq!(said, format!("1\nCapEff:{}\n", "0".repeat(16)));
 }
 
-/// Without root an engine makes networks with a program and a device that are not here.
+/// Without root an engine makes networks with a program that is not there ([`Podman::start`]).
 fn a_network_that_the_engine_cannot_make_is_told() {
     let podman = Podman::start();
     let (world, flags) = podman.world();

@@ -56,6 +56,7 @@ impl Podman {
         for directory in ["home", "xdg", "tmp"] {
             fs::create_dir(place.path().join(directory)).unwrap();
         }
+        without_network_programs(&place.path().join("home"));
         let service = serve(place.path(), runtime);
         let mut podman = Self { place, service, runtime };
         podman.wait();
@@ -302,6 +303,16 @@ fn podman(place: &Path, runtime: Runtime) -> Command {
         .env("TMPDIR", at("tmp"))
         .current_dir(place);
     command
+}
+
+/// Without root an engine makes networks with a program that a machine has or has not. These tests are the same everywhere: here
+/// there is none.
+fn without_network_programs(home: &Path) {
+    let directory = home.join(".config/containers");
+    fs::create_dir_all(&directory).unwrap();
+    let none = "[engine]\nnetwork_cmd_path = \"/nonexistent/slirp4netns\"\n\
+         [network]\ndefault_rootless_network_cmd = \"slirp4netns\"\n";
+    fs::write(directory.join("containers.conf"), none).unwrap();
 }
 
 fn serve(place: &Path, runtime: Runtime) -> Child {
