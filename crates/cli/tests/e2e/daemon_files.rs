@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use ringfence_api::{
-    Answer, AnswerApproval, ApiError, CreateSession, DownloadFile, ErrorCode, ListApprovals, MOST_SENT,
-    MoveFile, RemoveFile, SendFile, SessionInfo, StatFile, UploadFile,
+    Answer, AnswerApproval, ApiError, CreateSession, Data, DownloadFile, ErrorCode, ListApprovals, MOST_SENT,
+    MoveFile, RemoveFile, SendFile, SessionInfo, StatFile, UploadFile, WriteFile,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_types::Profile;
@@ -49,6 +49,11 @@ impl Hand {
     fn upload(&mut self, path: &str, content: Vec<u8>) -> Result<ringfence_api::Written, ClientError> {
         let session = self.session.session.clone();
         self.client.upload(&UploadFile { session, path: path.into() }, content)
+    }
+
+    fn write(&mut self, path: &str, text: &str) -> Result<ringfence_api::Written, ClientError> {
+        let (session, content) = (self.session.session.clone(), Data::Text(text.to_owned()));
+        self.client.call(&WriteFile { session, path: path.into(), content })
     }
 
     fn send(&mut self, path: &str) -> Result<ringfence_api::Attachment, ClientError> {
@@ -157,7 +162,7 @@ fn hidden_protected_and_foreign_files_stay_where_they_are() {
 
 /// S002-9: files that say who the agent is, as an operator wants them, and as `guarded` has them.
 #[test]
-fn identity_files_are_not_moved_over_or_removed() {
+fn identity_files_are_not_written_moved_over_or_removed() {
     let world = World::new();
     operator_file(&world, "[[path]]\ndeny = \"./SOUL.md\"\noperation = \"write\"\n");
     world.write("SOUL.md", "me");
@@ -170,6 +175,8 @@ fn identity_files_are_not_moved_over_or_removed() {
         refused(hand.rename("SOUL.md", "x")),
         refused(hand.rename("other", "SOUL.md")),
         refused(hand.rename("other", "soul.md")),
+        refused(hand.write("SOUL.md", "somebody else")),
+        refused(hand.upload("SOUL.md", b"somebody else".to_vec())),
     ] {
         assert!(error.rule.as_ref().is_some_and(|rule| rule.starts_with("path.rule ")), "{error:?}");
     }
@@ -195,7 +202,26 @@ fn identity_files_are_not_moved_over_or_removed() {
     for (path, content) in [("SOUL.md", "me"), ("USER.md", "you")] {
         assert_eq!(served.world.read(path).as_deref(), Some(content));
     }
-    // Control: what nobody protects goes.
+    // By a shell whose words do not say what it is about.
+    let session = hand.session.clone();
+    let by_shell = |name: &str| {
+        let script = format!(
+            "n={name}; for try in 'echo shell >$n.md' 'echo shell | tee $n.md' 'truncate -s 0 $n.md' 'cp other $n.md' \
+             'mv -f other $n.md' 'rm -f $n.md' 'ln -f other $n.md' 'chmod 777 $n.md'; do eval \"$try\"; done; true"
+        );
+        served.sh(&session, &script)
+    };
+    by_shell("SOUL");
+    assert_eq!(served.world.read("SOUL.md").as_deref(), Some("me"));
+    assert_eq!(served.world.read("other").as_deref(), Some("other"), "nor was it moved away");
+    // Controls: what nobody protects is written, sent, and gone, by the same hands.
+    hand.write("USER.md", "written").unwrap();
+    assert_eq!(served.world.read("USER.md").as_deref(), Some("written"));
+    hand.upload("USER.md", b"sent".to_vec()).unwrap();
+    assert_eq!(served.world.read("USER.md").as_deref(), Some("sent"));
+    by_shell("USER");
+    assert_ne!(served.world.read("USER.md").as_deref(), Some("sent"));
+    served.world.write("USER.md", "you");
     hand.remove("USER.md").unwrap();
     assert_eq!(served.world.read("USER.md"), None);
 }
