@@ -14,6 +14,7 @@ use ringfence_runtime::identity::{Challenge, CredentialId, DeviceKey, Purpose};
 use ringfence_types::{Rights, Scope, Within};
 use serde_json::{Value, json};
 
+use crate::approvals::configure;
 use crate::daemon_rights::{sensible, token_of};
 use crate::served::Served;
 use crate::testkit::{World, finish};
