@@ -286,3 +286,24 @@ fn a_workspace_that_is_a_credential_directory_hides_what_such_a_directory_holds(
     command.args(["file", "read", "--workspace"]).arg(&kube).arg("config");
     assert!(!finish(&mut command, b"").text().contains("leak-kube"));
 }
+
+/// D11, CVE-2026-32048: inside the fence Ringfence is a program as any other, whatever flags it is given.
+#[test]
+fn d11_a_fence_inside_the_fence_gives_nothing_back() {
+    const BARE: &str = "--danger --backend none --allow-sensitive-roots --danger-floor env";
+    let world = World::new();
+    crate::testkit::copy_binary(world.workspace.join("rf"));
+    let outside = world.beside("outside").join("made");
+    let attempt = |flags: &str, made: &Path| format!("./rf run {flags} -- touch {}", made.display());
+    for flags in ["", "--backend landlock --danger-floor env", "--danger --profile danger", BARE] {
+        let done = world.sh(&attempt(flags, &outside));
+        assert!(done.code != Some(0) && !done.err.is_empty(), "{flags}: {}", done.err);
+        assert!(!outside.exists(), "{flags}");
+    }
+    // It runs there, and what it runs is where it was.
+    world.sh(&attempt(BARE, &world.workspace.join("inside"))).expect(0);
+    assert!(world.workspace.join("inside").exists());
+    let mut control = world.host("sh");
+    finish(control.args(["-c", &attempt(BARE, &outside)]).current_dir(&world.workspace), b"").expect(0);
+    assert!(outside.exists(), "the control: without the fence around it");
+}
