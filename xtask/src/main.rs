@@ -2,6 +2,7 @@
 
 mod agents;
 mod bench;
+mod checklists;
 mod command;
 mod hung;
 mod layers;
@@ -26,7 +27,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const USAGE: &str = "\
 cargo xtask test [--package NAME]…       every check and every test, as root and as an ordinary user
 cargo xtask layers                       crate layers, unsafe, file sizes, forbidden words
-cargo xtask requirements                 docs/requirements.md names every id and only tests that exist
+cargo xtask requirements                 requirements and checklists in docs: every id, and only tests that exist
 cargo xtask agents                       the real agents for the tests, in the target directory
 cargo xtask bench [--quick] [--only GROUP]…   start-up, library, inside; see bench/README.md";
 

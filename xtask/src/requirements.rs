@@ -1,11 +1,11 @@
 //! `docs/requirements.md` is checked, not believed: every id has a row, and every test it cites exists. So do those of the other pages
-//! that cite tests.
+//! that cite tests, and the rows of checklists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Result, lexer, report_violations, tree};
+use crate::{Result, checklists, lexer, report_violations, tree};
 
 const TABLE: &str = "docs/requirements.md";
 /// Pages whose tables have tests in their last column.
@@ -22,6 +22,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         let text = fs::read_to_string(root.join(page))?;
         found.extend(missing_tests(&text, &names).map(|name| format!("{page}: no test `{name}`")));
     }
+    let listed = checklists::violations(&fs::read_to_string(root.join(checklists::PAGE))?, &names);
+    found.extend(listed.into_iter().map(|text| format!("{}: {text}", checklists::PAGE)));
     report_violations("requirements", &found)
 }
 
@@ -35,7 +37,7 @@ fn missing_tests<'p>(page: &'p str, names: &Names) -> impl Iterator<Item = &'p s
 
 /// Everything a row may cite: functions, and string literals (attempts of the battery are known by their ids).
 #[derive(Default)]
-struct Names {
+pub(crate) struct Names {
     functions: BTreeSet<String>,
     sources: String,
 }
@@ -51,14 +53,14 @@ impl Names {
         Ok(names)
     }
 
-    fn add(&mut self, source: &str) {
+    pub(crate) fn add(&mut self, source: &str) {
         let code = lexer::code_only(source);
         let words: Vec<&str> = lexer::words(&code).map(|(_, word)| word).collect();
         self.functions.extend(words.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].to_owned()));
         self.sources.push_str(source);
     }
 
-    fn contains(&self, name: &str) -> bool {
+    pub(crate) fn contains(&self, name: &str) -> bool {
         let attempt = || self.sources.contains(&format!("\"{name}\""));
         let class = || is_class(name) && self.sources.contains(&format!("\"{name}-"));
         self.functions.contains(name) || attempt() || class()
