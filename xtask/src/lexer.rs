@@ -19,6 +19,21 @@ pub(crate) fn code_only(source: &str) -> String {
     out
 }
 
+/// The inside of every literal in plain double quotes, as it is written.
+pub(crate) fn literals(source: &str) -> Vec<&str> {
+    let bytes = source.as_bytes();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = blank_until(bytes, at);
+        if bytes[at] == b'"' {
+            found.extend(source.get(at + 1..end - 1));
+        }
+        at = end.max(at + 1);
+    }
+    found
+}
+
 /// Identifiers and keywords of a blanked source with their line numbers.
 pub(crate) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     code.lines().enumerate().flat_map(|(line, text)| {
@@ -176,6 +191,12 @@ mod tests {
         assert!(!has_unsafe("let s = r##\"a \"# unsafe \"##;"));
         assert!(!has_unsafe("let s = br\"unsafe\"; let c = c\"unsafe\";"));
         assert!(!has_unsafe("#![expect(unsafe_code, reason = \"x\")]"));
+    }
+
+    #[test]
+    fn literals_are_found_where_they_are_code() {
+        let source = "// \"no\"\nf(\"a.b\", 'c', \"ä\\\"\", r\"raw\"); /* \"no\" */ \"\"";
+        assert_eq!(literals(source), ["a.b", "ä\\\"", ""]);
     }
 
     #[test]

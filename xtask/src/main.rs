@@ -10,6 +10,7 @@ mod lexer;
 mod packages;
 mod passes;
 mod requirements;
+mod rules;
 mod sources;
 mod stage;
 mod steps;
@@ -27,7 +28,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const USAGE: &str = "\
 cargo xtask test [--package NAME]…       every check and every test, as root and as an ordinary user
 cargo xtask layers                       crate layers, unsafe, file sizes, forbidden words
-cargo xtask requirements                 requirements and checklists in docs: every id, and only tests that exist
+cargo xtask requirements                 requirements, checklists and rules in docs: every id, and only tests that exist
 cargo xtask agents                       the real agents for the tests, in the target directory
 cargo xtask bench [--quick] [--only GROUP]…   start-up, library, inside; see bench/README.md";
 

@@ -1,11 +1,11 @@
 //! `docs/requirements.md` is checked, not believed: every id has a row, and every test it cites exists. So do those of the other pages
-//! that cite tests, and the rows of checklists.
+//! that cite tests, the rows of checklists, and the rules that users are shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Result, checklists, lexer, report_violations, tree};
+use crate::{Result, checklists, lexer, report_violations, rules, tree};
 
 const TABLE: &str = "docs/requirements.md";
 /// Pages whose tables have tests in their last column.
@@ -24,6 +24,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
     let listed = checklists::violations(&fs::read_to_string(root.join(checklists::PAGE))?, &names);
     found.extend(listed.into_iter().map(|text| format!("{}: {text}", checklists::PAGE)));
+    found.extend(rules::violations(root)?);
     report_violations("requirements", &found)
 }
 
