@@ -1,4 +1,4 @@
-//! Of what form fields are whose types are not of this crate, for the description of the interface, and what their form is held to.
+//! Fields whose types belong to other crates: their form in the description of the interface, and the check that a request has it.
 
 use ringfence_types::{NetMode, Profile, Scope};
 use schemars::{Schema, SchemaGenerator, json_schema};
