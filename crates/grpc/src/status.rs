@@ -65,6 +65,26 @@ mod tests {
         }
     }
 
+    /// `docs/errors.md` has the numbers of every transport for each code.
+    #[test]
+    fn the_table_of_errors_has_every_code_with_its_numbers() {
+        let page = include_str!("../../../docs/errors.md");
+        for code in ErrorCode::ALL {
+            let name = crate::answers::word(code);
+            let grpc = format!("{:?}", super::code(*code));
+            let row =
+                page.lines().find(|line| line.starts_with(&format!("| `{name}` |")) && line.contains("-32"));
+            let cells: Vec<&str> = row.unwrap_or_default().split('|').map(str::trim).collect();
+            let [.., http, json_rpc, spelt, _] = cells[..] else { panic!("no row for `{name}`") };
+            assert_eq!(
+                (http, json_rpc),
+                (&*code.http().to_string(), &*code.json_rpc().to_string()),
+                "{name}"
+            );
+            assert_eq!(spelt.replace(['`', '_'], "").to_lowercase(), grpc.to_lowercase(), "{name}");
+        }
+    }
+
     #[test]
     fn what_is_told_fits_into_headers() {
         let told = status(Code::Internal, &ApiError::new(ErrorCode::Internal, "\u{20ac}".repeat(10_000)));
