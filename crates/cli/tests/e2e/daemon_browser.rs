@@ -60,11 +60,16 @@ impl Browser {
 
     /// The status line and headers that answer a request for a WebSocket.
     fn socket(&self, headers: &str) -> String {
+        self.socket_of(&format!("http://127.0.0.1:{}", self.place.port), headers)
+    }
+
+    /// The same by a page of this site.
+    fn socket_of(&self, origin: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.place.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let port = self.place.port;
         let head = format!(
-            "GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nOrigin: http://127.0.0.1:{port}\r\n\
+            "GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nOrigin: {origin}\r\n\
              Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n{headers}\r\n"
         );
@@ -118,6 +123,23 @@ fn a_cookie_alone_opens_nothing() {
     let (status, head, _) = browser.ask("POST /v1/logout", &page, "{}");
     assert_eq!(status, 200);
     assert!(head.to_ascii_lowercase().contains("max-age=0"), "the browser forgets it: {head}");
+}
+
+/// B-14, CVE-2026-25253: a browser lets every page open a WebSocket anywhere, so that the daemon has to look whose it is.
+#[test]
+fn a_page_of_another_site_opens_no_websocket() {
+    let browser = Browser::signed_in();
+    let shown = format!(
+        "Cookie: {}\r\nSec-WebSocket-Protocol: ringfence, ringfence.csrf.{}\r\n",
+        browser.stolen(),
+        browser.csrf
+    );
+    for origin in ["https://evil.example", "null", "http://127.0.0.1", "http://127.0.0.1.evil.example"] {
+        let answer = browser.socket_of(origin, &shown);
+        assert!(answer.starts_with("http/1.1 403"), "{origin}: {answer}");
+    }
+    let control = browser.socket(&shown);
+    assert!(control.starts_with("http/1.1 101"), "the control: our own page, with the same: {control}");
 }
 
 /// Who is turned away unknown is written down, and fills nothing.

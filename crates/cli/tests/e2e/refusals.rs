@@ -115,6 +115,7 @@ fn a_declared_boundary_is_not_taken_from_the_command_line_without_the_danger_fla
     assert!(!target.exists());
 }
 
+/// B-A3: under every backend, also the weaker ones.
 #[test]
 fn arguments_reach_the_command_as_they_are() {
     let world = World::new();
@@ -138,10 +139,12 @@ fn arguments_reach_the_command_as_they_are() {
     arguments.extend(odd);
     let mut command = vec!["python3"];
     command.extend(arguments);
-    let done = world.run(&[], &command).expect(0);
-    let seen: Vec<String> = serde_json::from_slice(&done.out).unwrap();
-    assert_eq!(seen, odd);
-    assert!(!world.workspace.join("made").exists());
+    for backend in [&[][..], &["--backend", "bubblewrap"], LANDLOCK] {
+        let done = world.run(backend, &command).expect(0);
+        let seen: Vec<String> = serde_json::from_slice(&done.out).unwrap();
+        assert_eq!(seen, odd, "{backend:?}");
+        assert!(!world.workspace.join("made").exists(), "{backend:?}");
+    }
 }
 
 /// S000-43, S001-19: there is no string that a shell takes apart.
