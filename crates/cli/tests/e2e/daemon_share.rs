@@ -179,7 +179,9 @@ fn an_agent_that_asks_much_takes_no_thread_that_an_operator_needs() {
             let mut talk = Talk::open(Path::new(&door), Some(&agent)).unwrap();
             let (explain, asked) = (&explain, &asked);
             scope.spawn(move || {
-                (0..40).for_each(|_| drop(talk.send("explain", explain.clone())));
+                for _ in 0..40 {
+                    let _id = talk.send("explain", explain.clone());
+                }
                 asked.fetch_add(1, Ordering::SeqCst);
                 // Until its session is over, and its socket with it.
                 while talk.heard().is_some() {}
