@@ -2,6 +2,7 @@
 //! which ringfence and the controls run. No packet leaves it.
 
 pub(crate) mod client;
+pub(crate) mod daemon;
 
 use std::cell::RefCell;
 use std::fs;

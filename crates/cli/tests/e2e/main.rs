@@ -196,6 +196,8 @@ mod limits;
 #[cfg(test)]
 mod listening;
 #[cfg(test)]
+mod listening_tls;
+#[cfg(test)]
 mod loops;
 #[cfg(test)]
 mod mcp;
