@@ -1,7 +1,7 @@
 //! JSON-RPC on a WebSocket: the same methods for the same people as over HTTP, and what happens is told.
 
 use std::collections::VecDeque;
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -11,9 +11,11 @@ use ringfence_client::ClientError;
 use ringfence_types::Scope;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::{IntoClientRequest as _, client};
+use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket};
 
 use crate::approvals::configure;
+use crate::daemon_pauses::{ROUNDS, floods, rounds};
 use crate::daemon_rights::{minted, sensible, token_of};
 use crate::served::{ASK, Served};
 use crate::testkit::{World, eventually};
@@ -24,9 +26,14 @@ const LONG: Duration = Duration::from_secs(120);
 /// Bytes, and a protocol of its own, and so over HTTP alone; whoever asks for them here is told so.
 const BYTES: &[Method] = &[Method::FileUpload, Method::FileDownload, Method::Mcp];
 
+/// Whatever a WebSocket goes over.
+pub(crate) trait Duplex: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Duplex for S {}
+
 /// Somebody at a socket.
 pub(crate) struct Talk {
-    socket: WebSocket<UnixStream>,
+    pub(crate) socket: WebSocket<Box<dyn Duplex>>,
     /// Notifications that came while an answer was waited for.
     told: VecDeque<Value>,
     last: u64,
@@ -41,6 +48,11 @@ impl Talk {
         }
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
+        Self::over(Box::new(stream), request)
+    }
+
+    /// Over whatever stream, with whatever is in the request; the status of a refusal.
+    pub(crate) fn over(stream: Box<dyn Duplex>, request: Request) -> Result<Self, u16> {
         match client(request, stream) {
             Ok((socket, _)) => Ok(Self { socket, told: VecDeque::new(), last: 0 }),
             Err(tokio_tungstenite::tungstenite::HandshakeError::Failure(Error::Http(response))) => {
@@ -61,6 +73,24 @@ impl Talk {
     pub(crate) fn say(&mut self, text: String) -> Value {
         self.socket.send(Message::from(text)).unwrap();
         self.next()
+    }
+
+    /// The answer to a request of which the rest is this text; to one that cannot be read, whatever is said without a number.
+    pub(crate) fn say_as(&mut self, rest: &str) -> Result<Value, Value> {
+        self.last += 1;
+        let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},{rest}}}", self.last);
+        self.socket.send(Message::from(text)).unwrap();
+        loop {
+            let mut said = self.next();
+            match said.get("id") {
+                Some(id) if *id == json!(self.last) || id.is_null() => {
+                    return said
+                        .get("error")
+                        .map_or_else(|| Ok(said["result"].clone()), |error| Err(error.clone()));
+                }
+                _ => self.told.push_back(said.take()),
+            }
+        }
     }
 
     fn next(&mut self) -> Value {
@@ -497,18 +527,23 @@ fn a_subscriber_that_does_not_read_is_dropped() {
     }
     let mut slow = Talk::open(&served.socket, None).unwrap();
     slow.send("events", json!({ "after": 0 }));
+    // Whoever prints is held up, and ended with the socket.
+    let mut prints = Talk::open(&served.socket, None).unwrap();
+    prints.send("call.run", json!({ "session": session.session, "argv": floods("printed") }));
     let mut other = Talk::open(&served.socket, None).unwrap();
     let dropped = |other: &mut Talk| {
         let text = other.call("metrics", json!({})).unwrap();
-        let line = text
-            .as_str()
-            .unwrap()
-            .lines()
-            .find(|line| line.starts_with("ringfence_subscribers_dropped_total"));
-        !line.unwrap().ends_with(" 0")
+        let mut lines = text.as_str().unwrap().lines();
+        let number =
+            lines.find_map(|line| line.strip_prefix("ringfence_subscribers_dropped_total ")).unwrap();
+        number.parse::<u32>().unwrap()
     };
-    assert!(!dropped(&mut other), "not yet");
-    eventually("it is let go", || dropped(&mut other));
+    assert_eq!(dropped(&mut other), 0, "not yet");
+    eventually("both are let go", || dropped(&mut other) == 2);
+    let under_way =
+        |other: &mut Talk| other.call("session.show", json!({ "session": session.session })).unwrap();
+    eventually("its command is ended", || under_way(&mut other)["running"] == 0);
+    assert!((1..ROUNDS).contains(&rounds(&served, "printed")), "{}", rounds(&served, "printed"));
     let end = std::iter::from_fn(|| slow.socket.read().err().map_or(Some(None), |error| Some(Some(error))));
     let end = end.flatten().next().unwrap();
     assert!(!matches!(&end, Error::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{end}");

@@ -104,6 +104,8 @@ mod daemon_own;
 #[cfg(test)]
 mod daemon_parts;
 #[cfg(test)]
+mod daemon_pauses;
+#[cfg(test)]
 mod daemon_place;
 #[cfg(test)]
 mod daemon_reload;
