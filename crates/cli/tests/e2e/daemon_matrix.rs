@@ -1,9 +1,11 @@
 //! Who may ask the daemon what: every method, for every kind of token, with every scope, by every entrance.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringfence_api::{
@@ -20,6 +22,7 @@ use crate::served::Served;
 use crate::testkit::{World, finish};
 
 /// Somebody with something to show, by an entrance.
+#[derive(Clone)]
 pub(crate) struct Visitor {
     pub(crate) kind: Option<TokenKind>,
     /// Of an operator.
@@ -32,12 +35,16 @@ pub(crate) struct Visitor {
 pub(crate) enum Entrance {
     Socket,
     Tcp,
+    /// Of the session that [`Place::door`] leads to.
+    Door,
 }
 
 /// What an operator of one scope can do for the tests.
 pub(crate) struct Place {
     pub(crate) served: Served,
     pub(crate) port: u16,
+    /// Of a session, for whoever comes by that.
+    pub(crate) door: OnceCell<PathBuf>,
 }
 
 impl Place {
@@ -52,11 +59,9 @@ impl Place {
 
     pub(crate) fn with_flags(more: &str, flags: &[&str]) -> Self {
         let world = World::new();
-        configure(&world, &format!("[daemon]
-listen = \"127.0.0.1:0\"
-{more}"));
+        configure(&world, &format!("[daemon]\nlisten = \"127.0.0.1:0\"\n{more}"));
         let served = Served::with(world, flags);
-        Self { port: served.port(), served }
+        Self { port: served.port(), served, door: OnceCell::new() }
     }
 
     pub(crate) fn owner(&self) -> Visitor {
@@ -130,6 +135,11 @@ listen = \"127.0.0.1:0\"
         all
     }
 
+    /// Where an entrance is, if that is a file.
+    pub(crate) fn path(&self, entrance: Entrance) -> &Path {
+        if entrance == Entrance::Door { self.door.get().unwrap() } else { &self.served.socket }
+    }
+
     /// The status, the head and, where it is an error or a value, the body of the answer.
     pub(crate) fn send(
         &self,
@@ -143,8 +153,8 @@ listen = \"127.0.0.1:0\"
         let head = format!("{line} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {length}\r\n{headers}\r\n");
         let patience = Some(Duration::from_secs(120));
         match entrance {
-            Entrance::Socket => {
-                let stream = UnixStream::connect(&self.served.socket).unwrap();
+            Entrance::Socket | Entrance::Door => {
+                let stream = UnixStream::connect(self.path(entrance)).unwrap();
                 stream.set_read_timeout(patience).unwrap();
                 exchange(stream, &(head + body))
             }
@@ -224,13 +234,19 @@ pub(crate) enum Said {
 }
 
 /// What the table of methods says to it, and nothing but the table.
-fn expected(visitor: &Visitor, method: Method) -> Said {
+pub(crate) fn expected(visitor: &Visitor, method: Method) -> Said {
     let has = |scope: Scope| if visitor.scopes.contains(&scope) { Said::LetIn } else { Said::Forbidden };
+    let at_a_door = visitor.entrance == Entrance::Door;
     match (method.access(), visitor.kind) {
+        // What runs in a session is no device and no browser.
+        (Access::Anyone, _) if at_a_door && !matches!(method, Method::Health | Method::Ready) => {
+            Said::Forbidden
+        }
         (Access::Anyone, _) => Said::LetIn,
         (_, None) => Said::Unknown,
         // Who shows the token of a session out there has found it.
         (_, Some(TokenKind::Session)) if visitor.entrance == Entrance::Tcp => Said::Forbidden,
+        (_, Some(kind)) if at_a_door && kind != TokenKind::Session => Said::Forbidden,
         (Access::Known, Some(_)) => Said::LetIn,
         (Access::Operator(_), Some(TokenKind::Session)) => Said::Forbidden,
         (Access::Session(_), Some(TokenKind::Session)) => Said::LetIn,

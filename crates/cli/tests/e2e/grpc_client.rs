@@ -22,6 +22,7 @@ use ringfence_grpc::v1::file_service_client::FileServiceClient;
 use ringfence_grpc::v1::identity_service_client::IdentityServiceClient;
 use ringfence_grpc::v1::session_service_client::SessionServiceClient;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};
 use tonic_types::{ErrorInfo, StatusExt as _};
 
@@ -137,11 +138,27 @@ impl Speaker {
 
     /// Whatever bytes as the message of a method, and the first message that comes back.
     pub(crate) fn raw(&self, path: &'static str, message: Vec<u8>) -> Result<Option<Bytes>, Status> {
+        self.first(path, tonic::Request::new(message))
+    }
+
+    /// The same, with `grpc-timeout` as it is sent.
+    pub(crate) fn within(
+        &self,
+        time: &'static str,
+        path: &'static str,
+        message: Vec<u8>,
+    ) -> Result<Option<Bytes>, Status> {
+        let mut request = tonic::Request::new(message);
+        let _new = request.metadata_mut().insert("grpc-timeout", MetadataValue::from_static(time));
+        self.first(path, request)
+    }
+
+    fn first(&self, path: &'static str, request: tonic::Request<Vec<u8>>) -> Result<Option<Bytes>, Status> {
         self.wait(async {
             let mut client = tonic::client::Grpc::with_origin(self.wire.clone(), self.origin.clone());
             client.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
             let path = PathAndQuery::from_static(path);
-            let answer = client.server_streaming(tonic::Request::new(message), path, Raw).await?;
+            let answer = client.server_streaming(request, path, Raw).await?;
             answer.into_inner().message().await
         })
     }

@@ -75,6 +75,8 @@ mod daemon_drain;
 #[cfg(test)]
 mod daemon_ends;
 #[cfg(test)]
+mod daemon_entrances;
+#[cfg(test)]
 mod daemon_events;
 #[cfg(test)]
 mod daemon_files;
@@ -173,6 +175,8 @@ mod git;
 mod grants;
 #[cfg(test)]
 mod grpc_client;
+#[cfg(test)]
+mod grpc_messages;
 #[cfg(test)]
 mod help;
 #[cfg(test)]
