@@ -1,69 +1,23 @@
 //! Requests that nobody would write, for every method of the table: each is answered, none is the daemon's fault, and it goes on.
 
-use std::io::{Read as _, Write as _};
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use proptest::collection::{btree_map, vec};
+use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use ringfence_api::{Method, Verb};
-use serde_json::{Map, Value, json};
+use ringfence_api::{ErrorCode, Method, Reply, Verb};
+use serde_json::{Value, json};
 
+use crate::daemon_rights::sensible;
+use crate::daemon_socket::Talk;
+use crate::mutants::{self, Dice, bent, never_sound};
 use crate::patience::Patient;
 use crate::served::{Served, stdout};
-
-/// Fields of requests, and of none.
-const FIELDS: &[&str] = &[
-    "session",
-    "call",
-    "id",
-    "path",
-    "to",
-    "content",
-    "argv",
-    "cwd",
-    "environment",
-    "stdin",
-    "timeout_ms",
-    "background",
-    "interactive",
-    "terminal",
-    "reason",
-    "workspace",
-    "profile",
-    "net",
-    "limits",
-    "provider",
-    "agent",
-    "parent",
-    "secrets",
-    "kind",
-    "text",
-    "data",
-    "close",
-    "signal",
-    "size",
-    "url",
-    "subject",
-    "answer",
-    "label",
-    "rights",
-    "attenuation",
-    "lifetime_s",
-    "after",
-    "wait_ms",
-    "name",
-    "password",
-    "key",
-    "code",
-    "proof",
-    "all",
-    "grace_ms",
-    "no-such-field",
-];
+use crate::testkit::contains;
 
 pub(crate) fn runner(cases: u32) -> TestRunner {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
@@ -71,94 +25,107 @@ pub(crate) fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, rng)
 }
 
-fn word() -> impl Strategy<Value = String> {
-    let known = select(vec![
-        "",
-        ".",
-        "..",
-        "../../etc/passwd",
-        "/etc/shadow",
-        ".env",
-        "\0",
-        "true",
-        "-1",
-        "18446744073709551616",
-        "null",
-        "ses_00000000000000000000000000",
-        "rf_api_0_0",
-        "%00",
-        "\u{202e}txt",
-        "http://[::1]:1/",
-        "TERM",
-        "once",
-        "workspace",
-    ]);
-    prop_oneof![known.prop_map(str::to_owned), ".{0,40}", "[a-z]{3000}"]
-}
+/// So many of each method, and by each way.
+const EACH: usize = 16;
 
-fn value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<u64>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
-        word().prop_map(Value::from),
-    ];
-    leaf.prop_recursive(4, 24, 6, |inner| {
-        prop_oneof![
-            vec(inner.clone(), 0..6).prop_map(Value::from),
-            btree_map(word(), inner, 0..4)
-                .prop_map(|fields| fields.into_iter().collect::<Map<_, _>>().into()),
-        ]
-    })
-}
+/// Those that end what the others need: nothing that is sent to them makes sense.
+const ENDS: [Method; 3] = [Method::Shutdown, Method::SessionStop, Method::Logout];
 
-fn request() -> impl Strategy<Value = (Method, Value, bool)> {
-    // Those that end what the others need.
-    let ends = [Method::Shutdown, Method::SessionStop];
-    let methods: Vec<Method> = Method::ALL.iter().copied().filter(|method| !ends.contains(method)).collect();
-    let fields = btree_map(select(FIELDS), value(), 0..6);
-    let fields = fields.prop_map(|fields| {
-        let named = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
-        Value::Object(named.collect())
-    });
-    (select(methods), prop_oneof![4 => fields, 1 => value()], any::<bool>())
-}
-
-/// As HTTP, with the session that there is or whatever the request says.
-fn bytes((method, value, own): &(Method, Value, bool), session: &str) -> Vec<u8> {
+/// The fields that a method has, by the daemon's own description.
+fn fields(description: &Value, method: Method) -> Vec<String> {
     let route = method.route();
-    let said = |name: &str| escaped(&value[name].to_string());
-    let session = if *own { session.to_owned() } else { said("session") };
-    let mut path = route.path.replace("{session}", &session);
-    path = path.replace("{call}", &said("call")).replace("{id}", &said("id"));
-    let mut value = value.clone();
-    if let Some(fields) = value.as_object_mut() {
-        // What the path says is not said again.
-        for name in
-            ["session", "call", "id"].iter().filter(|name| route.path.contains(&format!("{{{name}}}")))
-        {
-            let _said = fields.remove(*name);
-        }
+    let operation = &description["paths"][route.path][route.verb.to_string().to_lowercase()];
+    let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+    let in_body = schema["properties"].as_object().into_iter().flat_map(|fields| fields.keys().cloned());
+    let in_address = operation["parameters"].as_array().into_iter().flatten();
+    let in_address = in_address.filter_map(|field| field["name"].as_str().map(str::to_owned));
+    // Whoever waits for a call that nobody made has its answer at once; these say which session or call it is about.
+    in_body.chain(in_address).filter(|name| !["session", "call", "id"].contains(&name.as_str())).collect()
+}
+
+/// Everything wrong that a method is asked here.
+fn mutants(served: &Served, description: &Value, (method, session): (Method, &str)) -> Vec<String> {
+    let mut dice = Dice::named(method.name());
+    let sound = sensible(method, session, served.world.workspace.to_str().unwrap());
+    let known = fields(description, method);
+    let wrong = (0..EACH).map(|_| mutants::wrong(&mut dice, &sound, &known));
+    wrong.map(|text| if ENDS.contains(&method) { never_sound(&text) } else { text }).collect()
+}
+
+/// As HTTP: fields of the path are there, what cannot be read stays in the body as it is.
+fn over_http(method: Method, text: &str, session: &str) -> Vec<u8> {
+    let route = method.route();
+    let mut value: Value = serde_json::from_str(text).unwrap_or(Value::Null);
+    let named =
+        ["session", "call", "id"].into_iter().filter(|name| route.path.contains(&format!("{{{name}}}")));
+    let mut path = route.path.to_owned();
+    for name in named {
+        let said = value.as_object_mut().and_then(|fields| fields.remove(name));
+        let text = match said {
+            Some(Value::String(text)) => escaped(&text),
+            Some(other) => escaped(&other.to_string()),
+            None if name == "session" => session.to_owned(),
+            None => "1".to_owned(),
+        };
+        path = path.replace(&format!("{{{name}}}"), &text);
     }
-    if route.verb != Verb::Post || *method == Method::FileUpload {
+    if route.verb != Verb::Post || method == Method::FileUpload {
         let pairs = value.as_object().into_iter().flatten();
         let pairs: Vec<String> =
             pairs.map(|(name, value)| format!("{name}={}", escaped(&value.to_string()))).collect();
         path = format!("{path}?{}", pairs.join("&"));
     }
-    let body = value.to_string();
-    let head = format!(
-        "{} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-        route.verb,
-        body.len()
-    );
+    // What a value cannot hold (a key twice, half of a character) is sent as it was written.
+    let body =
+        if value.is_object() && !route.path.contains('{') { text.to_owned() } else { value.to_string() };
+    let body = if value.is_null() { text.to_owned() } else { body };
+    let head = format!("{} {path} HTTP/1.0\r\nhost: x\r\ncontent-length: {}\r\n\r\n", route.verb, body.len());
     [head.as_bytes(), body.as_bytes()].concat()
 }
 
+/// The head of an answer and, where that is JSON, its body. A stream is not read.
+fn answered(socket: &Path, request: &[u8]) -> (String, Value) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    // Whoever has heard enough does not listen to the rest.
+    let _heard_enough = stream.write_all(request);
+    let mut reader = BufReader::new(Patient(stream));
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
+    }
+    let mut body = String::new();
+    if head.contains("content-type: application/json\r\n") {
+        reader.read_to_string(&mut body).unwrap();
+    }
+    (head, serde_json::from_str(&body).unwrap_or(Value::Null))
+}
+
+/// Whether an error is one that somebody can do something with, and none of the daemon's own.
+fn is_told(error: &Value) -> bool {
+    let code: Option<ErrorCode> = serde_json::from_value(error["code"].clone()).ok();
+    let ours = [Some(ErrorCode::Internal), Some(ErrorCode::Unavailable), None];
+    !ours.contains(&code)
+        && error["message"].as_str().is_some_and(|message| !message.is_empty())
+        && error["request_id"].as_str().is_some_and(|id| id.starts_with("req_"))
+}
+
+/// The daemon that was started is the one that is there, takes work, and did not break anywhere on the way.
+fn is_well(mut served: Served) {
+    let session = served.session();
+    assert_eq!(stdout(&served.sh(&session, "echo on")), "on\n");
+    assert!(served.child.try_wait().unwrap().is_none(), "it is the same");
+    assert!(served.client().call(&ringfence_api::CheckReady {}).unwrap().ready);
+    assert!(!served.said().contains("panicked"), "{}", served.said());
+}
+
+fn described(served: &Served) -> Value {
+    served.client().raw(Method::OpenApi, json!({})).unwrap()
+}
+
 fn escaped(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let one = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") };
+    text.bytes().map(one).collect()
 }
 
 /// What somebody does who has sent a request.
@@ -182,47 +149,136 @@ fn status(socket: &Path, request: &[u8], after: After) -> u16 {
     String::from_utf8_lossy(&head).split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// S003-23, S003-24: whatever is in a request, the answer is an answer.
+/// S003-23, S003-24: whatever is in a request of whichever method, the answer is an answer.
 #[test]
 fn no_request_of_any_method_is_too_strange_to_be_answered() {
     let served = Served::new();
-    let session = served.session();
-    let id = session.session.to_string();
-    let outcome = runner(300).run(&request(), |request| {
-        let status = status(&served.socket, &bytes(&request, &id), After::Waits);
-        prop_assert!((200..500).contains(&status), "{status}");
-        Ok(())
-    });
-    outcome.unwrap();
-    assert_eq!(stdout(&served.sh(&session, "echo on")), "on\n");
+    let (session, description) = (served.session().session.to_string(), described(&served));
+    let mut reached = BTreeSet::new();
+    for method in Method::ALL {
+        for text in mutants(&served, &description, (*method, &session)) {
+            let (head, body) = answered(&served.socket, &over_http(*method, &text, &session));
+            let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
+            let cell = format!("{} {text} {head} {body}", method.name());
+            assert!((200..500).contains(&status), "{cell}");
+            // The Model Context Protocol has errors of its own.
+            assert!(status < 400 || is_told(&body) || *method == Method::Mcp, "{cell}");
+            let nowhere = [json!("there is nothing here"), json!("nothing is done here in this way")];
+            if !nowhere.contains(&body["message"]) {
+                let _first = reached.insert(method.name());
+            }
+        }
+    }
+    assert_eq!(reached, Method::ALL.iter().map(|method| method.name()).collect(), "each was asked for");
+    is_well(served);
 }
 
-/// The same below JSON: a request with some of its bytes changed, taken away or put in.
+/// The same on a WebSocket.
+#[test]
+fn no_message_on_a_websocket_is_too_strange_to_be_answered() {
+    let served = Served::new();
+    let (session, description) = (served.session().session.to_string(), described(&served));
+    let mut reached = BTreeSet::new();
+    for method in Method::ALL {
+        // Of what is no request a socket takes only so much.
+        let mut talk = Talk::open(&served.socket, None).unwrap();
+        for text in mutants(&served, &description, (*method, &session)) {
+            let cell = format!("{} {text}", method.name());
+            let said = talk.say_as(&format!("\"method\":\"{}\",\"params\":{text}", method.name()));
+            match said {
+                Ok(begun) if method.reply() == Reply::Stream => {
+                    let _over = talk.call("rpc.cancel", json!({ "subscription": begun["subscription"] }));
+                }
+                Ok(_) => {}
+                Err(error) => assert!(is_told(&error["data"]), "{cell} {error}"),
+            }
+            let _first = reached.insert(method.name());
+        }
+    }
+    assert_eq!(reached.len(), Method::ALL.len());
+    is_well(served);
+}
+
+/// Below messages: frames of a WebSocket that nobody would send. Whoever sends them hears something or is hung up on.
+#[test]
+fn no_frames_of_a_websocket_bring_the_daemon_down() {
+    let served = Served::new();
+    let mut dice = Dice::new(0xf4a3e);
+    let head = "GET /v1/ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+    let sound = br#"{"jsonrpc":"2.0","id":1,"method":"health"}"#;
+    let mut control = UnixStream::connect(&served.socket).unwrap();
+    control.write_all(&[head.as_bytes(), &framed(0x81, sound)].concat()).unwrap();
+    let mut answer = Vec::new();
+    let mut control = Patient(control).bytes();
+    while !contains(&answer, b"\"version\"") {
+        answer.push(control.next().expect("an answer").unwrap());
+    }
+    for _ in 0..200 {
+        let mut bytes = Vec::new();
+        for _ in 0..=dice.below(3) {
+            bytes.extend(match dice.below(4) {
+                // Any kind of frame, with bits that mean nothing.
+                0 => framed(dice.byte(), sound),
+                1 => bent(&mut dice, &framed(0x81, sound)),
+                2 => framed(0x80 | dice.byte() & 0x0f, &bent(&mut dice, sound)),
+                _ => (0..dice.below(60)).map(|_| dice.byte()).collect(),
+            });
+        }
+        let heard = heard(&served.socket, head, &bytes);
+        assert!(heard.starts_with("HTTP/1.1 101"), "{bytes:?} {heard}");
+    }
+    is_well(served);
+}
+
+/// A frame of a client, with a mask that changes nothing.
+fn framed(first: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len() % 126).unwrap();
+    [&[first, 0x80 | length, 0, 0, 0, 0], payload].concat()
+}
+
+/// Everything that comes back before the other side hangs up.
+fn heard(socket: &Path, head: &str, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let _heard_enough = stream.write_all(bytes);
+    let _closed = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _closed = Patient(stream).read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The same below JSON: requests of every method with some of their bytes changed, taken away or put in.
 #[test]
 fn no_bytes_on_the_wire_bring_the_daemon_down() {
     let served = Served::new();
-    let session = served.session();
-    let id = session.session.to_string();
-    let argv = json!({ "argv": ["true"], "background": false });
-    let sound = bytes(&(Method::CallExec, argv, true), &id);
-    assert_eq!(status(&served.socket, &sound, After::Waits), 200, "the control");
+    let id = served.session().session.to_string();
+    let workspace = served.world.workspace.to_str().unwrap().to_owned();
+    let sound = |method: Method| {
+        let text = sensible(method, &id, &workspace).to_string();
+        over_http(method, &if ENDS.contains(&method) { never_sound(&text) } else { text }, &id)
+    };
+    assert_eq!(status(&served.socket, &sound(Method::CallExec), After::Waits), 200, "the control");
     let change = (any::<prop::sample::Index>(), 0..3_u8, vec(any::<u8>(), 0..12));
-    let outcome = runner(300).run(&vec(change, 1..6), |changes| {
-        let mut request = sound.clone();
-        for (at, kind, bytes) in changes {
-            let at = at.index(request.len() + 1);
-            let end = (at + bytes.len()).min(request.len());
-            match kind {
-                0 => drop(request.splice(at..at, bytes)),
-                1 => drop(request.splice(at..end, [])),
-                _ => drop(request.splice(at..end, bytes)),
+    // A change could make what ends everything out of what does not.
+    for method in Method::ALL.iter().filter(|method| !ENDS.contains(method)) {
+        let outcome = runner(6).run(&vec(change.clone(), 1..6), |changes| {
+            let mut request = sound(*method);
+            for (at, kind, bytes) in changes {
+                let at = at.index(request.len() + 1);
+                let end = (at + bytes.len()).min(request.len());
+                match kind {
+                    0 => drop(request.splice(at..at, bytes)),
+                    1 => drop(request.splice(at..end, [])),
+                    _ => drop(request.splice(at..end, bytes)),
+                }
             }
-        }
-        let status = status(&served.socket, &request, After::Gone);
-        // One that cannot be read as HTTP has no answer but the end of the connection.
-        prop_assert!(status == 0 || (200..500).contains(&status), "{status}");
-        Ok(())
-    });
-    outcome.unwrap();
-    assert_eq!(stdout(&served.sh(&session, "echo on")), "on\n");
+            let status = status(&served.socket, &request, After::Gone);
+            // One that cannot be read as HTTP has no answer but the end of the connection.
+            prop_assert!(status == 0 || (200..500).contains(&status), "{} {status}", method.name());
+            Ok(())
+        });
+        outcome.unwrap();
+    }
+    is_well(served);
 }

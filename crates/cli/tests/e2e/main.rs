@@ -212,6 +212,8 @@ mod mcp_http;
 #[cfg(test)]
 mod mcp_typescript;
 #[cfg(test)]
+mod mutants;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod old_bugs;
