@@ -13,13 +13,13 @@ use crate::patience::{Patient, end};
 use crate::testkit::{Done, contains, finish};
 
 /// A provider at `git.test:9443`; it ends when this is dropped.
-struct Provider {
+pub(crate) struct Provider {
     child: Child,
     log: PathBuf,
 }
 
 impl Provider {
-    fn new(internet: &Internet, steps: &Value) -> Self {
+    pub(crate) fn new(internet: &Internet, steps: &Value) -> Self {
         let (script, log) = (internet.place.join("steps.json"), internet.place.join("log.jsonl"));
         fs::write(&script, steps.to_string()).unwrap();
         let line = format!(
@@ -37,7 +37,7 @@ impl Provider {
         Self { child, log }
     }
 
-    fn outputs(&self) -> Vec<String> {
+    pub(crate) fn outputs(&self) -> Vec<String> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["output"].to_string()).collect()
     }
@@ -54,11 +54,11 @@ impl Drop for Provider {
 }
 
 /// What a provider's key looks like, made up of parts.
-fn key() -> String {
+pub(crate) fn key() -> String {
     format!("{}-{}", "provider", "k3y".repeat(9))
 }
 
-fn with_key(internet: &Internet, name: &str, variable: &str) {
+pub(crate) fn with_key(internet: &Internet, name: &str, variable: &str) {
     let mut command = internet.ringfence();
     command.args([
         "secret",
@@ -75,7 +75,7 @@ fn with_key(internet: &Internet, name: &str, variable: &str) {
 }
 
 /// What every agent is made to try: work, a key of the person, a host that nobody allowed, and its own key.
-fn attempts(internet: &Internet) -> Vec<String> {
+pub(crate) fn attempts(internet: &Internet) -> Vec<String> {
     let home = &internet.world.home;
     fs::create_dir(home.join(".ssh")).unwrap();
     fs::write(home.join(".ssh/id_ed25519"), "the secret of the person").unwrap();
@@ -83,11 +83,12 @@ fn attempts(internet: &Internet) -> Vec<String> {
         "echo worked >worked; cat worked".to_owned(),
         format!("cat {}/.ssh/id_ed25519; ls -a {}; echo looked", home.display(), home.display()),
         "curl -sS -m 10 https://web.test/echo; echo tried".to_owned(),
-        "env; cat /proc/*/environ | tr '\\0' '\\n'; echo searched".to_owned(),
+        // Not the token of a session of the daemon: what looks like a credential does not leave, also not to the model.
+        "(env; cat /proc/*/environ | tr '\\0' '\\n') | grep -av SESSION_TOKEN; echo searched".to_owned(),
     ]
 }
 
-fn held(internet: &Internet, provider: &Provider, done: &Done) {
+pub(crate) fn held(internet: &Internet, provider: &Provider, done: &Done) {
     let outputs = provider.outputs();
     assert_eq!(internet.world.read("worked").as_deref(), Some("worked\n"), "{outputs:?} {done:?}");
     let all = outputs.join("\n");

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod agents;
 #[cfg(test)]
+mod agents_served;
+#[cfg(test)]
 mod agents_whole;
 #[cfg(test)]
 mod agents_work;
