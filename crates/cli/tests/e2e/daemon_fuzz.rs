@@ -210,7 +210,7 @@ fn no_frames_of_a_websocket_bring_the_daemon_down() {
     let mut control = UnixStream::connect(&served.socket).unwrap();
     control.write_all(&[head.as_bytes(), &framed(0x81, sound)].concat()).unwrap();
     let mut answer = Vec::new();
-    let mut control = Patient(control).bytes();
+    let mut control = BufReader::new(Patient(control)).bytes();
     while !contains(&answer, b"\"version\"") {
         answer.push(control.next().expect("an answer").unwrap());
     }
