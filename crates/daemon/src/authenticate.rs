@@ -73,8 +73,7 @@ pub(crate) fn enter(line: &Line, token: Option<&str>, purpose: &str) -> Result<E
     let entered = identify(&line.daemon.identities, (&line.entrance, line.peer), token)?;
     line.daemon.rates.is_good(&line.entrance, token);
     if let Err(why) = right_door(&line.entrance, &entered.caller) {
-        audit(&line.daemon, (&entered.caller, purpose), Some(&why))
-            .map_err(|error| unavailable(&error))?;
+        audit(&line.daemon, (&entered.caller, purpose), Some(&why)).map_err(|error| unavailable(&error))?;
         return Err(why);
     }
     Ok(entered)

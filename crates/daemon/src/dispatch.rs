@@ -137,8 +137,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     let refused = judged.as_ref().err().filter(|error| error.code == ErrorCode::Forbidden);
     if refused.is_some() || method.audit() == Audit::Always {
         // Written before done: what cannot be written down is not done.
-        audit(daemon, (&entered.caller, method.name()), refused)
-            .map_err(|error| unavailable(&error))?;
+        audit(daemon, (&entered.caller, method.name()), refused).map_err(|error| unavailable(&error))?;
     }
     let (request, live) = judged?;
     let (source, parent) = (source(&arrived.entrance, arrived.peer), arrived.parent);
@@ -166,8 +165,7 @@ fn no_business(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiError> {
     }
     let why = forbidden("method.operators", "devices and browsers do not come by the door of a session");
     let principal = Principal::Agent { session: session.clone(), name: None };
-    note(daemon, (&principal, arrived.method.name()), Some(&why))
-        .map_err(|error| unavailable(&error))?;
+    note(daemon, (&principal, arrived.method.name()), Some(&why)).map_err(|error| unavailable(&error))?;
     Err(why)
 }
 
@@ -544,7 +542,10 @@ fn ready(daemon: &Daemon) -> Ready {
     }
     match daemon.identities.is_held() {
         Ok(false) => {}
-        Ok(true) => because.push("the store of identities is held by another process: nothing is made, ended or counted".to_owned()),
+        Ok(true) => because.push(
+            "the store of identities is held by another process: nothing is made, ended or counted"
+                .to_owned(),
+        ),
         Err(error) => because.push(chain(&error)),
     }
     Ready { ready: because.is_empty(), because }

@@ -176,8 +176,7 @@ async fn turned_away(line: &Arc<Line>, why: ApiError) -> ApiError {
     let (daemon, told) = (Arc::clone(&line.daemon), why.clone());
     let written = blocking(move || {
         let who = Principal::Stranger { source };
-        note(&daemon, (&who, "send a request"), Some(&told))
-            .map_err(|error| unavailable(&error))
+        note(&daemon, (&who, "send a request"), Some(&told)).map_err(|error| unavailable(&error))
     });
     written.await.err().unwrap_or(why)
 }
@@ -354,7 +353,8 @@ async fn login(
     let Admitted { request, source, .. } = blocking(move || admit(&admitting, arrived)).await?;
     let Request::Login(login) = request else { return Err(malformed("this is no login")) };
     let daemon = Arc::clone(daemon);
-    let is_familiar = daemon.identities.is_familiar(&login.name, &source).map_err(|error| unavailable(&error))?;
+    let is_familiar =
+        daemon.identities.is_familiar(&login.name, &source).map_err(|error| unavailable(&error))?;
     // Who goes away has their turn until what they showed was looked at.
     let turn = identity::turn(&daemon, if is_familiar { Turn::Familiar } else { Turn::Stranger }).await?;
     let session = blocking(move || {

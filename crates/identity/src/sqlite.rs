@@ -67,9 +67,8 @@ impl Sqlite {
 }
 
 fn opened(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_NOFOLLOW
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     configure(&connection)?;
     Ok(connection)
@@ -221,7 +220,10 @@ impl Store for Sqlite {
     }
 }
 
-fn changed(connection: &mut Connection, edit: &mut dyn FnMut(&mut dyn Rows) -> End) -> Result<(), StoreError> {
+fn changed(
+    connection: &mut Connection,
+    edit: &mut dyn FnMut(&mut dyn Rows) -> End,
+) -> Result<(), StoreError> {
     // Immediate: what is read in it cannot be changed by another before it is written.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut transaction = Transaction(transaction);

@@ -206,7 +206,9 @@ mod tests {
         familiar.came("here", "ann", at(0));
         let knows = |source, account, seconds| familiar.knows(source, account, at(seconds));
         assert!(knows("here", "ann", 0) && knows("here", "ann", 29 * 24 * 3600));
-        assert!(!knows("here", "bob", 0) && !knows("there", "ann", 0) && !knows("here", "ann", 30 * 24 * 3600));
+        assert!(
+            !knows("here", "bob", 0) && !knows("there", "ann", 0) && !knows("here", "ann", 30 * 24 * 3600)
+        );
         for number in 0..MOST {
             familiar.came(&number.to_string(), "ann", at(1));
         }

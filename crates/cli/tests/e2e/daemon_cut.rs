@@ -30,7 +30,8 @@ impl Open {
 
     /// Events of everything that happens, when the first has come.
     fn events(place: &Place, headers: &str) -> Self {
-        let mut open = Self::with(place, &format!("GET /v1/events?after=0 HTTP/1.1\r\nConnection: close\r\n{headers}"));
+        let mut open =
+            Self::with(place, &format!("GET /v1/events?after=0 HTTP/1.1\r\nConnection: close\r\n{headers}"));
         assert!(open.line().starts_with("HTTP/1.1 200"));
         while !open.line().contains("id: 1") {}
         open
@@ -60,7 +61,7 @@ impl Open {
     }
 
     /// Waits until a WebSocket is closed for what whoever opened it may not.
-    fn is_closed(mut self) {
+    fn closes(mut self) {
         let (mut said, mut byte) = (Vec::new(), [0]);
         while !said.ends_with(&1008_u16.to_be_bytes()) {
             assert_eq!(self.0.read(&mut byte).unwrap(), 1, "it ended without a word");
@@ -80,9 +81,7 @@ impl Open {
 
 /// What a page shows when it opens a WebSocket: it cannot set headers.
 fn as_page(visitor: &Visitor) -> String {
-    visitor
-        .headers
-        .replace("X-Ringfence-Csrf: ", "Sec-WebSocket-Protocol: ringfence, ringfence.csrf.")
+    visitor.headers.replace("X-Ringfence-Csrf: ", "Sec-WebSocket-Protocol: ringfence, ringfence.csrf.")
 }
 
 fn password() -> String {
@@ -110,14 +109,14 @@ fn a_cookie_that_is_over_holds_nothing_open() {
     let (events, socket) = (Open::events(&place, &page.headers), Open::socket(&place, &as_page(&page)));
     leaves(&page);
     assert_cut(events, "identity.revoked");
-    socket.is_closed();
+    socket.closes();
     let page = sign_in();
     let (events, socket) = (Open::events(&place, &page.headers), Open::socket(&place, &as_page(&page)));
     let another = ["another", "horse", "battery"].join(" ");
     let new = json!({ "name": "ann", "password": another });
     place.served.client().raw(Method::OperatorPassword, new).unwrap();
     assert_cut(events, "identity.revoked");
-    socket.is_closed();
+    socket.closes();
     assert!(beside.goes_on(&place), "control");
 }
 
@@ -147,7 +146,10 @@ impl Device {
     }
 
     fn shows(&self) -> Visitor {
-        Visitor { entrance: Entrance::Tcp, ..bearer(TokenKind::Device, vec![Scope::Read], &self.minted.secret) }
+        Visitor {
+            entrance: Entrance::Tcp,
+            ..bearer(TokenKind::Device, vec![Scope::Read], &self.minted.secret)
+        }
     }
 
     fn refreshed(self, place: &Place) -> Self {
@@ -176,7 +178,7 @@ fn a_device_that_is_revoked_holds_nothing_open() {
     place.served.client().raw(Method::TokenRevoke, json!({ "id": device.id() })).unwrap();
     assert_cut(cut, "identity.revoked");
     assert_cut(fresh, "identity.revoked");
-    socket.is_closed();
+    socket.closes();
     assert_eq!(place.ask(&device.shows(), Method::WhoAmI, &json!({})), Said::Unknown);
 }
 

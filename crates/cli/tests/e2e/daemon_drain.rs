@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use ringfence_api::{
-    Access, CreateSession, CreateToken, ErrorCode, Exec, ListSessions, Method, ReadFile, SessionInfo, SessionState,
-    ShowSession, StopSession,
+    Access, CreateSession, CreateToken, ErrorCode, Exec, ListSessions, Method, ReadFile, SessionInfo,
+    SessionState, ShowSession, StopSession,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_types::{Rights, Scope, Within};
@@ -86,7 +86,7 @@ fn signs_in(port: u16, body: &str) -> (String, bool) {
     stream.write_all(format!("POST /v1/login HTTP/1.1\r\n{head}\r\n\r\n{body}").as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    (answer[9..12].to_owned(), answer.contains("set-cookie: "))
+    (answer.split(' ').nth(1).unwrap().to_owned(), answer.contains("set-cookie: "))
 }
 
 /// While the last calls end, nothing new begins by any method; looking, taking back and ending go on.

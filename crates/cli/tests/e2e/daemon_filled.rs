@@ -88,7 +88,8 @@ fn a_revoked_token_is_in_the_ledger_once() {
 fn what_an_agent_is_refused_does_not_fill_the_ledger() {
     let served = Served::new();
     let (one, other) = (served.session(), served.session());
-    let [mut agent, mut another] = [&one, &other].map(|session| served.client_with(&token_of(&served, session)));
+    let [mut agent, mut another] =
+        [&one, &other].map(|session| served.client_with(&token_of(&served, session)));
     for _ in 0..400 {
         assert_eq!(refused(agent.raw(Method::TokenList, json!({}))).code, ErrorCode::Forbidden);
     }
@@ -96,11 +97,15 @@ fn what_an_agent_is_refused_does_not_fill_the_ledger() {
     let written = served.records("authenticated");
     let of = |session: &str| -> Vec<&Value> {
         let events = written.iter().map(|record| &record["event"]);
-        events.filter(|event| event["principal"]["session"] == session && !event["refusal"].is_null()).collect()
+        events
+            .filter(|event| event["principal"]["session"] == session && !event["refusal"].is_null())
+            .collect()
     };
     let its = of(one.session.as_str());
     assert!((256..350).contains(&its.len()), "{}", its.len());
-    assert!(its[255]["refusal"]["message"].as_str().unwrap().contains("the next are not written down"));
+    let says_so =
+        |event: &&Value| event["refusal"]["message"].to_string().contains("the next are not written down");
+    assert!(its.iter().any(says_so), "{its:?}");
     assert_eq!(of(other.session.as_str()).len(), 1, "and of others as before");
 }
 

@@ -26,7 +26,20 @@ fn login(place: &Place, from: &str, word: &str) -> String {
     let body = json!({ "name": "ann", "password": word }).to_string();
     let url = format!("http://127.0.0.1:{}/v1/login", place.port);
     let mut curl = place.served.world.host("curl");
-    curl.args(["-sS", "-m", "60", "-o", "/dev/null", "-w", "%{http_code}", "--interface", from, "-d", &body, &url]);
+    curl.args([
+        "-sS",
+        "-m",
+        "60",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "--interface",
+        from,
+        "-d",
+        &body,
+        &url,
+    ]);
     finish(&mut curl, b"").expect(0).text()
 }
 
@@ -51,7 +64,8 @@ fn the_owner_sets_a_password_before_strangers_had_theirs_looked_at() {
     let before = requests(&place.served);
     let strangers: Vec<TcpStream> = (0..STRANGERS)
         .map(|number| {
-            let body = json!({ "name": format!("nobody{number}"), "password": "not the right one" }).to_string();
+            let body =
+                json!({ "name": format!("nobody{number}"), "password": "not the right one" }).to_string();
             let mut stream = TcpStream::connect(("127.0.0.1", place.port)).unwrap();
             let head = format!("host: 127.0.0.1:{}\r\ncontent-length: {}", place.port, body.len());
             write!(stream, "POST /v1/login HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
@@ -67,8 +81,6 @@ fn the_owner_sets_a_password_before_strangers_had_theirs_looked_at() {
     let another = ["another", "horse", "battery"].join(" ");
     let new = json!({ "name": "ann", "password": another });
     place.served.client().raw(Method::OperatorPassword, new).unwrap();
-    let waits = |mut stream: &TcpStream| {
-        matches!(stream.read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
-    };
+    let waits = |mut stream: &TcpStream| matches!(stream.read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock);
     assert!(strangers.iter().any(waits), "the owner was the last");
 }

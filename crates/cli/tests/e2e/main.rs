@@ -71,6 +71,7 @@ mod daemon_crash;
 mod daemon_crowd;
 #[cfg(test)]
 mod daemon_cut;
+#[cfg(test)]
 mod daemon_described;
 #[cfg(test)]
 mod daemon_drain;
@@ -82,6 +83,7 @@ mod daemon_entrances;
 mod daemon_events;
 #[cfg(test)]
 mod daemon_files;
+#[cfg(test)]
 mod daemon_filled;
 #[cfg(test)]
 mod daemon_fuzz;
@@ -95,9 +97,11 @@ mod daemon_grpc_fuzz;
 mod daemon_grpc_more;
 #[cfg(test)]
 mod daemon_guesses;
+#[cfg(test)]
 mod daemon_http;
 #[cfg(test)]
 mod daemon_load;
+#[cfg(test)]
 mod daemon_locked;
 #[cfg(test)]
 mod daemon_matrix;

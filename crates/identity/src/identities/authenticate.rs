@@ -143,7 +143,12 @@ impl Identities {
     }
 
     /// Whoever shows the right secret of a token that is worth nothing does not wait, and would fill the ledger.
-    fn is_new_refusal(&self, id: &CredentialId, source: &Source, denied: &Denied) -> Result<bool, StoreError> {
+    fn is_new_refusal(
+        &self,
+        id: &CredentialId,
+        source: &Source,
+        denied: &Denied,
+    ) -> Result<bool, StoreError> {
         Ok(locked(&self.seen)?.is_new((id, denied.rule()), source, self.clock.since_boot()))
     }
 

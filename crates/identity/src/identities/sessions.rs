@@ -10,9 +10,9 @@ use ringfence_types::{
 
 use super::tokens::{Fresh, Lifetime, expiry};
 use super::{Authority, Identities, Known, end, label, lookup, noted};
+use crate::Minted;
 use crate::error::{Denied, IdentityError};
 use crate::record::{Credential, Owner};
-use crate::Minted;
 use crate::store::{self, Rows, Table};
 
 /// Tokens that one session may have handed on, whichever of its tokens was handed on from.

@@ -15,8 +15,13 @@ fn fill(world: &World, like: &CredentialId, count: usize) {
             let one: Credential = store::get(rows, Table::Credential, like.as_str()).unwrap().unwrap();
             for _ in 0..count {
                 let id = CredentialId::random().unwrap();
-                store::put(rows, Table::Credential, id.as_str(), &Credential { id: id.clone(), ..one.clone() })
-                    .unwrap();
+                store::put(
+                    rows,
+                    Table::Credential,
+                    id.as_str(),
+                    &Credential { id: id.clone(), ..one.clone() },
+                )
+                .unwrap();
             }
             End::Keep
         })
@@ -37,7 +42,11 @@ fn tokens_made_through_children_count_for_their_session() {
     let world = World::new();
     let own = world.known(&begin(&world).unwrap());
     let make = |by: &Known| {
-        world.identities.attenuate(by, "x", (Attenuation::none(), Lifetime::For(SignedDuration::from_secs(1))))
+        world.identities.attenuate(
+            by,
+            "x",
+            (Attenuation::none(), Lifetime::For(SignedDuration::from_secs(1))),
+        )
     };
     let mut makers = vec![own.clone()];
     while let Ok(made) = make(makers.last().unwrap()) {
@@ -94,7 +103,10 @@ fn an_operator_has_so_many_browsers_and_the_oldest_goes() {
     let password = ["correct", "horse", "battery", "staple"].join("-");
     for name in ["ann", "bob"] {
         let (name, rights) = (name.to_owned(), rights(&[Scope::Read], None));
-        world.identities.add_operator(&root(), NewOperator { name, rights, password: password.as_bytes() }).unwrap();
+        world
+            .identities
+            .add_operator(&root(), NewOperator { name, rights, password: password.as_bytes() })
+            .unwrap();
     }
     let login = |name: &str| world.identities.login(name, password.as_bytes(), &ELSEWHERE).unwrap();
     let (bob, oldest) = (login("bob"), login("ann"));
