@@ -29,7 +29,7 @@ pub use event::*;
 pub use file::*;
 pub use health::*;
 pub use identity::*;
-pub use methods::{Access, Audit, Method, Reply, Request, Route, Verb};
+pub use methods::{Access, Audit, Brings, Course, Method, Reach, Reply, Request, Route, Verb};
 pub use openapi::openapi;
 pub use ringfence_types::{Scope, ScopeSet};
 pub use session::*;

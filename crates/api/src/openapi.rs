@@ -4,7 +4,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::{Access, ApiError, ErrorCode, Method, Reply, Verb};
+use crate::{Access, ApiError, Brings, ErrorCode, Method, Reply, Verb};
 
 /// The description of every method in HTTP, made from the table that the daemon dispatches by.
 pub fn openapi(version: &str) -> Value {
@@ -123,9 +123,9 @@ fn done(method: Method, answer: &Value) -> Map<String, Value> {
             let all = [("200", answer), ("202", taken), ("default", other)];
             return all.map(|(status, told)| (status.to_owned(), told)).into_iter().collect();
         }
-        (Method::CallRun | Method::CallOutput, _) => json!({ "application/x-ndjson": { "schema": answer } }),
-        (_, Reply::Json) => json!({ "application/json": { "schema": answer } }),
-        (_, Reply::Stream) => json!({ "text/event-stream": { "schema": answer } }),
+        (_, Reply::Lines) => json!({ "application/x-ndjson": { "schema": answer } }),
+        (_, Reply::Json | Reply::Later) => json!({ "application/json": { "schema": answer } }),
+        (_, Reply::Events) => json!({ "text/event-stream": { "schema": answer } }),
         (_, Reply::Text) => json!({ "text/plain": { "schema": answer } }),
         (_, Reply::Bytes) => json!({ "application/octet-stream": {} }),
     };
@@ -139,7 +139,7 @@ fn path_fields(method: Method) -> Vec<&'static str> {
 /// The fields of a request that are in its path, and without a body all others as well.
 fn parameters(method: Method, request: &Value) -> Vec<Value> {
     let in_path = path_fields(method);
-    let in_query = method.route().verb != Verb::Post || method == Method::FileUpload;
+    let in_query = method.route().verb != Verb::Post || method.brings() == Brings::Bytes;
     let no_fields = Map::new();
     let fields = request.get("properties").and_then(Value::as_object).unwrap_or(&no_fields);
     let needed = |name: &str| {
@@ -162,7 +162,7 @@ fn body(method: Method, mut request: Value) -> Option<Value> {
     if method.route().verb != Verb::Post {
         return None;
     }
-    if method == Method::FileUpload {
+    if method.brings() == Brings::Bytes {
         let content = json!({ "application/octet-stream": {} });
         return Some(json!({ "required": true, "content": content }));
     }

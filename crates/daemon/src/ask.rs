@@ -5,9 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{
-    ApiError, Caller, Chunk, Happened, Method, Question, Reply, Request, StreamCall, Subscribe,
-};
+use ringfence_api::{ApiError, Caller, Chunk, Happened, Question, Reply, Request, StreamCall, Subscribe};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -81,7 +79,7 @@ pub(crate) async fn ask(daemon: &Arc<Daemon>, mut arrived: Arrived) -> Result<An
 async fn answer(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Answer, ApiError> {
     let method = arrived.method;
     let shared = Arc::clone(daemon);
-    if method.reply() == Reply::Stream || method == Method::CallShow {
+    if method.reply().is_stream() || method.reply() == Reply::Later {
         let admitted = admit_elsewhere(&shared, arrived).await?;
         return later(daemon, admitted).await;
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ringfence_api::{Access, ApiError, Caller, ErrorCode, Method};
+use ringfence_api::{Access, ApiError, Caller, ErrorCode, Method, Reach};
 use ringfence_runtime::identity::{Denied, Identities, IdentityError, Known, Source};
 use ringfence_runtime::ledger::{AppendError, Event};
 use ringfence_runtime::operator_of;
@@ -152,26 +152,9 @@ fn require(caller: &Caller, scope: Scope) -> Result<(), ApiError> {
     Err(told.with_hint(format!("use a token with scope `{scope}`: `ringfence token create --scope {scope}`")))
 }
 
-/// What is about the whole machine is not for somebody who was let in for some workspaces. What a method is about is said here
-/// only where it looks at workspaces itself: a new one is about all of it.
+/// What is about the whole machine is not for somebody who was let in for some workspaces.
 fn everywhere(caller: &Caller, method: Method) -> Result<(), ApiError> {
-    let looks_itself = matches!(
-        method,
-        Method::SessionCreate
-            | Method::SessionList
-            | Method::SessionStop
-            | Method::ApprovalList
-            | Method::ApprovalWatch
-            | Method::ApprovalShow
-            | Method::ApprovalAnswer
-            | Method::GrantList
-            | Method::GrantRevoke
-            | Method::GrantRevokeAll
-            | Method::Events
-            // Never for more workspaces than its maker has.
-            | Method::TokenCreate
-    );
-    if looks_itself || caller.rights.workspaces.is_any() {
+    if method.reach() == Reach::Workspaces || caller.rights.workspaces.is_any() {
         return Ok(());
     }
     let why = format!("`{}` is about the whole machine, and the token is for some workspaces", method.name());

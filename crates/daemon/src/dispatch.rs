@@ -7,13 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ringfence_api::{
-    Access, ApiError, Audit, CallList, Caller, Done, ErrorCode, Health, Identity, Method, Ready, Reply,
+    Access, ApiError, Audit, CallList, Caller, Course, Done, ErrorCode, Health, Identity, Method, Ready,
     ReportActivity, Reported, Request, SessionInfo, SessionList, StopSession,
 };
-use ringfence_runtime::authz::hosts::sought;
 use ringfence_runtime::identity::{Denied, Known, Source, TokenText};
 use ringfence_runtime::ledger::SessionEnd;
-use ringfence_types::{Call, CommandPrefix, Fetch, HostLimit, MadeBy, Principal, SessionId, Subtree};
+use ringfence_types::{MadeBy, Principal, SessionId};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -25,6 +24,7 @@ use crate::call::Closing;
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{chain, internal, malformed, unavailable};
 use crate::intake::Place;
+use crate::narrowed::Spends;
 use crate::peer::Peer;
 use crate::server::Daemon;
 use crate::session::Live;
@@ -33,7 +33,7 @@ use crate::standing::Standing;
 use crate::telemetry::Context;
 use crate::turns::turn;
 use crate::waiter::{Visit, Waiter, Work};
-use crate::{approvals, files, identity};
+use crate::{approvals, files, identity, narrowed};
 
 /// The longest that a session may take to end.
 const LONGEST_GRACE: Duration = Duration::from_secs(60);
@@ -113,7 +113,7 @@ async fn cut(admitted: oneshot::Receiver<(Standing, Waiter)>) -> ApiError {
 /// Lets a request in, or says why not. Somebody who is known and may not is written down.
 pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiError> {
     let method = arrived.method;
-    if begins(method) {
+    if method.course() == Course::Begins {
         daemon.takes_work()?;
     }
     if method.access() == Access::Anyone {
@@ -205,76 +205,9 @@ pub(crate) fn foretell(daemon: &Daemon, arrived: &Arrived) -> Result<(), ApiErro
     Err(why)
 }
 
-/// Whether a method makes something new, which is not for a daemon that is about to end. What looks, answers, takes back or ends
-/// goes on until the last call is over; another password is a taking back, and ends who signed in with the old one.
-fn begins(method: Method) -> bool {
-    // Every method by its name, so that a new one is thought about.
-    match method {
-        Method::SessionCreate
-        | Method::CallExec
-        | Method::CallRun
-        | Method::FileRead
-        | Method::FileWrite
-        | Method::FileList
-        | Method::FileStat
-        | Method::FileMove
-        | Method::FileRemove
-        | Method::FileUpload
-        | Method::FileDownload
-        | Method::FileSend
-        | Method::Fetch
-        | Method::Mcp
-        | Method::TokenCreate
-        | Method::TokenRotate
-        | Method::TokenAttenuate
-        | Method::Login
-        | Method::OperatorAdd
-        | Method::DeviceAsk
-        | Method::DeviceChallenge
-        | Method::DeviceProve
-        | Method::DeviceCollect
-        | Method::DeviceRefresh
-        | Method::PairingApprove => true,
-        Method::Health
-        | Method::Ready
-        | Method::Metrics
-        | Method::OpenApi
-        | Method::WhoAmI
-        | Method::Shutdown
-        | Method::SessionList
-        | Method::SessionShow
-        | Method::SessionStop
-        | Method::SessionReport
-        | Method::CallList
-        | Method::CallShow
-        | Method::CallOutput
-        | Method::CallInput
-        | Method::CallSignal
-        | Method::CallResize
-        | Method::CallCancel
-        | Method::Explain
-        | Method::ApprovalList
-        | Method::ApprovalWatch
-        | Method::ApprovalShow
-        | Method::ApprovalAnswer
-        | Method::GrantList
-        | Method::GrantRevoke
-        | Method::GrantRevokeAll
-        | Method::TokenList
-        | Method::TokenRevoke
-        | Method::Logout
-        | Method::OperatorList
-        | Method::OperatorPassword
-        | Method::OperatorRemove
-        | Method::PairingList
-        | Method::PairingRefuse
-        | Method::Events => false,
-    }
-}
-
 /// Whether the answer may take as long as a command or a person does.
 fn lasts(method: Method) -> bool {
-    method.reply() == Reply::Stream || matches!(method.access(), Access::Session(_))
+    method.reply().is_stream() || matches!(method.access(), Access::Session(_))
 }
 
 /// The session that is meant, where whoever asks may know of it.
@@ -293,70 +226,19 @@ fn live(
     Err(may_not(&Denied::Workspace))
 }
 
-/// What was taken away from a token before it was handed on.
+/// Holds a token to what was left of it when it was handed on.
 fn narrowed(
     daemon: &Daemon,
     entered: &Entered,
     (request, live): (&Request, Option<&Live>),
 ) -> Result<(), ApiError> {
-    let (Some(known), Some(live)) = (&entered.known, live) else { return Ok(()) };
-    let attenuation = &entered.caller.attenuation;
-    let root = &live.bound.workspace().path;
-    // By name, and so before anybody is asked. Where a link or a redirect leads is known to whoever follows it, who looks again.
-    let path = |path: &std::path::Path| {
-        let subtree = Subtree::new(&root.join(path));
-        if subtree.is_ok_and(|path| attenuation.paths.has(&path)) { Ok(()) } else { Err(not_left("path")) }
-    };
-    match request {
-        Request::CallExec(exec) | Request::CallRun(ringfence_api::RunCommand(exec)) => {
-            let argv: Vec<_> =
-                exec.argv.iter().map(|word| ringfence_types::Bytes::from(word.as_str())).collect();
-            if !attenuation.commands.has(&CommandPrefix::of_argv(&argv)) {
-                return Err(not_left("command"));
-            }
-            // What runs can open any file that the fence shows and reach any host that it leaves, so that a token for some
-            // of them runs nothing.
-            if !attenuation.paths.is_any() {
-                return Err(not_left("path"));
-            }
-            if !attenuation.hosts.is_any() {
-                return Err(not_left("host"));
-            }
-        }
-        // A shell that others have started would do for it what it may not do itself, and what they have read would be read by it.
-        Request::CallInput(_)
-        | Request::CallSignal(_)
-        | Request::CallResize(_)
-        | Request::CallCancel(_)
-        | Request::CallOutput(_)
-        | Request::CallList(_)
-        | Request::CallShow(_)
-            if !attenuation.is_none() =>
-        {
-            return Err(not_left("call"));
-        }
-        Request::FileRead(read) => path(&read.path)?,
-        Request::FileWrite(write) => path(&write.path)?,
-        Request::FileList(list) => path(list.path.as_deref().unwrap_or(root))?,
-        Request::FileStat(stat) => path(&stat.path)?,
-        Request::FileMove(moved) => path(&moved.path).and_then(|()| path(&moved.to))?,
-        Request::FileRemove(removed) => path(&removed.path)?,
-        Request::FileUpload(upload) => path(&upload.path)?,
-        Request::FileDownload(download) => path(&download.path)?,
-        Request::FileSend(send) => path(&send.path)?,
-        Request::Fetch(fetch) if !attenuation.hosts.is_any() => {
-            let call = Call::Fetch(Fetch::new("GET".to_owned(), fetch.url.clone()));
-            if !sought(&call).is_some_and(|host| attenuation.hosts.has(&HostLimit::new(&host))) {
-                return Err(not_left("host"));
-            }
-        }
-        _ => return Ok(()),
+    // The owner of the socket shows no token.
+    let Some(known) = &entered.known else { return Ok(()) };
+    let root = live.map(|live| live.bound.workspace().path.as_path());
+    match narrowed::hold(request, &entered.caller.attenuation, root)? {
+        Spends::Nothing => Ok(()),
+        Spends::OneCall => daemon.identities.spend(known).map_err(identity::failed),
     }
-    daemon.identities.spend(known).map_err(identity::failed)
-}
-
-fn not_left(what: &str) -> ApiError {
-    forbidden("identity.attenuated", &format!("the token was handed on without this {what}"))
 }
 
 /// Does what was asked for and says what came of it. Streams are made elsewhere.
@@ -483,7 +365,7 @@ fn in_session(
             Err(malformed("bytes are for HTTP").with_hint("`file.read` and `file.write` are for everybody"))
         }
         Request::Fetch(request) => json(&files::fetch(visit, &request)?),
-        Request::Explain(request) => json(&files::explain(daemon, live, request)?),
+        Request::Explain(request) => json(&files::explain(daemon, visit, request)?),
         Request::Mcp(_) => Err(malformed("the Model Context Protocol is for HTTP")),
         _ => Err(malformed("this is a stream, and was asked for as a value")),
     }

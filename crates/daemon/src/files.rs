@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 use crate::call::Inlets;
 use crate::desk::Desk;
 use crate::failure::{malformed, refused};
+use crate::narrowed;
 use crate::server::Daemon;
-use crate::session::Live;
 use crate::telemetry::{ToolCall, tool_of};
 use crate::waiter::Visit;
 
@@ -144,8 +144,16 @@ pub(crate) fn fetch(visit: Visit<'_>, request: &FetchUrl) -> Result<Fetched, Api
     }
 }
 
-/// Judges without doing anything.
-pub(crate) fn explain(daemon: &Daemon, live: &Live, request: Explain) -> Result<Explained, ApiError> {
+/// Judges without doing anything, for whoever asks: what their token was handed on without is not for them, whatever policy says.
+pub(crate) fn explain(
+    daemon: &Daemon,
+    Visit { live, left, .. }: Visit<'_>,
+    request: Explain,
+) -> Result<Explained, ApiError> {
+    if let Some(reason) = narrowed::would_refuse(&request, left, &live.bound.workspace().path) {
+        let (rule, decision) = (Some(narrowed::RULE.to_owned()), "deny".to_owned());
+        return Ok(Explained { decision, rule, reason: Some(reason), hint: None });
+    }
     let words = |argv: Vec<String>| argv.iter().map(|word| Bytes::from(word.as_str())).collect();
     let subject = match request.subject {
         ExplainSubject::Argv(argv) if argv.is_empty() => return Err(malformed("the command is empty")),

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use ringfence_api::{Access, ApiError, Chunk, ErrorCode, MOST_SENT, Method};
+use ringfence_api::{Access, ApiError, Brings, Chunk, ErrorCode, MOST_SENT, Method, Reply};
 use ringfence_grpc::{Flow, Rpc};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -127,9 +127,9 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -
 
 /// As over HTTP; a file is here as it is, and not half as long again.
 fn longest(method: Method) -> usize {
-    match method {
-        Method::FileWrite => MOST_SENT as usize + UNASKED,
-        method => most(method),
+    match method.brings() {
+        Brings::File => MOST_SENT as usize + UNASKED,
+        _ => most(method),
     }
 }
 
@@ -335,9 +335,9 @@ impl Teller {
         }
         let goes_on = piece.is_ok();
         let sent = self.pieces.send(piece.map_err(Failed::from));
-        let sent = match self.rpc.method {
+        let sent = match self.rpc.method.reply() {
             // A command waits for whoever reads what it says.
-            Method::CallRun | Method::CallOutput => Ok(sent.await),
+            Reply::Lines => Ok(sent.await),
             _ => tokio::time::timeout(events::PATIENCE, sent).await,
         };
         match sent {

@@ -14,7 +14,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode, Version};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
-use ringfence_api::{Access, ApiError, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
+use ringfence_api::{Access, ApiError, Brings, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
 use ringfence_runtime::identity::IdentityError;
 use ringfence_types::{Principal, Transport};
 use serde::Serialize;
@@ -264,7 +264,7 @@ async fn begin(
     let (method, mut fields) = route::find(head.method.as_str(), head.uri.path(), head.uri.query())?;
     go_on(&mut fields, method, &head.headers)?;
     let is_long = length.is_none_or(|bytes| bytes > UNASKED as u64);
-    let is_asked = method != Method::FileUpload && method.access() != Access::Anyone;
+    let is_asked = method.brings() != Brings::Bytes && method.access() != Access::Anyone;
     if head.method == http::Method::POST && is_asked && is_long {
         let (daemon, token) = (Arc::clone(&line.daemon), token.clone());
         let (entrance, peer, value) = (line.entrance.clone(), line.peer, Value::Object(fields.clone()));
@@ -387,9 +387,9 @@ fn bearer(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 
 /// How long a request of this method may be.
 pub(crate) fn most(method: Method) -> usize {
-    match method {
-        Method::FileWrite => MOST_WITH_FILE,
-        method if method.access() == Access::Anyone => UNASKED,
+    match (method.brings(), method.access()) {
+        (Brings::File, _) => MOST_WITH_FILE,
+        (_, Access::Anyone) => UNASKED,
         _ => MOST,
     }
 }
@@ -478,9 +478,9 @@ fn streamed(
     method: Method,
     (mut items, standing): (mpsc::Receiver<Item>, Standing),
 ) -> Response<Body> {
-    let (form, patience) = match method {
+    let (form, patience) = match method.reply() {
         // A command waits for whoever reads what it says.
-        Method::CallRun | Method::CallOutput => (stream::Form::Lines, None),
+        Reply::Lines => (stream::Form::Lines, None),
         _ => (stream::Form::Events, Some(events::PATIENCE)),
     };
     let (daemon, cut) = (Arc::clone(&line.daemon), Arc::clone(&line.cut));

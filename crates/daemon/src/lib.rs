@@ -26,6 +26,7 @@ mod intake;
 mod listen;
 mod mcp;
 mod metrics;
+mod narrowed;
 mod network;
 mod output;
 mod pace;

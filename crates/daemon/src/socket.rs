@@ -217,7 +217,7 @@ impl Conversation {
         self.subscriptions += 1;
         let reply = ToBe { id, method, subscription: self.subscriptions, outbox: outbox.clone() };
         let task = self.tasks.spawn(reply.made(Arc::clone(&self.line), arrived));
-        if method.reply() == ringfence_api::Reply::Stream {
+        if method.reply().is_stream() {
             let _new = self.streams.insert(self.subscriptions, task);
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use prost::{Message, Name};
 use ringfence_api::methods::Asks;
-use ringfence_api::{ApiError, ErrorCode, Method, Reply};
+use ringfence_api::{ApiError, ErrorCode, Method};
 use serde_json::Value;
 
 use crate::{fields, v1};
@@ -101,7 +101,7 @@ impl Rpc {
 
     const fn of<M: Stands>(path: &'static str) -> Self {
         let method = M::Request::METHOD;
-        let flow = if matches!(method.reply(), Reply::Stream) { Flow::Watch } else { Flow::Once };
+        let flow = if method.reply().is_stream() { Flow::Watch } else { Flow::Once };
         Self { path, method, flow, messages: messages::<M>, read: read::<M>, write: write::<M> }
     }
 
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(served.len(), Rpc::ALL.len());
         for rpc in Rpc::ALL {
             assert!(Method::ALL.contains(&rpc.method));
-            assert_eq!(rpc.method.reply() == Reply::Stream, rpc.flow == Flow::Watch, "{}", rpc.path);
+            assert_eq!(rpc.method.reply().is_stream(), rpc.flow == Flow::Watch, "{}", rpc.path);
             assert!(Rpc::at(rpc.path).is_some_and(|found| found.method == rpc.method));
         }
     }

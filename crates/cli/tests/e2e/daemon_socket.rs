@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_api::{Access, ErrorCode, Method, Reply, ReportActivity};
+use ringfence_api::{Access, ErrorCode, Method, ReportActivity};
 use ringfence_client::ClientError;
 use ringfence_types::Scope;
 use serde_json::{Value, json};
@@ -247,7 +247,7 @@ fn every_method_is_the_same_on_both_transports() {
         for method in Method::ALL.iter().filter(|method| !ends.contains(method)) {
             let request = sensible(*method, session.session.as_str(), &workspace);
             let here = talk.call(method.name(), request.clone());
-            if method.reply() == Reply::Stream {
+            if method.reply().is_stream() {
                 let let_in = !here.is_err_and(|error| code(&error) == ErrorCode::Forbidden);
                 let expected = match method.access() {
                     Access::Operator(scope) => {
@@ -290,7 +290,7 @@ fn every_method_is_the_same_on_both_transports() {
         };
         let expected = if ends.contains(method) {
             0
-        } else if method.reply() == Reply::Stream {
+        } else if method.reply().is_stream() {
             1
         } else {
             2

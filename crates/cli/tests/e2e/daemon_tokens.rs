@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use ringfence_api::{
-    ApiError, AskToPair, CallState, CreateSession, CreateToken, DownloadFile, Exec, ListApprovals, Method,
-    MintedToken, ReadFile, RotateToken, RunCommand, SessionInfo, ShowCall, WhoAmI,
+    Access, ApiError, AskToPair, CallState, CreateSession, CreateToken, DownloadFile, Exec, ListApprovals,
+    Method, MintedToken, Reach, ReadFile, RotateToken, RunCommand, SessionInfo, ShowCall, WhoAmI,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_runtime::identity::DeviceKey;
@@ -13,7 +13,7 @@ use ringfence_types::{Profile, Rights, Scope, Within};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::daemon_matrix::{Place, Said, Visitor, bearer};
+use crate::daemon_matrix::{Place, Said, Visitor, bearer, request};
 use crate::daemon_rights::token_of;
 use crate::served::{ASK, Served, exec, stdout};
 use crate::testkit::{eventually, finish};
@@ -90,6 +90,67 @@ fn running_something_gives_a_narrowed_token_nothing_back() {
     // What an operator runs is the session's.
     served.sh(&session, "printf %s \"$RINGFENCE_SESSION_TOKEN\" | rev > token");
     assert_eq!(token_of(&served, &session), own);
+}
+
+/// C-38: every method that is open to an agent, for a token without some of its rights: each cell is what the table of methods says
+/// it is held to, and nothing but the table.
+#[test]
+fn a_narrowed_token_is_held_to_its_limits_by_every_method() {
+    let place = Place::new();
+    let (served, session) = (&place.served, place.served.session());
+    let workspace = served.world.workspace.to_str().unwrap().to_owned();
+    let own = token_of(served, &session);
+    let left = |part: &str, value: Value| {
+        let mut left = json!({ "paths": "any", "hosts": "any", "commands": "any", "calls": null });
+        left[part] = value;
+        handed_on(served, &session, (&own, left))
+    };
+    let spent = left("calls", json!(1));
+    let list = json!({ "session": session.session });
+    served.client_with(&spent).raw(Method::FileList, list).unwrap();
+    let (path, host, command, call) = (Reach::Path, Reach::Host, Reach::Command, Reach::Call);
+    let tokens = [
+        ("all of it", own.clone(), vec![]),
+        ("some paths", left("paths", json!({ "only": ["/elsewhere"] })), vec![path, command, call]),
+        ("some hosts", left("hosts", json!({ "only": ["a.example"] })), vec![host, command, call]),
+        ("some commands", left("commands", json!({ "only": [["ls"]] })), vec![command, call]),
+        ("no call", spent, vec![path, host, command, call]),
+    ];
+    let of_agents = |method: &&Method| matches!(method.access(), Access::Session(_));
+    for method in Method::ALL.iter().filter(of_agents) {
+        for (who, token, closed) in &tokens {
+            let visitor = bearer(ringfence_api::TokenKind::Session, vec![], token);
+            let said = place.ask(&visitor, *method, &request(*method, session.session.as_str(), &workspace));
+            let expected = if closed.contains(&method.reach()) { Said::Forbidden } else { Said::LetIn };
+            assert_eq!(said, expected, "{} with {who}", method.name());
+        }
+    }
+}
+
+/// Who asks whether they may is not told of what their token was handed on without.
+#[test]
+fn a_narrowed_token_hears_no_for_what_it_was_handed_on_without() {
+    let served = Served::new();
+    let session = served.session();
+    for file in ["src/a", "b"] {
+        served.world.write(file, "x");
+    }
+    let own = token_of(&served, &session);
+    let src = served.world.workspace.join("src");
+    let left = json!({ "paths": { "only": [src] }, "hosts": "any", "commands": "any", "calls": null });
+    let narrow = handed_on(&served, &session, (&own, left));
+    let explain = |token: &str, subject: Value| {
+        let asked = json!({ "session": session.session, "subject": subject });
+        let said = served.client_with(token).raw(Method::Explain, asked).unwrap();
+        (said["decision"].as_str().unwrap().to_owned(), said["rule"].as_str().unwrap_or_default().to_owned())
+    };
+    let beyond = [json!({ "read": "b" }), json!({ "write": "b" }), json!({ "read": "src/../b" })];
+    for subject in beyond.into_iter().chain([json!({ "argv": ["ls"] }), json!({ "shell": "ls" })]) {
+        let no = ("deny".to_owned(), "identity.attenuated".to_owned());
+        assert_eq!(explain(&narrow, subject.clone()), no, "{subject}");
+        assert_eq!(explain(&own, subject.clone()).0, "allow", "{subject}");
+    }
+    assert_eq!(explain(&narrow, json!({ "read": "src/a" })).0, "allow");
 }
 
 fn who(place: &Place, token: &str) -> Said {
