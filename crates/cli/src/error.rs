@@ -4,6 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use ringfence_types::Refusal;
+pub(crate) use ringfence_types::chain;
 
 use crate::args::FAILED;
 use crate::output::note;
@@ -30,15 +31,4 @@ pub(crate) fn refused(refusal: &Refusal) -> ExitCode {
         note!("  hint: {hint}");
     }
     ExitCode::from(REFUSED)
-}
-
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -21,7 +21,7 @@ use crate::call::Cancelled;
 use crate::desk::Desk;
 use crate::door::Door;
 use crate::exec::{Form, Sink, TOKEN_VARIABLE, Wired};
-use crate::failure::{exhausted, internal, malformed, not_found, refused, unavailable};
+use crate::failure::{broken_for_operator, exhausted, malformed, not_found, refused, unavailable};
 use crate::identity;
 use crate::reload::Again;
 use crate::server::Daemon;
@@ -170,11 +170,11 @@ pub(crate) fn create(
             .with_rule("profile.danger")
             .with_hint("`ringfence run --profile danger --danger` has"));
     }
-    let (door, listener) = Door::open(&daemon.doors).map_err(|error| internal(&error))?;
+    let (door, listener) = Door::open(&daemon.doors).map_err(|error| broken_for_operator(&error))?;
     asked.shown = vec![door.directory().to_owned()];
     asked.agent.clone_from(&request.agent);
     asked.started_by = caller.principal.clone();
-    let opened = daemon.runtime.session(asked).map_err(|error| internal(&error))?;
+    let opened = daemon.runtime.session(asked).map_err(|error| broken_for_operator(&error))?;
     let mut session = opened.map_err(|refusal| refused(&refusal))?;
     if !caller.rights.covers_workspace(&session.workspace().path) {
         return Err(not_for());

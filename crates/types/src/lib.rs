@@ -22,6 +22,7 @@ mod path_verdict;
 mod posture;
 mod scope;
 mod secret;
+mod text;
 pub mod units;
 mod visible;
 mod workspace;
@@ -51,4 +52,5 @@ pub use scope::{
     Subtree, Wider, Within,
 };
 pub use secret::{Delivery, SecretClass};
+pub use text::{chain, hex};
 pub use workspace::{Access, HOME_INSIDE, NetMode, Profile, Root, UnknownWord, nearest};

@@ -92,7 +92,7 @@ fn signs_in(port: u16, body: &str) -> (String, bool) {
 /// While the last calls end, nothing new begins by any method; looking, taking back and ending go on.
 #[test]
 fn a_daemon_that_is_about_to_end_begins_nothing() {
-    let Place { mut served, port } = Place::with_flags("", &["--drain", "1h"]);
+    let Place { mut served, port, .. } = Place::with_flags("", &["--drain", "1h"]);
     let password = ["correct", "horse", "battery"].join(" ");
     let mut add = served.world.ringfence();
     finish(add.args(["operator", "add", "ann", "--scope", "read"]), password.as_bytes()).expect(0);

@@ -10,11 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{
-    CallState, CheckHealth, CheckReady, ListCalls, SessionInfo, SessionState, ShowSession, StopSession,
+    CallState, CheckHealth, CheckReady, ErrorCode, ListCalls, Method, SessionInfo, SessionState, ShowSession,
+    StopSession,
 };
 use ringfence_client::ClientError;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
+use serde_json::json;
 
 use crate::patience::{PATIENCE, Patient, ended};
 use crate::served::{Served, exec, stdout};
@@ -278,6 +280,7 @@ fn a_store_without_space_closes_the_daemon_until_there_is_some() {
     let served = Served::new();
     let session = served.session();
     assert_eq!(served.sh(&session, "touch before").exit_code, Some(0));
+    let token = crate::daemon_rights::token_of(&served, &session);
     let limit = |bytes: Option<u64>| {
         let pid = Pid::from_child(&served.child);
         let limit = Rlimit { current: bytes, maximum: None };
@@ -287,6 +290,7 @@ fn a_store_without_space_closes_the_daemon_until_there_is_some() {
     let why = refused_for_the_ledger(&served, &session);
     assert_eq!(served.world.read("never"), None, "{why}");
     unready(&served, "ledger");
+    without_causes(&served, (&session, &token));
     let before = served.sessions().len();
     assert!(served.client().call(&served.wanted()).is_err(), "what is always written down does not begin");
     assert_eq!(served.sessions().len(), before);
@@ -319,6 +323,22 @@ fn a_store_that_is_locked_closes_the_daemon_until_it_is_free() {
     eventually("it says that it takes work", || served.client().call(&CheckReady {}).unwrap().ready);
     assert_eq!(served.sh(&session, "touch after").exit_code, Some(0), "it goes on");
     served.world.ledger_tool(&["verify"]).expect(0);
+}
+
+/// An agent hears that it cannot be written down, and nothing of what lies below: that is for the log.
+fn without_causes(served: &Served, (session, token): (&SessionInfo, &str)) {
+    let own = json!({ "session": session.session });
+    let report = json!({ "session": session.session, "kind": "k", "text": "t" });
+    for (method, request) in [(Method::SessionReport, report), (Method::SessionStop, own)] {
+        match served.client_with(token).raw(method, request) {
+            Err(ClientError::Api(error)) => {
+                assert_eq!(error.code, ErrorCode::Unavailable, "{error:?}");
+                let known = ["cannot append to the ledger", "the disk is full: cannot append to the ledger"];
+                assert!(known.contains(&error.message.as_str()), "{}: {error:?}", method.name());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// It lives, takes no work, and says why.

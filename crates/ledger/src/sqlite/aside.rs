@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use ringfence_types::{Bytes, ChainId, Principal};
+use ringfence_types::{Bytes, ChainId, Principal, chain};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -195,16 +195,6 @@ fn problem_of(database: &Path, settings: &Settings) -> Result<(String, Option<cr
     }
     let broken: Option<Break> = Ledger::open_with(database, settings.clone())?.broken();
     broken.map(|broken| (broken.to_string(), good)).ok_or_else(whole)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// What is being done, for whoever has to finish it.

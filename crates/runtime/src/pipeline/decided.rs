@@ -1,5 +1,6 @@
 use ringfence_authz::Grant;
 use ringfence_ledger::{AppendError, Event};
+pub(crate) use ringfence_types::chain;
 use ringfence_types::{Decision, GrantId, Layer, Refusal, RefusalCode, TransactionId};
 
 use super::admitted::Admitted;
@@ -114,15 +115,4 @@ fn unwritable(why: &str, hint: Option<String>) -> Refusal {
 /// An error with everything it was caused by.
 pub(super) fn describe(error: &AppendError) -> String {
     chain(error)
-}
-
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
