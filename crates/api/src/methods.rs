@@ -97,16 +97,24 @@ impl Reply {
 pub enum Verb {
     Get,
     Post,
-    Delete,
+}
+
+impl Verb {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Get, Self::Post].into_iter().find(|verb| verb.word() == word)
+    }
 }
 
 impl fmt::Display for Verb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::Delete => "DELETE",
-        })
+        f.write_str(self.word())
     }
 }
 

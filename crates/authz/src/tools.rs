@@ -213,11 +213,6 @@ pub fn judge_tool_of(policy: &Policy, agent: Option<&str>, name: &str) -> Part {
     judge_pattern(policy, agent, &ToolPattern::Exact(name.to_owned()))
 }
 
-/// Whether an agent may use a tool without a question (S003-14).
-pub fn is_allowed(policy: &Policy, agent: Option<&str>, name: &str) -> bool {
-    judge_tool_of(policy, agent, name).decision == Decision::Allow
-}
-
 /// What holds for an agent (S003-14): every built-in tool, and every tool or beginning of names that a rule speaks about.
 pub fn effective(policy: &Policy, agent: Option<&str>) -> Vec<Part> {
     let rules = &policy.rules.tools;
@@ -367,7 +362,11 @@ mod tests {
     fn s003_38_profiles_say_which_built_in_tools_exist() {
         let denied = |profile| {
             let policy = policy(profile, Vec::new());
-            BUILT_IN.iter().copied().filter(|tool| !is_allowed(&policy, None, tool)).collect::<Vec<_>>()
+            BUILT_IN
+                .iter()
+                .copied()
+                .filter(|tool| decided(&policy, None, tool) != Decision::Allow)
+                .collect::<Vec<_>>()
         };
         assert_eq!(denied(Profile::Workspace), Vec::<&str>::new());
         assert_eq!(denied(Profile::Guarded), Vec::<&str>::new());

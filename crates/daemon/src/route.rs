@@ -26,12 +26,13 @@ pub(crate) fn find(
     path: &str,
     query: Option<&str>,
 ) -> Result<(Method, Map<String, Value>), ApiError> {
+    let verb = Verb::of_word(verb);
     let parts: Vec<&str> = path.split('/').collect();
     let mut known = false;
     for place in PLACES.iter() {
         let Some(mut fields) = fields(&place.parts, &parts) else { continue };
         known = true;
-        if place.verb.to_string() == verb {
+        if Some(place.verb) == verb {
             add_query(&mut fields, query.unwrap_or_default())?;
             return Ok((place.method, fields));
         }

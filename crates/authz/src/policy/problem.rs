@@ -33,11 +33,6 @@ impl PolicyError {
         &self.problems
     }
 
-    /// How many more there are than [`Self::problems`] shows.
-    pub fn omitted(&self) -> usize {
-        self.omitted
-    }
-
     /// Several as one.
     pub(crate) fn all(errors: Vec<Self>) -> Option<Self> {
         let omitted: usize = errors.iter().map(|error| error.omitted).sum();

@@ -347,10 +347,10 @@ fn bombs_are_errors_soon() {
 #[test]
 fn many_mistakes_are_counted_not_shown() {
     let error = operator("x = 1\n").unwrap_err();
-    assert_eq!((error.problems().len(), error.omitted()), (1, 0));
+    assert!(error.problems().len() == 1 && !error.to_string().contains("more"), "{error}");
     let text: String = (0..1000).map(|at| format!("unknown{at} = 1\n")).collect();
     let error = operator(&text).unwrap_err();
-    assert_eq!((error.problems().len(), error.omitted()), (50, 950));
+    assert_eq!(error.problems().len(), 50);
     assert!(error.to_string().ends_with("and 950 more"));
 }
 
