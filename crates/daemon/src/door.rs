@@ -19,7 +19,7 @@ impl Door {
     pub(crate) fn open(doors: &Path) -> io::Result<(Self, UnixListener)> {
         let mut random = [0_u8; 6];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
-        let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name: String = ringfence_types::hex(random);
         let directory = doors.join(name);
         DirBuilder::new().mode(0o700).create(&directory)?;
         let door = Self { directory };

@@ -8,6 +8,7 @@
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
+use ringfence_types::hex;
 use sha2::{Digest as _, Sha256};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -359,10 +360,6 @@ fn mac(key: &[u8], message: &[u8]) -> Vec<u8> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return Vec::new() };
     mac.update(message);
     mac.finalize().into_bytes().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

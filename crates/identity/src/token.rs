@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr as _;
 
 use ringfence_types::CredentialKind;
+pub(crate) use ringfence_types::hex;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
@@ -116,10 +117,6 @@ pub fn of_browser(cookie: &str, half: Option<&str>) -> Zeroizing<String> {
         Some(half) => format!("{cookie}_{}", page_digest(half)),
         None => cookie.to_owned(),
     })
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {

@@ -75,7 +75,7 @@ impl Key {
     /// 128 hexadecimal digits.
     pub(crate) fn sign(&self, statement: &[u8]) -> String {
         let bytes = self.signing.sign(statement).to_bytes();
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        ringfence_types::hex(bytes)
     }
 
     fn random() -> Result<Self, KeyError> {

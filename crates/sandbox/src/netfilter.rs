@@ -271,7 +271,7 @@ mod tests {
     }
 
     fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        ringfence_types::hex(bytes)
     }
 
     /// One expression with the fields that matter, in words of nf_tables.

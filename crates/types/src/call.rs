@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::workspace::words;
-use crate::{Bytes, NetMode, Root, UnknownWord, id::hex};
+use crate::{Bytes, NetMode, Root, UnknownWord, hex};
 
 /// One operation asked for by an agent. An allegation until the pipeline has judged it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,7 +185,7 @@ impl ToolCall {
     const SHOWN: usize = 2048;
 
     pub fn new(name: &str, input: String) -> Self {
-        let sha256 = hex(&Sha256::digest(&input));
+        let sha256 = hex(Sha256::digest(&input));
         Self { name: name.to_owned(), sha256, bytes: input.len() as u64, input }
     }
 
@@ -251,7 +251,7 @@ impl Fingerprint {
             field(&mut hash, root.path.as_slice());
             field(&mut hash, root.access.word().as_bytes());
         }
-        Self(hex(&hash.finalize()))
+        Self(hex(hash.finalize()))
     }
 
     pub fn as_str(&self) -> &str {

@@ -3,6 +3,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::hex;
+
 macro_rules! random_id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
@@ -15,7 +17,7 @@ macro_rules! random_id {
             pub fn random() -> Result<Self, getrandom::Error> {
                 let mut bytes = [0_u8; 12];
                 getrandom::fill(&mut bytes)?;
-                Ok(Self(format!(concat!($prefix, "_{}"), hex(&bytes))))
+                Ok(Self(format!(concat!($prefix, "_{}"), hex(bytes))))
             }
 
             pub fn as_str(&self) -> &str {
@@ -58,8 +60,4 @@ impl fmt::Display for WorkspaceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

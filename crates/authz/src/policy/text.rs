@@ -131,7 +131,7 @@ impl Excerpt {
 /// `sha256:` and the digest in hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
-    digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    format!("sha256:{}", ringfence_types::hex(digest))
 }
 
 fn whole_file(path: &Path, line: usize, message: impl Into<String>, fix: &str) -> PolicyError {

@@ -33,7 +33,7 @@ pub(crate) fn run(command: FileCommand) -> ExitCode {
             if let Err(error) = std::io::stdin().read_to_end(&mut content) {
                 return error::failed_text(&format!("cannot read standard input: {error}"), None);
             }
-            let sha256 = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+            let sha256 = ringfence_types::hex(Sha256::digest(&content));
             let call = FileCall::Write { path: bytes(&path), sha256, bytes: content.len() as u64 };
             perform(&place, call, &content)
         }

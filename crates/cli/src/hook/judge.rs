@@ -82,7 +82,7 @@ pub(super) fn judged(request: &Request, environment: &Environment) -> Result<Ans
         Deed::List(paths) => desk.files(&paths, |path| FileCall::List { path }),
         Deed::Write(paths) => {
             let content = content(request);
-            let sha256: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+            let sha256: String = ringfence_types::hex(Sha256::digest(&content));
             let bytes = content.len() as u64;
             desk.files(&paths, |path| FileCall::Write { path, sha256: sha256.clone(), bytes })
         }

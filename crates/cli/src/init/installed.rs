@@ -45,7 +45,7 @@ pub(super) enum Restored {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    ringfence_types::hex(Sha256::digest(bytes))
 }
 
 impl Installed {

@@ -69,7 +69,7 @@ pub(crate) fn probe(agent: Agent, environment: &Environment, scratch: &Path) -> 
 fn unique(state_dir: &Path) -> Result<PathBuf, ProbeError> {
     let mut random = [0_u8; 8];
     getrandom::fill(&mut random).map_err(|error| ProbeError::Scratch(io::Error::other(error)))?;
-    let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name: String = ringfence_types::hex(random);
     Ok(state_dir.join(format!("probe-{name}")))
 }
 

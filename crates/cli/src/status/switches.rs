@@ -136,7 +136,6 @@ fn identity(hooks: &Path) -> Option<(String, String)> {
             "type": "command", "command": handler.get("command")?, "timeout": handler.get("timeout")?, "async": false,
         }],
     });
-    let digest: String =
-        Sha256::digest(identity.to_string()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = ringfence_types::hex(Sha256::digest(identity.to_string()));
     Some((format!("{}:pre_tool_use:{group_index}:{index}", hooks.display()), format!("sha256:{digest}")))
 }

@@ -64,7 +64,7 @@ impl Mill {
         let random = || -> Result<String, getrandom::Error> {
             let mut random = [0_u8; 16];
             getrandom::fill(&mut random)?;
-            Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+            Ok(ringfence_types::hex(random))
         };
         Ok(Self { known, settings, instance: random()?, salt: random()? })
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_authz::{Aspect, Question};
 use ringfence_ledger::{Bound, BoundKind};
-use ringfence_types::{Bytes, Call};
+use ringfence_types::{Bytes, Call, hex};
 use sha2::{Digest as _, Sha256};
 
 /// Larger files are known by what the kernel says of them: reading them would take longer than the answer.
@@ -222,10 +222,6 @@ fn content(path: &Path, left: &mut u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     Ok(hex(&Sha256::digest(&bytes)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ fn refused(refusal: &Refusal) -> String {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    ringfence_types::hex(Sha256::digest(bytes))
 }
 
 #[cfg(test)]

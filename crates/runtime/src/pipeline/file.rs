@@ -78,7 +78,7 @@ fn judged_content<'a>(io: Io<'a>, sha256: &str) -> Result<&'a [u8], Ended> {
         Source::Bytes(bytes) => bytes,
         Source::Empty | Source::Fd(_) | Source::Terminal(_) => &[],
     };
-    let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = ringfence_types::hex(Sha256::digest(content));
     if digest == sha256 {
         return Ok(content);
     }

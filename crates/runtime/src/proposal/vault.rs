@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use chacha20poly1305::aead::{AeadInOut as _, KeyInit as _};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use ringfence_scan::Salt;
-use ringfence_types::{Bytes, PatchedFile, TransactionId};
+use ringfence_types::{Bytes, PatchedFile, TransactionId, hex};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
@@ -342,10 +342,6 @@ pub(crate) fn random(bytes: &mut [u8]) -> Result<(), VaultError> {
 
 pub(crate) fn sha256(content: &[u8]) -> String {
     hex(&Sha256::digest(content))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

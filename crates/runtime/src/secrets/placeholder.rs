@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ringfence_types::hex;
 use sha2::{Digest as _, Sha256};
 
 use super::entry::Meta;
@@ -28,8 +29,4 @@ impl fmt::Display for Placeholder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -230,7 +230,7 @@ impl SecretStore {
             return Err(ChangeError::Full);
         }
         place::replace(&path, &sealed).map_err(StoreError::from)?;
-        let sha256 = Sha256::digest(&sealed).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let sha256 = ringfence_types::hex(Sha256::digest(&sealed));
         Ok(Changed { stored: Stored { file: path, sha256: format!("sha256:{sha256}") }, metas })
     }
 

@@ -16,7 +16,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use ringfence_types::Bytes;
+use ringfence_types::{Bytes, hex};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -508,10 +508,6 @@ fn look(parent: &OwnedFd, name: &Path) -> Result<Seen, Errno> {
 
 fn digest(content: &[u8]) -> String {
     hex(&Sha256::digest(content))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn list(paths: &[PathBuf]) -> String {

@@ -256,7 +256,7 @@ impl<'a> Outward<'a> {
     }
 
     pub(super) fn summary(mut self) -> StreamSummary {
-        self.summary.sha256 = self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        self.summary.sha256 = ringfence_types::hex(self.digest.finalize());
         self.summary
     }
 

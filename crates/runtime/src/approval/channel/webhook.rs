@@ -94,7 +94,7 @@ fn message(request: &ApprovalRequest) -> Message<'_> {
 fn sign(secret: &[u8], time: &str, body: &str) -> Result<String, WebhookError> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).map_err(|_length| WebhookError::Sign)?;
     mac.update(format!("{time}.{body}").as_bytes());
-    Ok(mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(ringfence_types::hex(mac.finalize().into_bytes()))
 }
 
 /// Without the line break that editors put at the end.
@@ -129,7 +129,7 @@ mod tests {
         );
         let mut mac = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap();
         mac.update(b"what do ya want for nothing?");
-        let plain: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let plain = ringfence_types::hex(mac.finalize().into_bytes());
         assert_eq!(plain, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
     }
 

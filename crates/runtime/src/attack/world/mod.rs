@@ -160,5 +160,5 @@ fn secret(place: &str, token: &str) -> String {
 fn random_hex() -> io::Result<String> {
     let mut bytes = [0_u8; 8];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(ringfence_types::hex(bytes))
 }

@@ -68,7 +68,7 @@ impl Draft {
             "{:?}",
             ((&self.wanted, &self.limits, self.network), (&self.home, identity(&self.home)), roots, etc)
         );
-        Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+        ringfence_types::hex(Sha256::digest(text))
     }
 }
 
