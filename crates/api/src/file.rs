@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ringfence_types::SessionId;
-use schemars::JsonSchema;
+use ringfence_types::{EntryKind, SessionId};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::Data;
@@ -60,8 +60,12 @@ pub struct Listing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     pub name: Data,
-    /// `file`, `directory`, `link` or `other`.
-    pub kind: String,
+    #[schemars(schema_with = "kinds")]
+    pub kind: EntryKind,
+}
+
+fn kinds(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": EntryKind::ALL.map(EntryKind::word) })
 }
 
 /// What is at a path, through links.
@@ -76,8 +80,8 @@ pub struct StatFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileStatus {
     pub transaction: Option<String>,
-    /// `file`, `directory`, `link` or `other`.
-    pub kind: String,
+    #[schemars(schema_with = "kinds")]
+    pub kind: EntryKind,
     pub bytes: u64,
     /// The permissions, as a number.
     pub mode: u32,

@@ -143,6 +143,16 @@ pub enum SessionState {
     Ended,
 }
 
+impl SessionState {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Ended => "ended",
+        }
+    }
+}
+
 /// What an agent says that it does. People see it, marked as an allegation.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

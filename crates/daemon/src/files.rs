@@ -53,7 +53,7 @@ fn content(visit: Visit<'_>, call: FileCall) -> Result<(Option<String>, Vec<u8>)
 }
 
 fn digest(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    ringfence_types::hex(Sha256::digest(content))
 }
 
 pub(crate) fn write(visit: Visit<'_>, request: WriteFile) -> Result<Written, ApiError> {
@@ -85,8 +85,8 @@ pub(crate) fn list(visit: Visit<'_>, request: &ListDirectory) -> Result<Listing,
         Ended::Touched(Touched::Listed(entries)) => {
             let mut listed = Vec::with_capacity(entries.len());
             for entry in entries {
-                let kind = format!("{:?}", entry.kind).to_lowercase();
-                listed.push(Entry { name: Data::from(Bytes::from(entry.name).as_slice().to_vec()), kind });
+                let name = Data::from(Bytes::from(entry.name).as_slice().to_vec());
+                listed.push(Entry { name, kind: entry.kind });
             }
             Ok(Listing { transaction, entries: listed })
         }
@@ -101,7 +101,7 @@ pub(crate) fn stat(visit: Visit<'_>, request: &StatFile) -> Result<FileStatus, A
     match settled.ended {
         Ended::Touched(Touched::Looked(status)) => Ok(FileStatus {
             transaction,
-            kind: format!("{:?}", status.kind).to_lowercase(),
+            kind: status.kind,
             bytes: status.bytes,
             mode: status.mode,
             modified: status.modified,

@@ -84,10 +84,10 @@ become_message! {
     };
     api::Written => FileWritten, |api::Written { transaction, bytes }| Self { transaction, bytes };
     api::Listing => DirectoryListing, |api::Listing { transaction, entries }| Self { transaction, entries: all(entries)? };
-    api::Entry => DirectoryEntry, |api::Entry { name, kind }| Self { name: name.bytes()?, kind };
+    api::Entry => DirectoryEntry, |api::Entry { name, kind }| Self { name: name.bytes()?, kind: kind.to_string() };
     api::FileStatus => FileStatus, |api::FileStatus { transaction, kind, bytes, mode, modified }| Self {
         transaction,
-        kind,
+        kind: kind.to_string(),
         bytes,
         mode,
         modified,

@@ -94,6 +94,15 @@ pub enum Vote {
     Deny,
 }
 
+impl Vote {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// The answer, on disk before anything follows from it (S001-28).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalDecision {

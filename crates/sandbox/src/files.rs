@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringfence_types::{Access, Bytes, PathVerdict, Root, Subtree, Within};
+use ringfence_types::{Access, Bytes, EntryKind, PathVerdict, Root, Subtree, Within};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -96,18 +96,10 @@ pub enum FileOperation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listed {
     pub name: OsString,
-    pub kind: ListedKind,
+    pub kind: EntryKind,
     pub bytes: u64,
     /// Since 1970.
     pub modified_ms: i64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ListedKind {
-    Directory,
-    File,
-    Link,
-    Other,
 }
 
 impl<'r> Tree<'r> {
@@ -667,12 +659,12 @@ fn listed(directory: &OwnedFd, name: &OsStr, known: FileType) -> Listed {
     }
 }
 
-fn told(kind: Kind) -> ListedKind {
+fn told(kind: Kind) -> EntryKind {
     match kind {
-        Kind::Directory => ListedKind::Directory,
-        Kind::File => ListedKind::File,
-        Kind::Link => ListedKind::Link,
-        Kind::Other => ListedKind::Other,
+        Kind::Directory => EntryKind::Directory,
+        Kind::File => EntryKind::File,
+        Kind::Link => EntryKind::Link,
+        Kind::Other => EntryKind::Other,
     }
 }
 

@@ -11,6 +11,7 @@ mod call;
 mod consent;
 mod denial;
 mod endpoint;
+mod entry;
 mod host;
 mod id;
 mod identity;
@@ -38,6 +39,7 @@ pub use call::{
 pub use consent::{ApprovalMode, CommandMode, LeakAction, Risk, UnknownHosts};
 pub use denial::Denial;
 pub use endpoint::{Endpoint, EndpointError, Site};
+pub use entry::EntryKind;
 pub use host::{Host, HostRule, HostRuleError};
 pub use id::{ChainId, GrantId, SessionId, TransactionId, WorkspaceId};
 pub use identity::{IdentityChange, IdentityVerb};

@@ -126,7 +126,7 @@ impl Desk {
         let prompt = Prompt::new(&question.request, left(&question.request), Explains::No);
         say!("{}", prompt.card(100, style).trim_end());
         for vote in &question.votes {
-            say!("voted        {} by {}", format!("{:?}", vote.vote).to_lowercase(), vote.by);
+            say!("voted        {} by {}", vote.vote.word(), vote.by);
         }
         match &question.decision {
             Some(decision) => {

@@ -95,7 +95,7 @@ fn line(info: &SessionInfo) {
     let shown = |text: &str| Bytes::from(text).display();
     let what = info.provider.as_ref().and_then(|provider| provider.argv.first()).map(|word| shown(word));
     let label = info.label.as_deref().map(shown).unwrap_or_default();
-    let state = format!("{:?}", info.state).to_lowercase();
+    let state = info.state.word();
     let workspace = Bytes::from(info.workspace.as_path()).display();
     say!(
         "{}  {state:<8}  {:<10}  {workspace}  {}  {label}",

@@ -53,7 +53,7 @@ impl<'s, 'r> Files<'s, 'r> {
         let data =
             data.ok_or_else(|| Fault::new(FaultKind::Params, "a file is written with `dataBase64`"))?;
         let content = decoded(data)?;
-        let sha256 = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = ringfence_types::hex(Sha256::digest(&content));
         let path = Bytes::from(of.path.path());
         let call = FileCall::Write { path, sha256, bytes: content.len() as u64 };
         match self.call(Call::File(call), Source::Bytes(&content)).ended {
@@ -147,10 +147,10 @@ impl<'s, 'r> Files<'s, 'r> {
         let entry = |entry: ringfence_runtime::Listed| Entry {
             name: entry.name.to_string_lossy().into_owned(),
             kind: match entry.kind {
-                ringfence_runtime::ListedKind::Directory => Kind::Directory,
-                ringfence_runtime::ListedKind::File => Kind::File,
-                ringfence_runtime::ListedKind::Link => Kind::Link,
-                ringfence_runtime::ListedKind::Other => Kind::Other,
+                ringfence_types::EntryKind::Directory => Kind::Directory,
+                ringfence_types::EntryKind::File => Kind::File,
+                ringfence_types::EntryKind::Link => Kind::Link,
+                ringfence_types::EntryKind::Other => Kind::Other,
             },
             bytes: entry.bytes,
             modified_ms: entry.modified_ms,

@@ -218,7 +218,7 @@ impl Desk<'_, '_> {
         let names: Vec<String> = entries.iter().map(|entry| shown(&entry.name)).collect();
         let list: Vec<Value> = entries
             .iter()
-            .map(|entry| json!({ "name": shown(&entry.name), "kind": format!("{:?}", entry.kind).to_lowercase() }))
+            .map(|entry| json!({ "name": shown(&entry.name), "kind": entry.kind }))
             .collect();
         let mut said = self.said("list_dir", &done.settled);
         said.insert("entries".to_owned(), Value::Array(list));

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use super::{Above, Ask, FileError, FileRefusal, Found, Kind, ListedKind, Plot, Tree, file_type, told};
+use super::{Above, Ask, EntryKind, FileError, FileRefusal, Found, Kind, Plot, Tree, file_type, told};
 
 /// What is known of something without opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    pub kind: ListedKind,
+    pub kind: EntryKind,
     pub bytes: u64,
     /// The permissions.
     pub mode: u32,

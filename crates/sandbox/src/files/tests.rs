@@ -252,16 +252,16 @@ fn lists_directories() {
     let bench = Bench::new();
     bench.link("w/link", "file");
     let tree = bench.tree();
-    let names = |path: &Path| -> Vec<(String, ListedKind)> {
+    let names = |path: &Path| -> Vec<(String, EntryKind)> {
         let entries = tree.list(path).unwrap();
         entries.into_iter().map(|entry| (entry.name.into_string().unwrap(), entry.kind)).collect()
     };
     let expected = [
-        (".claude", ListedKind::Directory),
-        (".env", ListedKind::File),
-        ("file", ListedKind::File),
-        ("link", ListedKind::Link),
-        ("sub", ListedKind::Directory),
+        (".claude", EntryKind::Directory),
+        (".env", EntryKind::File),
+        ("file", EntryKind::File),
+        ("link", EntryKind::Link),
+        ("sub", EntryKind::Directory),
     ];
     let expected = expected.map(|(name, kind)| (name.to_owned(), kind));
     assert_eq!(names(Path::new("")), expected);
@@ -327,7 +327,7 @@ fn entries_are_moved_and_removed_and_links_stand_for_themselves() {
     let tree = bench.tree();
     symlink("sub/deep", bench.path("w/link")).unwrap();
     assert_eq!(tree.stat(Path::new("link")).unwrap().bytes, "w/sub/deep".len() as u64);
-    assert_eq!(tree.stat(Path::new("sub")).unwrap().kind, ListedKind::Directory);
+    assert_eq!(tree.stat(Path::new("sub")).unwrap().kind, EntryKind::Directory);
     tree.rename(Path::new("file"), Path::new("sub/moved")).unwrap();
     assert_eq!(fs::read_to_string(bench.path("w/sub/moved")).unwrap(), "w/file");
     tree.rename(Path::new("sub/moved"), Path::new("sub/deep")).unwrap();
