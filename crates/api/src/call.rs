@@ -225,6 +225,8 @@ pub struct FetchUrl {
 pub struct Fetched {
     pub transaction: Option<String>,
     pub status: u16,
+    /// Where it came from in the end.
+    pub url: String,
     pub headers: Vec<(String, String)>,
     pub body: Data,
 }

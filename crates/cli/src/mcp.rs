@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Mcp) -> ExitCode {
         Err(error) => return error::failed(&error, None),
     };
     let served = runtime.block_on(async {
-        let service = match server.serve(rmcp::transport::stdio()).await {
+        let service = match ringfence_mcp::Offered(server).serve(rmcp::transport::stdio()).await {
             Ok(service) => service,
             Err(error) => return error::failed(&error, None),
         };

@@ -138,7 +138,8 @@ pub(crate) fn fetch(visit: Visit<'_>, request: &FetchUrl) -> Result<Fetched, Api
         Ended::Touched(Touched::Fetched(page)) => {
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             let headers = page.headers.into_iter().map(|(name, value)| (name, text(value))).collect();
-            Ok(Fetched { transaction, status: page.status, headers, body: page.body.into() })
+            let (status, url) = (page.status, page.url);
+            Ok(Fetched { transaction, status, url, headers, body: page.body.into() })
         }
         ended => Err(not_done(ended)),
     }

@@ -37,6 +37,7 @@ use crate::stream::Body;
 use crate::telemetry::Context;
 use crate::weigh::weighed;
 
+use ringfence_mcp::Offered;
 use server::Server;
 pub(crate) use underway::Underway;
 
@@ -141,7 +142,7 @@ pub(crate) async fn answer(
     }
     // The protocol has no business with who asks.
     let _gone = (head.headers.remove(AUTHORIZATION), head.headers.remove(COOKIE));
-    let server = Server { visitor, workspace: workspace.unwrap_or_default() };
+    let server = Offered(Server { visitor, workspace: workspace.unwrap_or_default() });
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
         Arc::new(NeverSessionManager::default()),
@@ -201,7 +202,7 @@ fn configuration() -> StreamableHttpServerConfig {
 fn new_client() -> Result<HeaderValue, ApiError> {
     let mut random = [0_u8; 16];
     getrandom::fill(&mut random).map_err(|error| internal(&error))?;
-    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text: String = ringfence_types::hex(random);
     HeaderValue::from_maybe_shared(Bytes::from(text)).map_err(|error| internal(&error))
 }
 

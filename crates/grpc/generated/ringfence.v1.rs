@@ -1258,6 +1258,9 @@ pub struct Page {
     pub headers: ::prost::alloc::vec::Vec<PageHeader>,
     #[prost(bytes = "vec", tag = "4")]
     pub body: ::prost::alloc::vec::Vec<u8>,
+    /// Where it came from in the end.
+    #[prost(string, tag = "5")]
+    pub url: ::prost::alloc::string::String,
 }
 impl ::prost::Name for Page {
     const NAME: &'static str = "Page";

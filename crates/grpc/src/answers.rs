@@ -99,8 +99,9 @@ become_message! {
         sha256,
         content: content.bytes()?,
     };
-    api::Fetched => Page, |api::Fetched { transaction, status, headers, body }| Self {
+    api::Fetched => Page, |api::Fetched { transaction, status, url, headers, body }| Self {
         transaction,
+        url,
         status: status.into(),
         headers: headers.into_iter().map(|(name, value)| v1::PageHeader { name, value }).collect(),
         body: body.bytes()?,

@@ -3,9 +3,14 @@
 //!
 //! What the attacker controls here: every argument of every tool.
 
+mod built_in;
 pub mod input;
 pub mod result;
+mod serve;
 pub mod tools;
+
+pub use built_in::BuiltIn;
+pub use serve::{Offered, Serves};
 
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 
@@ -19,6 +24,11 @@ pub fn introduction(version: &str) -> ServerConfig {
             .to_owned(),
     );
     info
+}
+
+/// What a search is, before the path: a program inside the fence, so that what is hidden there is hidden from it.
+pub fn search(pattern: &str) -> [&str; 5] {
+    ["grep", "-rnIE", "-e", pattern, "--"]
 }
 
 /// A command as an agent writes it, for a shell.

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use ringfence_authz::hosts::judge_request;
 use ringfence_authz::tools::judge_tool;
 use ringfence_authz::{Action, Judgement, judge, placed};
-use ringfence_types::{Access, Bytes, Call, Exec, FileCall, NetMode, Refusal, Root};
+use ringfence_types::{
+    Access, Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Refusal, RefusalCode, Root,
+};
 
 use crate::facts::Machine;
 use crate::session::{Asked, Setup};
@@ -24,6 +26,23 @@ pub enum Subject {
         method: Option<String>,
     },
     Tool(String),
+}
+
+/// Why a tool may not be used by its name, where that is so. There is nobody to ask about a name.
+pub fn tool_refused(judged: Result<Judgement, Refusal>) -> Option<Refusal> {
+    let judgement = match judged {
+        Ok(judgement) if judgement.decision() == Decision::Allow => return None,
+        Ok(judgement) => judgement,
+        Err(refusal) => return Some(refusal),
+    };
+    let part = judgement.decisive();
+    Some(Refusal {
+        code: RefusalCode::Tool,
+        layer: part.map_or(Layer::Floor, |part| part.layer),
+        rule: part.map_or_else(|| "tool.not-allowed".to_owned(), |part| part.rule.clone().into_owned()),
+        message: part.map_or_else(|| "the tool is not allowed".to_owned(), |part| part.reason.to_string()),
+        hint: part.and_then(|part| part.fix.as_deref().map(str::to_owned)),
+    })
 }
 
 /// Judges `subject` as if it came from `cwd` in a session like `asked`. A refusal is a no to the call as a whole.

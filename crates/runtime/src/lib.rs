@@ -27,7 +27,7 @@ pub mod tls;
 mod workspace;
 
 pub use approval::{Approver, Heard, Nobody, local_operator, operator_of};
-pub use consider::{Subject, consider};
+pub use consider::{Subject, consider, tool_refused};
 pub use leaks::{LeakError, Leaked};
 pub use observe::{Observer, Stage};
 pub use outbound::{Outbound, OutboundError, private_value};

@@ -18,7 +18,7 @@ use super::result::settled;
 use crate::asked::Again;
 use crate::error;
 use crate::signals::{JobSignal, Signals};
-use ringfence_mcp::result::{MOST, malformed, structured};
+use ringfence_mcp::result::{self, MOST, malformed, structured};
 use ringfence_types::Denial;
 
 /// More than a person keeps an eye on.
@@ -130,7 +130,7 @@ impl<'a, 'scope> Jobs<'a, 'scope> {
             let progress = job.progress();
             (String::from_utf8_lossy(&progress.output).into_owned(), progress.dropped)
         };
-        let mut said = done();
+        let mut said = result::done(None);
         said.insert("jobs".to_owned(), json!([job.line()]));
         said.insert("truncated".to_owned(), json!(dropped > 0));
         said.insert("output".to_owned(), json!(output));
@@ -153,16 +153,8 @@ impl<'a, 'scope> Jobs<'a, 'scope> {
     }
 }
 
-fn done() -> Map<String, Value> {
-    Map::from_iter([("ended".to_owned(), json!("done"))])
-}
-
 fn told(jobs: &[Arc<Job>]) -> CallToolResult {
-    let lines: Vec<Value> = jobs.iter().map(|job| job.line()).collect();
-    let shown: Vec<String> = lines.iter().map(Value::to_string).collect();
-    let mut said = done();
-    said.insert("jobs".to_owned(), Value::Array(lines));
-    structured(said, &shown.join("\n"))
+    result::jobs(jobs.iter().map(|job| job.line()).collect())
 }
 
 fn unknown(id: &str) -> CallToolResult {
@@ -215,8 +207,7 @@ fn performed(
 fn outcome(call: &Settled, denial: impl FnOnce(&ringfence_types::Refusal) -> Denial) -> Map<String, Value> {
     let mut said = settled(call, denial);
     if let Ended::Executed(outcome) = &call.ended {
-        said.insert("exit_code".to_owned(), json!(outcome.exit.code()));
-        said.insert("duration_ms".to_owned(), json!(outcome.duration_ms));
+        result::exited(&mut said, outcome);
     }
     said
 }

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::authz::Judgement;
 use ringfence_runtime::{
     AgentSession, Ended, Interrupt, Io, Runtime, Settled, Source, Subject, Target, Touched, consider,
+    tool_refused,
 };
-use ringfence_types::{Bytes, Call, Decision, Exec, Fetch, FileCall, Refusal, RefusalCode};
+use ringfence_types::{Bytes, Call, Exec, Fetch, FileCall};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -15,8 +15,9 @@ use super::jobs::Jobs;
 use super::result::settled;
 use crate::asked::Governed;
 use crate::{error, explain, hook};
+use ringfence_mcp::BuiltIn;
 use ringfence_mcp::input::{self, read};
-use ringfence_mcp::result::{MOST, malformed, structured, text};
+use ringfence_mcp::result::{self, Page, Printed, malformed, structured};
 use ringfence_types::Denial;
 
 /// Where the calls of one connection are done.
@@ -39,7 +40,7 @@ type Interrupts<'i> = [Interrupt<'i>];
 impl Desk<'_, '_> {
     pub(super) fn perform(
         &mut self,
-        tool: &str,
+        tool: BuiltIn,
         arguments: &Value,
         interrupts: &Interrupts<'_>,
     ) -> CallToolResult {
@@ -47,51 +48,38 @@ impl Desk<'_, '_> {
             return no;
         }
         let done = match tool {
-            "exec" => read(arguments).map(|input| self.exec(input, interrupts)),
-            "read_file" => read(arguments).map(|input| self.read_file(input, interrupts)),
-            "write_file" => read(arguments).map(|input| self.write_file(input, interrupts)),
-            "edit_file" => read(arguments).map(|input| self.edit_file(input, interrupts)),
-            "list_dir" => read(arguments).map(|input| self.list_dir(input, interrupts)),
-            "search" => read(arguments).map(|input| self.search(input, interrupts)),
-            "fetch" => read(arguments).map(|input| self.fetch(input, interrupts)),
-            "jobs" => read(arguments).map(|input| self.jobs(input)),
-            "explain" => read(arguments).map(|input| self.explain(input)),
-            "permission_prompt" => Ok(self.permission_prompt(arguments)),
-            other => Err(malformed(&format!("there is no tool `{other}`"))),
+            BuiltIn::Exec => read(arguments).map(|input| self.exec(input, interrupts)),
+            BuiltIn::ReadFile => read(arguments).map(|input| self.read_file(input, interrupts)),
+            BuiltIn::WriteFile => read(arguments).map(|input| self.write_file(input, interrupts)),
+            BuiltIn::EditFile => read(arguments).map(|input| self.edit_file(input, interrupts)),
+            BuiltIn::ListDir => read(arguments).map(|input| self.list_dir(input, interrupts)),
+            BuiltIn::Search => read(arguments).map(|input| self.search(input, interrupts)),
+            BuiltIn::Fetch => read(arguments).map(|input| self.fetch(input, interrupts)),
+            BuiltIn::Jobs => read(arguments).map(|input| self.jobs(input)),
+            BuiltIn::Explain => read(arguments).map(|input| self.explain(input)),
+            BuiltIn::PermissionPrompt => Ok(self.permission_prompt(arguments)),
         };
         done.unwrap_or_else(|wrong| wrong)
     }
 
-    /// Tools that are no call of the pipeline by their own name: it would judge what they consist of, not them.
-    fn tool_denied(&self, tool: &str) -> Option<CallToolResult> {
-        if !["edit_file", "search", "explain", "jobs"].contains(&tool) {
+    fn tool_denied(&self, tool: BuiltIn) -> Option<CallToolResult> {
+        if !tool.is_judged_by_name() {
             return None;
         }
-        let subject = Subject::Tool(tool.to_owned());
-        let judgement = consider(self.runtime.setup(), &self.governed.asked(), None, subject);
-        let refusal = match judgement.as_ref().map(|judgement| (judgement.decision(), judgement.decisive())) {
-            Ok((Decision::Allow, _) | (_, None)) => return None,
-            Ok((_, Some(part))) => Refusal {
-                code: RefusalCode::Tool,
-                layer: part.layer,
-                rule: part.rule.clone().into_owned(),
-                message: part.reason.to_string(),
-                hint: part.fix.as_deref().map(str::to_owned),
-            },
-            Err(refusal) => refusal.clone(),
-        };
+        let subject = Subject::Tool(tool.to_string());
+        let judged = consider(self.runtime.setup(), &self.governed.asked(), None, subject);
+        let refusal = tool_refused(judged)?;
         let unrecorded = self.runtime.refuse(&refusal).err().map(|error| error::chain(&error));
-        let ended = Ended::Refused(refusal);
         let refused = Settled {
             transaction: None,
-            ended,
+            ended: Ended::Refused(refusal),
             posture: None,
             network: None,
             note: None,
             leaks: Vec::new(),
             unrecorded,
         };
-        self.not_done(tool, &refused)
+        self.not_done(tool.word(), &refused)
     }
 
     fn call(&mut self, call: Call, stdin: Source<'_>, interrupts: &Interrupts<'_>) -> Done {
@@ -142,19 +130,8 @@ impl Desk<'_, '_> {
         let Ended::Executed(outcome) = &done.settled.ended else {
             return self.not_done("exec", &done.settled).unwrap_or_else(|| malformed("nothing was run"));
         };
-        let ((stdout, more_out), (stderr, more_err)) = (text(&done.stdout), text(&done.stderr));
-        let truncated = more_out || more_err || outcome.stdout.dropped + outcome.stderr.dropped > 0;
-        let mut said = self.said("exec", &done.settled);
-        let shown = format!("exit code {}\n{stdout}{stderr}", outcome.exit.code());
-        said.insert("exit_code".to_owned(), json!(outcome.exit.code()));
-        said.insert("duration_ms".to_owned(), json!(outcome.duration_ms));
-        said.insert("truncated".to_owned(), json!(truncated));
-        said.insert("stdout".to_owned(), json!(stdout));
-        said.insert("stderr".to_owned(), json!(stderr));
-        if let Some(limit) = outcome.limit_hit {
-            said.insert("limit_hit".to_owned(), json!(limit.to_string()));
-        }
-        structured(said, &shown)
+        let printed = Printed { stdout: &done.stdout, stderr: &done.stderr };
+        result::ran(self.said("exec", &done.settled), outcome, printed)
     }
 
     fn read_file(&mut self, input: input::Read, interrupts: &Interrupts<'_>) -> CallToolResult {
@@ -166,16 +143,11 @@ impl Desk<'_, '_> {
                 .unwrap_or_else(|| malformed("nothing was read"));
         };
         let Ok(all) = std::str::from_utf8(bytes) else { return malformed("the file is not text (UTF-8)") };
-        let (content, truncated) = text(input.part_of(all).as_bytes());
-        let mut said = self.said("read_file", &done.settled);
-        said.insert("total_lines".to_owned(), json!(all.lines().count()));
-        said.insert("truncated".to_owned(), json!(truncated));
-        said.insert("content".to_owned(), json!(content));
-        structured(said, &content)
+        result::content(self.said("read_file", &done.settled), all, &input)
     }
 
     fn written(&mut self, path: &Path, content: &[u8], interrupts: &Interrupts<'_>) -> Settled {
-        let sha256 = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = ringfence_types::hex(Sha256::digest(content));
         let call = FileCall::Write { path: Bytes::from(path), sha256, bytes: content.len() as u64 };
         self.call(Call::File(call), Source::Bytes(content), interrupts).settled
     }
@@ -200,9 +172,8 @@ impl Desk<'_, '_> {
             Err(wrong) => return wrong,
         };
         let settled = self.written(&input.path, after.as_bytes(), interrupts);
-        let mut said = self.said("edit_file", &settled);
-        said.insert("replaced".to_owned(), json!(count));
-        self.not_done("edit_file", &settled).unwrap_or_else(|| structured(said, &format!("replaced {count}")))
+        let said = self.said("edit_file", &settled);
+        self.not_done("edit_file", &settled).unwrap_or_else(|| result::edited(said, count))
     }
 
     fn list_dir(&mut self, input: input::List, interrupts: &Interrupts<'_>) -> CallToolResult {
@@ -214,22 +185,14 @@ impl Desk<'_, '_> {
                 .not_done("list_dir", &done.settled)
                 .unwrap_or_else(|| malformed("nothing was listed"));
         };
-        let shown = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
-        let names: Vec<String> = entries.iter().map(|entry| shown(&entry.name)).collect();
-        let list: Vec<Value> = entries
-            .iter()
-            .map(|entry| json!({ "name": shown(&entry.name), "kind": entry.kind }))
-            .collect();
-        let mut said = self.said("list_dir", &done.settled);
-        said.insert("entries".to_owned(), Value::Array(list));
-        structured(said, &names.join("\n"))
+        let entries: Vec<_> =
+            entries.iter().map(|entry| (entry.name.to_string_lossy().into_owned(), entry.kind)).collect();
+        result::listed(self.said("list_dir", &done.settled), &entries)
     }
 
-    /// By a program inside the fence: what is hidden there is hidden from it.
     fn search(&mut self, input: input::Search, interrupts: &Interrupts<'_>) -> CallToolResult {
-        const NOTHING_FOUND: u8 = 1;
         let path = input.path.unwrap_or_else(|| PathBuf::from("."));
-        let mut argv = ["grep", "-rnIE", "-e", &input.pattern, "--"].map(Bytes::from).to_vec();
+        let mut argv = ringfence_mcp::search(&input.pattern).map(Bytes::from).to_vec();
         argv.push(Bytes::from(path.as_path()));
         let done = self.command(argv, None, interrupts);
         let Ended::Executed(outcome) = &done.settled.ended else {
@@ -237,14 +200,8 @@ impl Desk<'_, '_> {
                 .not_done("search", &done.settled)
                 .unwrap_or_else(|| malformed("nothing was searched"));
         };
-        if outcome.exit.code() > NOTHING_FOUND && done.stdout.is_empty() {
-            return malformed(&text(&done.stderr).0);
-        }
-        let (shown, truncated) = text(&done.stdout);
-        let mut said = self.said("search", &done.settled);
-        said.insert("truncated".to_owned(), json!(truncated || done.stdout.len() > MOST));
-        said.insert("matches".to_owned(), json!(shown.lines().collect::<Vec<_>>()));
-        structured(said, &shown)
+        let printed = Printed { stdout: &done.stdout, stderr: &done.stderr };
+        result::found(self.said("search", &done.settled), outcome, printed)
     }
 
     fn fetch(&mut self, input: input::Fetch, interrupts: &Interrupts<'_>) -> CallToolResult {
@@ -254,17 +211,11 @@ impl Desk<'_, '_> {
         let Ended::Touched(Touched::Fetched(page)) = &done.settled.ended else {
             return self.not_done("fetch", &done.settled).unwrap_or_else(|| malformed("nothing was fetched"));
         };
-        let (body, truncated) = text(&page.body);
-        let mut said = self.said("fetch", &done.settled);
-        let header =
-            |(name, value): &(String, Vec<u8>)| (name.clone(), json!(String::from_utf8_lossy(value)));
-        said.insert("status".to_owned(), json!(page.status));
-        said.insert("url".to_owned(), json!(page.url));
-        said.insert("headers".to_owned(), Value::Object(page.headers.iter().map(header).collect()));
-        said.insert("truncated".to_owned(), json!(truncated));
-        let shown = format!("{} {}\n{body}", page.status, page.url);
-        said.insert("body".to_owned(), json!(body));
-        structured(said, &shown)
+        let shown =
+            |(name, value): &(String, Vec<u8>)| (name.clone(), String::from_utf8_lossy(value).into_owned());
+        let headers = page.headers.iter().map(shown).collect();
+        let page = Page { status: page.status, url: &page.url, headers, body: &page.body };
+        result::fetched(self.said("fetch", &done.settled), page)
     }
 
     fn jobs(&mut self, input: input::Jobs) -> CallToolResult {
@@ -288,11 +239,7 @@ impl Desk<'_, '_> {
             input::Explain::Tool(name) => Subject::Tool(name),
         };
         let judged = consider(self.runtime.setup(), &self.governed.asked(), None, subject);
-        let judged: Result<&Judgement, _> = judged.as_ref();
-        let value = json!(explain::json(judged, &[]));
-        let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
-        result.structured_content = Some(value);
-        result
+        result::explained(json!(explain::json(judged.as_ref(), &[])))
     }
 
     /// One text block with JSON: that is what Claude Code reads.

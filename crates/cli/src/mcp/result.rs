@@ -4,6 +4,7 @@ use ringfence_runtime::{Ended, Settled};
 use serde_json::{Map, Value, json};
 
 use crate::leaks;
+use ringfence_mcp::result;
 use ringfence_types::Denial;
 
 /// What every result of a settled call says.
@@ -27,17 +28,13 @@ pub(super) fn settled(
     if let Some(transaction) = &settled.transaction {
         say("transaction", json!(transaction.as_str()));
     }
-    if let Some(note) = &settled.note {
-        say("note", json!(note));
-    }
     if !settled.leaks.is_empty() {
         say("leaks", json!(leaks::reports(&settled.leaks)));
     }
     if let Some(network) = &settled.network {
         say("network", json!(network));
     }
-    if let Some(why) = &settled.unrecorded {
-        say("note", json!(format!("the outcome could not be written to the ledger: {why}")));
-    }
+    let unrecorded = settled.unrecorded.as_deref().map(result::unrecorded);
+    result::note(&mut said, settled.note.clone().into_iter().chain(unrecorded));
     said
 }

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_mcp::{introduction, tools};
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ServerConfig, Tool,
-};
+use ringfence_mcp::{BuiltIn, Serves, tools};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ProgressNotificationParam, Tool};
 use rmcp::service::RequestContext;
-use rmcp::{ErrorData, RoleServer, ServerHandler};
+use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -41,6 +38,7 @@ impl Server {
 
     fn begin(
         &self,
+        tool: BuiltIn,
         request: &CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<Underway, ErrorData> {
@@ -49,7 +47,7 @@ impl Server {
         let (sender, answer) = oneshot::channel();
         let (asks, forms) = mpsc::unbounded_channel();
         let job = Job {
-            name: request.name.clone().into_owned(),
+            tool,
             arguments: Value::Object(request.arguments.clone().unwrap_or_default()),
             cancel: Arc::clone(&cancel),
             answer: sender,
@@ -106,33 +104,19 @@ fn way(context: &RequestContext<RoleServer>, asks: mpsc::UnboundedSender<Form>) 
     }
 }
 
-impl ServerHandler for Server {
-    fn get_info(&self) -> ServerConfig {
-        introduction(env!("CARGO_PKG_VERSION"))
+impl Serves for Server {
+    fn offers(&self) -> Vec<Tool> {
+        tools::all()
     }
 
-    async fn list_tools(
+    async fn call(
         &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::all()))
-    }
-
-    fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::all().into_iter().find(|tool| tool.name == name)
-    }
-
-    async fn call_tool(
-        &self,
+        tool: BuiltIn,
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if self.get_tool(&request.name).is_none() {
-            return Err(ErrorData::invalid_params(format!("there is no tool `{}`", request.name), None));
-        }
         let underway = match request.request_state {
-            None => self.begin(&request, &context)?,
+            None => self.begin(tool, &request, &context)?,
             Some(_) => self.retries.resume(&request)?,
         };
         self.finish(underway, &bound(&request), &context).await

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use ringfence_mcp::BuiltIn;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::{AgentSession, Interrupt, Runtime};
@@ -29,7 +30,7 @@ use crate::error;
 /// One call of a client.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) name: String,
+    pub(super) tool: BuiltIn,
     pub(super) arguments: Value,
     pub(super) cancel: Arc<Cancel>,
     pub(super) answer: oneshot::Sender<CallToolResult>,
@@ -186,7 +187,7 @@ fn work(desk: &mut Desk<'_, '_>, jobs: &mut mpsc::UnboundedReceiver<Job>, way: &
         if let Ok(mut way) = way.lock() {
             *way = job.way;
         }
-        let result = desk.perform(&job.name, &job.arguments, &job.cancel.interrupts());
+        let result = desk.perform(job.tool, &job.arguments, &job.cancel.interrupts());
         // A client that has gone away in between needs no answer.
         let _gone = job.answer.send(result);
     }

@@ -455,6 +455,53 @@ fn a_tool_is_cut_off_with_its_token() {
     assert!(served.client().call(&show).is_ok(), "the session itself goes on");
 }
 
+/// One script for both servers of tools: who speaks with `ringfence mcp` and who speaks with the daemon is told the same.
+#[test]
+fn both_transports_say_the_same_of_every_tool() {
+    let served = Served::new();
+    let session = served.session();
+    let daemon = Tools::at_the_door(&served, &session).greeted();
+    let world = World::new();
+    let mut stdio = crate::mcp::Client::new(&world, &[]);
+    let script = [
+        ("exec", json!({ "command": "echo out; echo err >&2; exit 3" })),
+        ("exec", json!({ "command": "head -c 300000 /dev/zero | tr '\\0' x" })),
+        ("write_file", json!({ "path": "d/made", "content": "one\ntwo\nthree\n" })),
+        ("read_file", json!({ "path": "d/made", "first_line": 2, "lines": 1 })),
+        ("edit_file", json!({ "path": "d/made", "old_text": "one", "new_text": "1" })),
+        ("edit_file", json!({ "path": "d/made", "old_text": "absent", "new_text": "1" })),
+        ("list_dir", json!({ "path": "d" })),
+        ("search", json!({ "pattern": "1|two", "path": "d" })),
+        ("search", json!({ "pattern": "nothing of this", "path": "d" })),
+        ("search", json!({ "pattern": "(", "path": "d" })),
+        ("read_file", json!({ "path": ".env" })),
+        ("fetch", json!({ "url": "http://a.example/" })),
+        ("read_file", json!({ "path": "d/made", "unknown": 1 })),
+    ];
+    for place in [&world, &served.world] {
+        place.write("d/other", "x\n");
+        place.write(".env", "KEY=1\n");
+        std::os::unix::fs::symlink("other", place.workspace.join("d/link")).unwrap();
+    }
+    for (tool, arguments) in script {
+        let here = told_of(&stdio.call(tool, arguments.clone()), &world);
+        let there = told_of(&daemon.call(tool, arguments.clone()), &served.world);
+        assert_eq!(here, there, "{tool} {arguments}");
+    }
+}
+
+/// A result without what is different each time.
+fn told_of(result: &Value, world: &World) -> Value {
+    let text = result.to_string().replace(world.workspace.to_str().unwrap(), "/workspace");
+    let mut result: Value = serde_json::from_str(&text).unwrap();
+    if let Some(said) = result["structuredContent"].as_object_mut() {
+        for of_one_call in ["transaction", "duration_ms"] {
+            let _there = said.remove(of_one_call);
+        }
+    }
+    result
+}
+
 /// What every request on TCP is asked first is asked here, too; and nobody out there is an owner or a session.
 #[test]
 fn tools_on_tcp_are_behind_the_same_checks() {

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use ringfence_api::methods::Asks;
 use ringfence_api::{
-    ApiError, CallInfo, CallSignal, CallState, Chunk, Data, ErrorCode, Exec, Explain, ExplainSubject,
+    ApiError, CallInfo, CallSignal, CallState, Chunk, Data, Entry, ErrorCode, Exec, Explain, ExplainSubject,
     FetchUrl, ListCalls, ListDirectory, Method, ReadFile, ShowCall, SignalCall, WriteFile,
 };
 use ringfence_mcp::input::{self, JobSignal, read};
-use ringfence_mcp::result::{MOST, malformed, refused, structured, text};
-use ringfence_mcp::shell;
-use ringfence_runtime::{Subject, consider};
-use ringfence_types::{Decision, Denial, Refusal, RefusalCode};
-use rmcp::model::{CallToolResult, ContentBlock};
+use ringfence_mcp::result::{self, MOST, Page, Printed, done, malformed, refused, structured};
+use ringfence_mcp::{BuiltIn, shell};
+use ringfence_runtime::{Subject, consider, tool_refused};
+use ringfence_types::{Denial, Outcome, Refusal, RefusalCode};
+use rmcp::model::CallToolResult;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -26,7 +26,7 @@ const AT_ONCE_MS: u64 = 300;
 /// What came of a tool, or what is said instead.
 type Told = Result<CallToolResult, CallToolResult>;
 
-pub(super) async fn perform(server: &Server, tool: &str, arguments: &Value) -> CallToolResult {
+pub(super) async fn perform(server: &Server, tool: BuiltIn, arguments: &Value) -> CallToolResult {
     let told = match server.tool_denied(tool).await {
         Some(no) => Err(no),
         None => server.tool(tool, arguments).await,
@@ -35,18 +35,19 @@ pub(super) async fn perform(server: &Server, tool: &str, arguments: &Value) -> C
 }
 
 impl Server {
-    async fn tool(&self, tool: &str, arguments: &Value) -> Told {
+    async fn tool(&self, tool: BuiltIn, arguments: &Value) -> Told {
         match tool {
-            "exec" => self.exec(read(arguments)?).await,
-            "read_file" => self.read_file(read(arguments)?).await,
-            "write_file" => self.write_file(read(arguments)?).await,
-            "edit_file" => self.edit_file(read(arguments)?).await,
-            "list_dir" => self.list_dir(read(arguments)?).await,
-            "search" => self.search(read(arguments)?).await,
-            "fetch" => self.fetch(read(arguments)?).await,
-            "jobs" => self.jobs(read(arguments)?).await,
-            "explain" => self.explain(read(arguments)?).await,
-            other => Err(malformed(&format!("there is no tool `{other}`"))),
+            BuiltIn::Exec => self.exec(read(arguments)?).await,
+            BuiltIn::ReadFile => self.read_file(read(arguments)?).await,
+            BuiltIn::WriteFile => self.write_file(read(arguments)?).await,
+            BuiltIn::EditFile => self.edit_file(read(arguments)?).await,
+            BuiltIn::ListDir => self.list_dir(read(arguments)?).await,
+            BuiltIn::Search => self.search(read(arguments)?).await,
+            BuiltIn::Fetch => self.fetch(read(arguments)?).await,
+            BuiltIn::Jobs => self.jobs(read(arguments)?).await,
+            BuiltIn::Explain => self.explain(read(arguments)?).await,
+            // Not offered here.
+            BuiltIn::PermissionPrompt => Err(malformed("an agent of a session has no tools outside of it")),
         }
     }
 
@@ -76,36 +77,25 @@ impl Server {
         Denial::of(what, refusal, Some(&self.workspace))
     }
 
-    /// Tools that are no call of the pipeline by their own name: it would judge what they consist of, not them.
-    async fn tool_denied(&self, tool: &str) -> Option<CallToolResult> {
-        if !["edit_file", "search", "explain", "jobs"].contains(&tool) {
+    async fn tool_denied(&self, tool: BuiltIn) -> Option<CallToolResult> {
+        if !tool.is_judged_by_name() {
             return None;
         }
         let admitted = self.visitor.admit(Method::Mcp, json!({ "session": self.visitor.session })).await;
-        let (daemon, name) = (std::sync::Arc::clone(&self.visitor.line.daemon), tool.to_owned());
+        let daemon = std::sync::Arc::clone(&self.visitor.line.daemon);
         let judged = blocking(move || {
             let live = admitted?.live.ok_or_else(|| no_sense("the request names no session"))?;
             let mut lane = live.bound.lane();
-            let judgement = lane
-                .renew()
-                .and_then(|()| consider(daemon.runtime.setup(), &lane.asked(), None, Subject::Tool(name)));
-            let refusal = match judgement.as_ref().map(|judged| (judged.decision(), judged.decisive())) {
-                Ok((Decision::Allow, _) | (_, None)) => return Ok(None),
-                Ok((_, Some(part))) => Refusal {
-                    code: RefusalCode::Tool,
-                    layer: part.layer,
-                    rule: part.rule.clone().into_owned(),
-                    message: part.reason.to_string(),
-                    hint: part.fix.as_deref().map(str::to_owned),
-                },
-                Err(refusal) => refusal.clone(),
-            };
+            let subject = Subject::Tool(tool.to_string());
+            let judged =
+                lane.renew().and_then(|()| consider(daemon.runtime.setup(), &lane.asked(), None, subject));
+            let Some(refusal) = tool_refused(judged) else { return Ok(None) };
             lane.refuse(&refusal).map_err(|error| internal(&error))?;
             Ok(Some(refusal))
         });
         match judged.await {
-            Ok(refusal) => refusal.map(|refusal| refused(&self.denial(tool, &refusal))),
-            Err(error) => Some(self.not_done(tool, &error)),
+            Ok(refusal) => refusal.map(|refusal| refused(&self.denial(tool.word(), &refusal))),
+            Err(error) => Some(self.not_done(tool.word(), &error)),
         }
     }
 
@@ -129,8 +119,8 @@ impl Server {
         let mut info = self.call(what, exec).await?;
         let (stdout, stderr) = (bytes(info.stdout.take())?, bytes(info.stderr.take())?);
         let said = self.said(what, &info);
-        if info.state == CallState::Done {
-            return Ok(Ran { info, said, stdout, stderr });
+        if let (CallState::Done, Some(outcome)) = (info.state, info.outcome.take()) {
+            return Ok(Ran { outcome, said, stdout, stderr });
         }
         let shown = match &info.refusal {
             Some(refusal) => self.denial(what, refusal).text(),
@@ -163,34 +153,15 @@ impl Server {
                 info.leaks
             )
         });
-        let unrecorded = info
-            .unrecorded
-            .as_ref()
-            .map(|why| format!("the outcome could not be written to the ledger: {why}"));
-        let notes: Vec<String> = [info.note.clone(), leaks, unrecorded].into_iter().flatten().collect();
-        if !notes.is_empty() {
-            say("note", json!(notes.join("; ")));
-        }
-        if let Some(outcome) = &info.outcome {
-            say("exit_code", json!(outcome.exit.code()));
-            say("duration_ms", json!(outcome.duration_ms));
-        }
+        let unrecorded = info.unrecorded.as_deref().map(result::unrecorded);
+        result::note(&mut said, [info.note.clone(), leaks, unrecorded].into_iter().flatten());
         said
     }
 
     async fn exec(&self, input: input::Exec) -> Told {
         let exec = Exec { reason: input.description, ..self.command(&shell(&input.command), input.cwd) };
-        let Ran { info, mut said, stdout, stderr } = self.run("exec", &exec).await?;
-        let ((stdout, more_out), (stderr, more_err)) = (text(&stdout), text(&stderr));
-        let dropped = info.outcome.as_ref().map_or(0, |done| done.stdout.dropped + done.stderr.dropped);
-        let shown = format!("exit code {}\n{stdout}{stderr}", info.exit_code.unwrap_or_default());
-        said.insert("truncated".to_owned(), json!(more_out || more_err || dropped > 0));
-        said.insert("stdout".to_owned(), json!(stdout));
-        said.insert("stderr".to_owned(), json!(stderr));
-        if let Some(limit) = info.outcome.and_then(|outcome| outcome.limit_hit) {
-            said.insert("limit_hit".to_owned(), json!(limit.to_string()));
-        }
-        Ok(structured(said, &shown))
+        let Ran { outcome, said, stdout, stderr } = self.run("exec", &exec).await?;
+        Ok(result::ran(said, &outcome, Printed { stdout: &stdout, stderr: &stderr }))
     }
 
     /// The text of a file, with the transaction of its reading.
@@ -205,12 +176,7 @@ impl Server {
 
     async fn read_file(&self, input: input::Read) -> Told {
         let read = self.text_of("read_file", &input.path).await?;
-        let (content, truncated) = text(input.part_of(&read.text).as_bytes());
-        let mut said = done(read.transaction);
-        said.insert("total_lines".to_owned(), json!(read.text.lines().count()));
-        said.insert("truncated".to_owned(), json!(truncated));
-        said.insert("content".to_owned(), json!(content));
-        Ok(structured(said, &content))
+        Ok(result::content(done(read.transaction), &read.text, &input))
     }
 
     async fn write(
@@ -232,40 +198,26 @@ impl Server {
     async fn edit_file(&self, input: input::Edit) -> Told {
         let before = self.text_of("edit_file", &input.path).await?;
         let (after, count) = input.applied(&before.text)?;
-        let mut said = done(self.write("edit_file", input.path, after).await?);
-        said.insert("replaced".to_owned(), json!(count));
-        Ok(structured(said, &format!("replaced {count}")))
+        let said = done(self.write("edit_file", input.path, after).await?);
+        Ok(result::edited(said, count))
     }
 
     async fn list_dir(&self, input: input::List) -> Told {
         let request = ListDirectory { session: self.visitor.session.clone(), path: input.path };
         let listing = self.call("list_dir", &request).await?;
-        let mut names = Vec::new();
-        let mut entries = Vec::new();
-        for entry in listing.entries {
-            let name = String::from_utf8_lossy(&bytes(Some(entry.name))?).into_owned();
-            entries.push(json!({ "name": name, "kind": entry.kind }));
-            names.push(name);
-        }
-        let mut said = done(listing.transaction);
-        said.insert("entries".to_owned(), Value::Array(entries));
-        Ok(structured(said, &names.join("\n")))
+        let named =
+            |entry: Entry| Ok((String::from_utf8_lossy(&bytes(Some(entry.name))?).into_owned(), entry.kind));
+        let entries: Vec<_> =
+            listing.entries.into_iter().map(named).collect::<Result<_, CallToolResult>>()?;
+        Ok(result::listed(done(listing.transaction), &entries))
     }
 
-    /// By a program inside the fence: what is hidden there is hidden from it.
     async fn search(&self, input: input::Search) -> Told {
-        const NOTHING_FOUND: u8 = 1;
         let path = input.path.unwrap_or_else(|| PathBuf::from("."));
         let path = path.to_str().ok_or_else(|| malformed("the path is not text (UTF-8)"))?;
-        let exec = self.command(&["grep", "-rnIE", "-e", &input.pattern, "--", path], None);
-        let Ran { info, mut said, stdout, stderr } = self.run("search", &exec).await?;
-        if info.exit_code.is_none_or(|code| code > NOTHING_FOUND) && stdout.is_empty() {
-            return Err(malformed(&text(&stderr).0));
-        }
-        let (shown, truncated) = text(&stdout);
-        said.insert("truncated".to_owned(), json!(truncated));
-        said.insert("matches".to_owned(), json!(shown.lines().collect::<Vec<_>>()));
-        Ok(structured(said, &shown))
+        let argv: Vec<&str> = ringfence_mcp::search(&input.pattern).into_iter().chain([path]).collect();
+        let Ran { outcome, said, stdout, stderr } = self.run("search", &self.command(&argv, None)).await?;
+        Ok(result::found(said, &outcome, Printed { stdout: &stdout, stderr: &stderr }))
     }
 
     async fn fetch(&self, input: input::Fetch) -> Told {
@@ -274,16 +226,10 @@ impl Server {
         }
         let request = FetchUrl { session: self.visitor.session.clone(), url: input.url };
         let page = self.call("fetch", &request).await?;
-        let (body, truncated) = text(&bytes(Some(page.body))?);
-        let mut said = done(page.transaction);
-        let headers: Map<String, Value> =
-            page.headers.into_iter().map(|(name, value)| (name, json!(value))).collect();
-        said.insert("status".to_owned(), json!(page.status));
-        said.insert("headers".to_owned(), Value::Object(headers));
-        said.insert("truncated".to_owned(), json!(truncated));
-        let shown = format!("{}\n{body}", page.status);
-        said.insert("body".to_owned(), json!(body));
-        Ok(structured(said, &shown))
+        let body = bytes(Some(page.body))?;
+        let said = done(page.transaction);
+        let page = Page { status: page.status, url: &page.url, headers: page.headers, body: &body };
+        Ok(result::fetched(said, page))
     }
 
     async fn jobs(&self, input: input::Jobs) -> Told {
@@ -310,16 +256,15 @@ impl Server {
     }
 
     fn told(&self, calls: &[CallInfo]) -> CallToolResult {
-        let lines: Vec<Value> = calls.iter().map(|info| self.line(info)).collect();
-        let shown: Vec<String> = lines.iter().map(Value::to_string).collect();
-        let mut said = done(None);
-        said.insert("jobs".to_owned(), Value::Array(lines));
-        structured(said, &shown.join("\n"))
+        result::jobs(calls.iter().map(|info| self.line(info)).collect())
     }
 
     fn line(&self, info: &CallInfo) -> Value {
         let is_over = info.state != CallState::Running;
         let mut line = if is_over { self.said("jobs", info) } else { Map::new() };
+        if let Some(outcome) = &info.outcome {
+            result::exited(&mut line, outcome);
+        }
         line.insert("state".to_owned(), json!(if is_over { "over" } else { "running" }));
         line.insert("id".to_owned(), json!(format!("job-{}", info.call)));
         line.insert("command".to_owned(), json!(info.what));
@@ -365,16 +310,13 @@ impl Server {
             input::Explain::Tool(name) => ExplainSubject::Tool(name),
         };
         let request = Explain { session: self.visitor.session.clone(), subject };
-        let value = json!(self.call("explain", &request).await?);
-        let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
-        result.structured_content = Some(value);
-        Ok(result)
+        Ok(result::explained(json!(self.call("explain", &request).await?)))
     }
 }
 
 /// A command that ran.
 struct Ran {
-    info: CallInfo,
+    outcome: Outcome,
     said: Map<String, Value>,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -383,12 +325,6 @@ struct Ran {
 struct Read {
     text: String,
     transaction: Option<String>,
-}
-
-fn done(transaction: Option<String>) -> Map<String, Value> {
-    let mut said = Map::from_iter([("ended".to_owned(), json!("done"))]);
-    said.extend(transaction.map(|id| ("transaction".to_owned(), json!(id))));
-    said
 }
 
 fn bytes(data: Option<Data>) -> Result<Vec<u8>, CallToolResult> {

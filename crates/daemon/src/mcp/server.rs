@@ -5,13 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfence_mcp::result::malformed;
-use ringfence_mcp::{introduction, tools};
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ServerConfig, Tool,
-};
+use ringfence_mcp::{BuiltIn, Serves, tools};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, ProgressNotificationParam, Tool};
 use rmcp::service::RequestContext;
-use rmcp::{ErrorData, RoleServer, ServerHandler};
+use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
 
 use super::{Visitor, perform};
@@ -26,37 +23,23 @@ pub(super) struct Server {
     pub(super) workspace: PathBuf,
 }
 
-impl ServerHandler for Server {
-    fn get_info(&self) -> ServerConfig {
-        introduction(env!("CARGO_PKG_VERSION"))
+impl Serves for Server {
+    fn offers(&self) -> Vec<Tool> {
+        tools::of_session()
     }
 
-    async fn list_tools(
+    async fn call(
         &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::of_session()))
-    }
-
-    fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::of_session().into_iter().find(|tool| tool.name == name)
-    }
-
-    async fn call_tool(
-        &self,
+        tool: BuiltIn,
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if self.get_tool(&request.name).is_none() {
-            return Err(ErrorData::invalid_params(format!("there is no tool `{}`", request.name), None));
-        }
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let id = serde_json::to_value(&context.id).unwrap_or_default();
         let begun = self.visitor.line.daemon.tools_underway.begin(self.visitor.key(&id));
         // Whoever goes away or cancels drops what is done for them, which ends it.
         let result = tokio::select! {
-            result = perform::perform(self, &request.name, &arguments) => result,
+            result = perform::perform(self, tool, &arguments) => result,
             () = begun.cancelled() => malformed("the call was cancelled"),
             () = context.ct.cancelled() => malformed("the call was cancelled"),
             never = tell_progress(&context) => match never {},
