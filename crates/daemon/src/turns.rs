@@ -123,7 +123,7 @@ fn is_call(method: Method) -> bool {
             | Method::FileSend
             | Method::Fetch
     );
-    at_once && method.reply() != Reply::Stream
+    at_once && !method.reply().is_stream()
 }
 
 /// What looks for something in the store without knowing who asks.

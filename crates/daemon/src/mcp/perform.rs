@@ -11,7 +11,7 @@ use ringfence_mcp::input::{self, JobSignal, read};
 use ringfence_mcp::result::{self, MOST, Page, Printed, done, malformed, refused, structured};
 use ringfence_mcp::{BuiltIn, shell};
 use ringfence_runtime::{Subject, consider, tool_refused};
-use ringfence_types::{Denial, Outcome, Refusal, RefusalCode};
+use ringfence_types::{Denial, Outcome, Refusal};
 use rmcp::model::CallToolResult;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
