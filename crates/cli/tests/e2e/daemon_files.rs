@@ -81,8 +81,8 @@ fn files_are_looked_at_moved_removed_and_written_down() {
     symlink("a file", served.world.workspace.join("link")).unwrap();
     let mut hand = Hand::of(&served, served.session());
     let seen = hand.stat("a file").unwrap();
-    assert_eq!((seen.kind.as_str(), seen.bytes), ("file", 4));
-    assert_eq!(hand.stat("empty").unwrap().kind, "directory");
+    assert_eq!((seen.kind.word(), seen.bytes), ("file", 4));
+    assert_eq!(hand.stat("empty").unwrap().kind.word(), "directory");
     assert_eq!(hand.stat("link").unwrap().bytes, 4, "what it leads to");
     let mut done: Vec<Option<String>> = vec![seen.transaction];
     done.push(hand.rename("a file", "empty/other").unwrap().transaction);
