@@ -333,7 +333,11 @@ fn without_causes(served: &Served, (session, token): (&SessionInfo, &str)) {
         match served.client_with(token).raw(method, request) {
             Err(ClientError::Api(error)) => {
                 assert_eq!(error.code, ErrorCode::Unavailable, "{error:?}");
-                let known = ["cannot append to the ledger", "the disk is full: cannot append to the ledger"];
+                let known = [
+                    "cannot append to the ledger",
+                    "the disk is full: cannot append to the ledger",
+                    "it cannot be written down, so it is not done",
+                ];
                 assert!(known.contains(&error.message.as_str()), "{}: {error:?}", method.name());
             }
             other => panic!("{other:?}"),
