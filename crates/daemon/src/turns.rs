@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ringfence_api::{Access, ApiError, Method, Reply};
+use ringfence_api::{Access, ApiError, Method};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::authenticate::Entrance;

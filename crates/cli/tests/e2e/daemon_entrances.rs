@@ -97,7 +97,7 @@ fn said_on(talk: &mut Talk, method: Method, wanted: Value) -> Said {
         Err(error) => of_code(code(&error)),
         Ok(begun) => {
             // What it would tell is not what is asked here.
-            if method.reply() == Reply::Stream {
+            if method.reply().is_stream() {
                 let _over = talk.call("rpc.cancel", json!({ "subscription": begun["subscription"] }));
             }
             Said::LetIn

@@ -186,7 +186,7 @@ fn no_message_on_a_websocket_is_too_strange_to_be_answered() {
             let cell = format!("{} {text}", method.name());
             let said = talk.say_as(&format!("\"method\":\"{}\",\"params\":{text}", method.name()));
             match said {
-                Ok(begun) if method.reply() == Reply::Stream => {
+                Ok(begun) if method.reply().is_stream() => {
                     let _over = talk.call("rpc.cancel", json!({ "subscription": begun["subscription"] }));
                 }
                 Ok(_) => {}
