@@ -26,6 +26,7 @@ use crate::failure::{chain, internal, malformed, unavailable};
 use crate::intake::Place;
 use crate::narrowed::Spends;
 use crate::peer::Peer;
+use crate::rate::Asker;
 use crate::server::Daemon;
 use crate::session::Live;
 use crate::sessions::{self, AlsoOver, Because};
@@ -119,6 +120,9 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     if method.access() == Access::Anyone {
         no_business(daemon, &arrived)?;
         let request = Request::parse(method, arrived.value)?;
+        if is_of_device(method) {
+            daemon.rates.of(Asker::of(&arrived.entrance, arrived.peer)).ask_unknown()?;
+        }
         let source = source(&arrived.entrance, arrived.peer);
         let (standing, work) = (Standing::of_owner(), Arc::new(Work::new(&daemon.handle)));
         let (caller, by, own) = (anyone(), made_by(&anyone(), None), None);
@@ -150,6 +154,18 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
     let by = made_by(&caller, known.as_ref());
     let own = arrived.token.as_deref().filter(|_| caller.session().is_some()).and_then(TokenText::parse);
     Ok(Admitted { caller, known, by, own, source, request, live, standing, work, parent })
+}
+
+/// What looks for something in the store without knowing who asks.
+fn is_of_device(method: Method) -> bool {
+    matches!(
+        method,
+        Method::DeviceAsk
+            | Method::DeviceChallenge
+            | Method::DeviceProve
+            | Method::DeviceCollect
+            | Method::DeviceRefresh
+    )
 }
 
 fn made_by(caller: &Caller, known: Option<&Known>) -> MadeBy {

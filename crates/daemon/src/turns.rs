@@ -10,7 +10,6 @@ use crate::authenticate::Entrance;
 use crate::dispatch::Arrived;
 use crate::failure::exhausted;
 use crate::http::{PATIENCE, too_many};
-use crate::rate::Asker;
 use crate::server::Daemon;
 
 /// Requests that need no token, of everybody together.
@@ -70,9 +69,6 @@ pub(crate) async fn turn(daemon: &Daemon, arrived: &Arrived) -> Result<Turn, Api
             tokio::time::timeout(PATIENCE, others).await.unwrap_or_else(|_late| Err(too_many()))
         }
         (_, Access::Anyone) => {
-            if is_of_device(arrived.method) {
-                daemon.rates.of(Asker::of(&arrived.entrance, arrived.peer)).ask_unknown()?;
-            }
             let turn = waited([Arc::clone(&daemon.turns.strangers)]);
             tokio::time::timeout(PATIENCE, turn).await.unwrap_or_else(|_late| Err(too_many()))
         }
@@ -124,16 +120,4 @@ fn is_call(method: Method) -> bool {
             | Method::Fetch
     );
     at_once && !method.reply().is_stream()
-}
-
-/// What looks for something in the store without knowing who asks.
-fn is_of_device(method: Method) -> bool {
-    matches!(
-        method,
-        Method::DeviceAsk
-            | Method::DeviceChallenge
-            | Method::DeviceProve
-            | Method::DeviceCollect
-            | Method::DeviceRefresh
-    )
 }
