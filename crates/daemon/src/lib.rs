@@ -10,6 +10,7 @@ mod approvals;
 mod ask;
 mod authenticate;
 mod call;
+mod ceiling;
 mod connection;
 mod desk;
 mod dispatch;

@@ -7,33 +7,18 @@ use std::path::{Path, PathBuf};
 
 use ringfence_runtime::Asked;
 use ringfence_runtime::authz::policy::roots_held_to;
-use ringfence_types::{Bytes, Layer, NetMode, Refusal, RefusalCode, Root};
+use ringfence_types::{Bytes, Refusal, Root};
 
+use crate::ceiling;
 use crate::reload::hold;
 
 /// Whoever asks for more than the whole has is told so, rather than given less than they asked for.
 pub(crate) fn check(part: &Asked, whole: &Asked) -> Result<(), Refusal> {
-    let openness = |net: NetMode| match net {
-        NetMode::None => 0,
-        NetMode::Filtered => 1,
-        NetMode::Full => 2,
-    };
-    let (part, whole) = (&part.policy, &whole.policy);
-    let (wanted, most) = (&part.limits, &whole.limits);
-    let beyond = [
-        (part.profile.strictness() < whole.profile.strictness(), "profile"),
-        (openness(part.net) > openness(whole.net), "network"),
-        (wanted.memory_bytes > most.memory_bytes, "memory"),
-        (wanted.processes > most.processes, "processes"),
-        (wanted.cpu_seconds > most.cpu_seconds, "processor time"),
-        (wanted.open_files > most.open_files, "open files"),
-        (wanted.file_size_bytes > most.file_size_bytes, "file size"),
-    ];
-    match beyond.into_iter().find(|(is, _)| *is) {
+    match ceiling::more_than(part, whole) {
         None => Ok(()),
-        Some((_, what)) => {
-            Err(ceiling(format!("the {what} would be more than the session has that it is a part of")))
-        }
+        Some(what) => Err(ceiling::refusal(format!(
+            "the {what} would be more than the session has that it is a part of"
+        ))),
     }
 }
 
@@ -67,13 +52,13 @@ fn same(part: &Asked, whole: &Asked) -> Result<(), Refusal> {
             "the session that it is a part of has rules about paths, which hold in its own workspace";
         return Err(Refusal {
             hint: Some("name the workspace of the whole".to_owned()),
-            ..ceiling(message.to_owned())
+            ..ceiling::refusal(message.to_owned())
         });
     }
     let (one, other) = (&part.policy, &whole.policy);
     if one.backend != other.backend || one.container != other.container || part.image != whole.image {
         let message = "a part runs behind the same kind of fence as the session that it is a part of";
-        return Err(ceiling(message.to_owned()));
+        return Err(ceiling::refusal(message.to_owned()));
     }
     Ok(())
 }
@@ -90,15 +75,5 @@ fn real(path: &Path) -> PathBuf {
 }
 
 pub(crate) fn outside() -> Refusal {
-    ceiling("the workspace would be more than the session has that it is a part of".to_owned())
-}
-
-pub(crate) fn ceiling(message: String) -> Refusal {
-    Refusal {
-        code: RefusalCode::Profile,
-        layer: Layer::Session,
-        rule: "session.ceiling".to_owned(),
-        message,
-        hint: None,
-    }
+    ceiling::refusal("the workspace would be more than the session has that it is a part of".to_owned())
 }

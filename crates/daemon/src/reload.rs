@@ -17,7 +17,7 @@ use crate::failure::chain;
 use crate::server::Daemon;
 use crate::sessions::bounded;
 use crate::telemetry::Applied;
-use crate::{Earlier, Edition, Governed, Governor, Reload, Wanted, parts};
+use crate::{Earlier, Edition, Governed, Governor, Reload, Wanted, ceiling, parts};
 
 /// How often the operator's files are looked at. Looking costs one `stat` per file, works on every file system, and sees also a
 /// file that is replaced, linked elsewhere, or not there yet, which watches of a directory entry do not.
@@ -31,8 +31,24 @@ pub(crate) struct Again {
     began: Asked,
     files: Vec<PolicyFile>,
     last: Mutex<Last>,
-    /// Of the session that this one is a part of.
-    whole: Option<Arc<Again>>,
+    above: Option<Above>,
+}
+
+/// What a session is held to besides its own policy.
+#[derive(Clone, Debug)]
+pub(crate) enum Above {
+    /// The session that this one is a part of.
+    Whole(Arc<Again>),
+    /// What policy gives to the same session when nothing is asked for; held to the whole in turn.
+    Given(Arc<Again>),
+}
+
+impl Above {
+    fn again(&self) -> &Again {
+        match self {
+            Self::Whole(again) | Self::Given(again) => again,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -46,22 +62,45 @@ impl Again {
     pub(crate) fn new(
         governor: &Arc<dyn Governor>,
         wanted: Wanted,
-        whole: Option<Arc<Self>>,
+        above: Option<Above>,
     ) -> Result<Self, Refusal> {
         // Before it is read: what changes meanwhile is seen with the first call.
-        let edition = edition(&**governor, &wanted, whole.as_deref());
+        let edition = edition(&**governor, &wanted, above.as_ref());
         let Governed { asked, files } = governor.govern(&wanted)?;
         let began = bounded(asked);
         let last = Mutex::new(Last { edition, files: files.clone() });
-        Ok(Self { governor: Arc::clone(governor), wanted, began, files, last, whole })
+        Ok(Self { governor: Arc::clone(governor), wanted, began, files, last, above })
     }
 
-    /// What the session is asked to be, where that is at most what the whole has.
+    /// The same for somebody who may ask for less than policy gives, and for nothing more.
+    pub(crate) fn within_given(
+        governor: &Arc<dyn Governor>,
+        wanted: Wanted,
+        above: Option<Above>,
+    ) -> Result<Self, Refusal> {
+        let Some(given) = ceiling::without_wishes(&wanted) else {
+            return Self::new(governor, wanted, above);
+        };
+        let given = Self::new(governor, given, above)?;
+        Self::new(governor, wanted, Some(Above::Given(Arc::new(given))))
+    }
+
+    /// What the session is asked to be, where that is at most what it may be.
     pub(crate) fn began(&self) -> Result<Asked, Refusal> {
-        if let Some(whole) = &self.whole {
-            parts::check(&self.began, &whole.now()?)?;
+        self.check(self)?;
+        self.within(self.began.clone())
+    }
+
+    /// Whether `asked` is at most what all above this has.
+    fn check(&self, asked: &Self) -> Result<(), Refusal> {
+        match &self.above {
+            None => Ok(()),
+            Some(Above::Whole(whole)) => parts::check(&asked.began, &whole.now()?),
+            Some(Above::Given(given)) => {
+                ceiling::check(&asked.wanted, &asked.began, &given.began)?;
+                given.check(asked)
+            }
         }
-        self.within_whole(self.began.clone())
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {
@@ -79,24 +118,24 @@ impl Again {
         let last = self.last().files.clone();
         let earlier = Earlier { began: &self.files, last: &last };
         let Governed { asked, files } = self.governor.govern_again(&self.wanted, earlier)?;
-        let asked = self.within_whole(self.held(asked))?;
+        let asked = self.within(self.held(asked))?;
         self.last().files = files;
         Ok(asked)
     }
 
-    fn within_whole(&self, asked: Asked) -> Result<Asked, Refusal> {
-        match &self.whole {
-            Some(whole) => parts::held(asked, whole.now()?),
+    fn within(&self, asked: Asked) -> Result<Asked, Refusal> {
+        match &self.above {
+            Some(above) => parts::held(asked, above.again().now()?),
             None => Ok(asked),
         }
     }
 }
 
-/// A part has also what its whole is told.
-fn edition(governor: &dyn Governor, wanted: &Wanted, whole: Option<&Again>) -> Edition {
+/// Also of what is above it.
+fn edition(governor: &dyn Governor, wanted: &Wanted, above: Option<&Above>) -> Edition {
     let mut edition = governor.edition(wanted);
-    if let Some(Again { governor, wanted, whole, .. }) = whole {
-        edition.extend(self::edition(&**governor, wanted, whole.as_deref()));
+    if let Some(Again { governor, wanted, above, .. }) = above.map(Above::again) {
+        edition.extend(self::edition(&**governor, wanted, above.as_ref()));
     }
     edition
 }
@@ -110,14 +149,14 @@ pub(crate) fn hold(settings: &mut ApprovalSettings, most: &ApprovalSettings) {
 
 impl PolicySource for Again {
     fn read(&self) -> Result<Asked, Refusal> {
-        let edition = edition(&*self.governor, &self.wanted, self.whole.as_deref());
+        let edition = edition(&*self.governor, &self.wanted, self.above.as_ref());
         let asked = self.now()?;
         self.last().edition = edition;
         Ok(asked)
     }
 
     fn has_changed(&self) -> bool {
-        let now = edition(&*self.governor, &self.wanted, self.whole.as_deref());
+        let now = edition(&*self.governor, &self.wanted, self.above.as_ref());
         self.last().edition != now
     }
 }

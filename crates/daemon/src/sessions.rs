@@ -10,24 +10,26 @@ use jiff::{SignedDuration, Timestamp};
 use ringfence_api::{
     ApiError, CallState, Caller, CreateSession, ErrorCode, Exec, ProviderInfo, SessionInfo, SessionState,
 };
+use ringfence_runtime::authz::{check_flags, check_profile};
 use ringfence_runtime::identity::{Denied, Grantee, Known};
 use ringfence_runtime::ledger::SessionEnd;
 use ringfence_runtime::secrets::Meta;
 use ringfence_runtime::{AgentSession, Asked};
-use ringfence_types::{Bytes, MadeBy, Profile, Refusal, SessionId};
+use ringfence_types::{Bytes, MadeBy, Refusal, SessionId};
 
 use crate::authenticate::may_not;
 use crate::call::Cancelled;
+use crate::ceiling::Chooses;
 use crate::desk::Desk;
 use crate::door::Door;
 use crate::exec::{Form, Sink, TOKEN_VARIABLE, Wired};
 use crate::failure::{broken_for_operator, exhausted, malformed, not_found, refused, unavailable};
 use crate::identity;
-use crate::reload::Again;
+use crate::reload::{Above, Again};
 use crate::server::Daemon;
 use crate::session::{Live, Terms};
 use crate::telemetry::Context;
-use crate::{Wanted, parts, threads};
+use crate::{Wanted, ceiling, parts, threads};
 
 /// Sessions that are over and still remembered.
 const REMEMBERED: usize = 256;
@@ -157,19 +159,9 @@ pub(crate) fn create(
         net: request.net,
         limits: request.limits.clone(),
     };
-    let whole = parent.as_ref().map(|parent| Arc::clone(&parent.again));
-    let governed = Again::new(&daemon.governor, wanted, whole).and_then(|again| {
-        let asked = again.began()?;
-        Ok((Arc::new(again), asked))
-    });
+    let whole = parent.as_ref().map(|parent| Above::Whole(Arc::clone(&parent.again)));
+    let governed = governed(daemon, caller, wanted, whole);
     let (again, mut asked) = governed.map_err(|refusal| not_governed(daemon, &refusal))?;
-    if asked.policy.profile == Profile::Danger {
-        // What opens the machine is a flag of a command line, and the daemon has none for it.
-        let told = ApiError::new(ErrorCode::Refused, "the daemon has no sessions with profile `danger`");
-        return Err(told
-            .with_rule("profile.danger")
-            .with_hint("`ringfence run --profile danger --danger` has"));
-    }
     let (door, listener) = Door::open(&daemon.doors).map_err(|error| broken_for_operator(&error))?;
     asked.shown = vec![door.directory().to_owned()];
     asked.agent.clone_from(&request.agent);
@@ -210,6 +202,24 @@ pub(crate) fn create(
     live.bound.keep_containers();
     start_provider(daemon, &live, (by, span));
     Ok(live.info())
+}
+
+/// What policy makes of what somebody wants, as far as they may have it.
+fn governed(
+    daemon: &Daemon,
+    caller: &Caller,
+    wanted: Wanted,
+    whole: Option<Above>,
+) -> Result<(Arc<Again>, Asked), Refusal> {
+    let again = match Chooses::of(caller) {
+        Chooses::Freely => Again::new(&daemon.governor, wanted, whole),
+        Chooses::WithinGiven => Again::within_given(&daemon.governor, wanted, whole),
+    }?;
+    let asked = again.began()?;
+    // What opens the machine is a flag of the command line that started the daemon.
+    check_flags(asked.policy.danger)?;
+    check_profile(asked.policy.profile, asked.policy.danger)?;
+    Ok((Arc::new(again), asked))
 }
 
 /// Before anything of it is looked at: what there is beyond the workspaces of a token is not told by how it fails.
@@ -263,7 +273,7 @@ fn within(whole: &Live, part: &AgentSession<'_>) -> Result<(), Refusal> {
     };
     match part.secrets_held().find(|secret| !given(secret)) {
         None => Ok(()),
-        Some(secret) => Err(parts::ceiling(format!(
+        Some(secret) => Err(ceiling::refusal(format!(
             "the session that it is a part of does not have the secret `{}`",
             secret.name
         ))),

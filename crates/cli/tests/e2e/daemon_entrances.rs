@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 
-use ringfence_api::{Access, ErrorCode, Method, Reply, SessionInfo, TokenKind};
+use ringfence_api::{Access, ErrorCode, Method, SessionInfo, TokenKind};
 use ringfence_grpc::{Flow, Rpc};
 use ringfence_types::Scope;
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use ringfence_api::{ErrorCode, Method, Reply, Verb};
+use ringfence_api::{ErrorCode, Method, Verb};
 use serde_json::{Value, json};
 
 use crate::daemon_rights::sensible;

@@ -64,6 +64,8 @@ mod daemon_answers;
 #[cfg(test)]
 mod daemon_browser;
 #[cfg(test)]
+mod daemon_ceiling;
+#[cfg(test)]
 mod daemon_cli;
 #[cfg(test)]
 mod daemon_crash;
