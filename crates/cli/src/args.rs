@@ -9,6 +9,7 @@ mod ledger;
 mod scan;
 mod secret;
 mod serve;
+mod session;
 mod tx;
 mod variable;
 
@@ -34,7 +35,8 @@ pub(crate) use image::{EngineArgs, ImageCommand, InContainer, SignatureArgs};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
 pub(crate) use scan::Scan;
 pub(crate) use secret::{Kind, ScopeArgs, SecretCommand};
-pub(crate) use serve::{AtDaemon, CreateSession, Serve, SessionCommand, SessionRun};
+pub(crate) use serve::Serve;
+pub(crate) use session::{AtDaemon, CreateSession, OneCall, SessionCommand, SessionRun};
 pub(crate) use tx::{Propose, TxCommand};
 pub(crate) use variable::Variable;
 

@@ -1,17 +1,21 @@
 //! `ringfence session`: sessions of the daemon, and sessions with a name.
 
+mod calls;
+mod exec;
+
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use ringfence_api::{
-    CallInfo, CallState, Chunk, Data, Exec, ListSessions, RunCommand, SessionInfo, ShowSession, StopSession,
-};
+use ringfence_api::methods::Asks;
+use ringfence_api::{ListSessions, ReportActivity, SessionInfo, ShowSession, StopSession};
 use ringfence_client::Client;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::end_session;
 use ringfence_types::{Bytes, SessionId, WorkspaceId};
+use serde::Serialize;
 
 use crate::approval::{self, Need};
-use crate::args::{AtDaemon, CreateSession, FAILED, Place, SessionCommand, SessionRun};
+use crate::args::{AtDaemon, CreateSession, Place, SessionCommand, Variable};
 use crate::asked;
 use crate::commands::run::{self, print_json};
 use crate::commands::serve;
@@ -19,18 +23,32 @@ use crate::daemon::{failed, posted_at};
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
-use crate::output::{bytes_out, say};
+use crate::output::say;
 
 pub(crate) fn run(command: SessionCommand) -> ExitCode {
-    let done = match command {
+    done(command).unwrap_or_else(|code| code)
+}
+
+fn done(command: SessionCommand) -> Result<ExitCode, ExitCode> {
+    match command {
         SessionCommand::Create(create) => self::create(&create),
         SessionCommand::List { daemon, all } => list(&daemon, &ListSessions { all }),
         SessionCommand::Show { daemon, id } => show(&daemon, &id),
         SessionCommand::Stop { daemon, id } => stop(&daemon, &id),
-        SessionCommand::Run(run) => run_in(&run),
+        SessionCommand::Run(run) => exec::run(&run),
+        SessionCommand::Calls { daemon, id } => calls::list(&daemon, &id),
+        SessionCommand::Logs { call, after } => calls::logs(&call, after),
+        SessionCommand::Signal { call, signal } => calls::signal(&call, signal.0),
+        SessionCommand::Input { call, keep_open } => {
+            calls::input(&call, if keep_open { calls::AtEnd::KeepOpen } else { calls::AtEnd::Close })
+        }
+        SessionCommand::Cancel { call } => calls::cancel(&call),
+        SessionCommand::Activity { daemon, id, after } => calls::activity(&daemon, &id, after),
+        SessionCommand::Report { daemon, id, kind, text } => {
+            calls::report(&daemon, ReportActivity { session: self::id(&id)?, kind, text })
+        }
         SessionCommand::End { place, name } => end(&place, &name),
-    };
-    done.unwrap_or_else(|code| code)
+    }
 }
 
 /// The daemon that is named; else the one that works on the state directory of this user, as every other command finds it.
@@ -45,8 +63,25 @@ fn connect(at: &AtDaemon) -> Result<Client, ExitCode> {
     Client::connect(&socket, None).map_err(|error| failed(&error))
 }
 
+fn ask<T: Asks + Serialize>(at: &AtDaemon, request: &T) -> Result<T::Answer, ExitCode> {
+    connect(at)?.call(request).map_err(|error| failed(&error))
+}
+
 fn id(text: &str) -> Result<SessionId, ExitCode> {
     serde_json::from_value(text.into()).map_err(|error| error::failed(&error, None))
+}
+
+/// Text is all that there is for a variable on the way to the daemon: another value than the one that was typed is none.
+fn variables(typed: &[Variable]) -> Result<BTreeMap<String, String>, ExitCode> {
+    let text = |bytes: &Bytes| String::from_utf8(bytes.as_slice().to_vec()).ok();
+    let pair = |Variable(name, value): &Variable| {
+        text(name).zip(text(value)).ok_or_else(|| {
+            let what =
+                format!("the variable `{}` is not UTF-8, and the daemon takes nothing else", name.display());
+            error::failed_text(&what, Some("put the bytes into a file of the workspace, and name that"))
+        })
+    };
+    typed.iter().map(pair).collect()
 }
 
 fn create(wanted: &CreateSession) -> Result<ExitCode, ExitCode> {
@@ -54,22 +89,21 @@ fn create(wanted: &CreateSession) -> Result<ExitCode, ExitCode> {
     let here = asked::current_dir()?;
     let default = || host::default_workspace(&here, environment.home.as_deref());
     let workspace = wanted.workspace.as_ref().map_or_else(default, |named| here.join(named));
-    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes.as_slice()).into_owned();
     let request = ringfence_api::CreateSession {
         workspace: asked::real(&workspace),
         agent: wanted.agent.clone(),
         provider: (!wanted.provider.is_empty()).then(|| wanted.provider.clone()),
         profile: wanted.profile,
         net: wanted.net,
-        environment: wanted.env.iter().map(|variable| (text(&variable.0), text(&variable.1))).collect(),
+        environment: variables(&wanted.env)?,
         timeout_s: wanted.timeout.map(|time| time.whole_seconds()),
         idle_timeout_s: wanted.idle_timeout.map(|time| time.whole_seconds()),
-        limits: ringfence_api::SessionLimits::default(),
+        limits: (&wanted.limits).into(),
         secrets: wanted.secrets.clone(),
         parent: wanted.parent.as_deref().map(id).transpose()?,
         label: wanted.label.clone(),
     };
-    let info = connect(&wanted.daemon)?.call(&request).map_err(|error| failed(&error))?;
+    let info = ask(&wanted.daemon, &request)?;
     if wanted.daemon.json {
         print_json(&info);
     } else {
@@ -79,7 +113,7 @@ fn create(wanted: &CreateSession) -> Result<ExitCode, ExitCode> {
 }
 
 fn list(daemon: &AtDaemon, wanted: &ListSessions) -> Result<ExitCode, ExitCode> {
-    let found = connect(daemon)?.call(wanted).map_err(|error| failed(&error))?;
+    let found = ask(daemon, wanted)?;
     if daemon.json {
         print_json(&found);
         return Ok(ExitCode::SUCCESS);
@@ -106,14 +140,14 @@ fn line(info: &SessionInfo) {
 }
 
 fn show(daemon: &AtDaemon, text: &str) -> Result<ExitCode, ExitCode> {
-    let info = connect(daemon)?.call(&ShowSession { session: id(text)? }).map_err(|error| failed(&error))?;
+    let info = ask(daemon, &ShowSession { session: id(text)? })?;
     tell(daemon, &info);
     Ok(ExitCode::SUCCESS)
 }
 
 fn stop(daemon: &AtDaemon, text: &str) -> Result<ExitCode, ExitCode> {
     let request = StopSession { session: id(text)?, grace_ms: None };
-    let info = connect(daemon)?.call(&request).map_err(|error| failed(&error))?;
+    let info = ask(daemon, &request)?;
     tell(daemon, &info);
     Ok(ExitCode::SUCCESS)
 }
@@ -125,44 +159,6 @@ fn tell(daemon: &AtDaemon, info: &SessionInfo) {
     line(info);
     if let Some(why) = &info.ended {
         say!("ended: {}", Bytes::from(why.as_str()).display());
-    }
-}
-
-fn run_in(run: &SessionRun) -> Result<ExitCode, ExitCode> {
-    let request = RunCommand(Exec {
-        session: id(&run.id)?,
-        argv: run.command.clone(),
-        cwd: None,
-        environment: Default::default(),
-        stdin: None,
-        timeout_ms: None,
-        background: false,
-        interactive: false,
-        terminal: None,
-        reason: None,
-    });
-    let mut client = connect(&run.daemon)?;
-    for chunk in client.run(&request).map_err(|error| failed(&error))? {
-        match chunk.map_err(|error| failed(&error))? {
-            Chunk::Stdout { data, .. } => bytes_out(&mut std::io::stdout(), &bytes(data)?),
-            Chunk::Stderr { data, .. } => bytes_out(&mut std::io::stderr(), &bytes(data)?),
-            Chunk::Lost { .. } => {}
-            Chunk::Ended { call, .. } => return Ok(ended(&call)),
-            Chunk::Cut { error } => return Err(failed(&(*error).into())),
-        }
-    }
-    Err(error::failed_text("the daemon went away before the command ended", None))
-}
-
-fn bytes(data: Data) -> Result<Vec<u8>, ExitCode> {
-    data.bytes().map_err(|error| failed(&error.into()))
-}
-
-fn ended(call: &CallInfo) -> ExitCode {
-    match (call.state, &call.refusal) {
-        (CallState::Refused, Some(refusal)) => error::refused(refusal),
-        (CallState::Done, _) => ExitCode::from(call.exit_code.unwrap_or(FAILED)),
-        _ => error::failed_text(call.failure.as_deref().unwrap_or("the call did not come to its end"), None),
     }
 }
 

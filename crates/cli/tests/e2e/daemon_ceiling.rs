@@ -7,9 +7,10 @@ use ringfence_client::{Client, ClientError};
 use ringfence_types::{NetMode, Profile, Scope};
 
 use crate::approvals::configure;
+use crate::daemon_cli::posted;
 use crate::daemon_reload::change;
 use crate::daemon_rights::minted;
-use crate::served::Served;
+use crate::served::{Served, stdout};
 use crate::testkit::World;
 
 fn serving(policy: &str) -> Served {
@@ -150,4 +151,44 @@ fn a_token_narrows_and_has_what_the_file_gives() {
     change(&served, "[limits]\nmemory = \"6g\"\n");
     assert!(!reaches(&served, &given, &listener));
     assert!(reaches(&served, &own, &listener), "the control: a choice of the owner stands beside a default");
+}
+
+/// S000-41, by the words of `ringfence run`: the limits of a session hold for what runs in it.
+#[test]
+fn limits_of_a_session_hold() {
+    let served = posted(Served::new());
+    served.world.write(
+        "hog.py",
+        "kept = []\nwhile len(kept) < 300:\n    kept.append(bytearray(b'x') * (1 << 20))\nprint('kept', len(kept))\n",
+    );
+    let swarm = "i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done 2>/dev/null; jobs -p | wc -l; kill $(jobs -p)";
+    let made = |flags: &[&str]| {
+        let id = served.ringfence(&[&["session", "create"], flags].concat()).expect(0).text();
+        id.trim_end().to_owned()
+    };
+    let run = |id: &str, argv: &[&str]| served.ringfence(&[&["session", "run", id, "--"], argv].concat());
+    let limits =
+        ["--memory", "150m", "--pids", "20", "--open-files", "32", "--file-size", "1m", "--cpu-time", "77s"];
+    let (held, free) = (made(&limits), made(&["--pids", "200"]));
+    assert_eq!(run(&free, &["python3", "hog.py"]).expect(0).text(), "kept 300\n", "the control");
+    let hog = run(&held, &["python3", "hog.py"]);
+    assert!(hog.code != Some(0) && !hog.text().contains("kept"), "{:?} {}", hog.code, hog.text());
+    let free_swarm = run(&free, &["bash", "-c", swarm]).text();
+    assert_eq!(free_swarm.lines().next().map(str::trim), Some("60"), "the control: {free_swarm}");
+    let swarmed = run(&held, &["bash", "-c", swarm]);
+    let started: u64 = swarmed.text().lines().next().and_then(|line| line.trim().parse().ok()).unwrap_or(0);
+    assert!(started < 20, "{started} {}", swarmed.err);
+    let told = run(&held, &["sh", "-c", "ulimit -n; ulimit -f; ulimit -t"]).expect(0).text();
+    assert_eq!(told, format!("32\n{}\n77\n", (1 << 20) / 512));
+    let file = |id: &str, name: &str| run(id, &["sh", "-c", &format!("head -c 2000000 /dev/zero > {name}")]);
+    file(&free, "large").expect(0);
+    file(&held, "cut");
+    let length = |name: &str| std::fs::metadata(served.world.workspace.join(name)).unwrap().len();
+    assert!(length("large") == 2_000_000 && length("cut") <= 1 << 20);
+    let shown = served.ringfence(&["session", "show", "--json", &held]).expect(0).json();
+    assert_eq!(
+        (&shown["limits"]["memory_bytes"], &shown["limits"]["processes"]),
+        (&(150 << 20).into(), &20.into())
+    );
+    assert_eq!(stdout(&served.sh(&served.session(), "echo on")), "on\n");
 }

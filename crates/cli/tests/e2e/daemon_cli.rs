@@ -250,3 +250,109 @@ fn sessions_are_found_at_the_socket_that_the_daemon_says() {
         .expect(125)
         .says("no daemon answers");
 }
+
+/// What is typed, piped or set for a command of a session reaches it, as with `ringfence run`.
+#[test]
+fn a_command_of_a_session_gets_all_that_it_was_given() {
+    let served = posted(Served::new());
+    served.world.write("sub/x", "");
+    let id = served.ringfence(&["session", "create"]).expect(0).text();
+    let id = id.trim_end();
+    let run = |flags: &[&str], argv: &[&str], input: &[u8]| {
+        let mut command = served.world.ringfence();
+        finish(command.args([&["session", "run"], flags, &[id, "--"], argv].concat()), input)
+    };
+    assert_eq!(run(&[], &["cat"], b"x\n").expect(0).text(), "x\n");
+    let bytes: Vec<u8> = (0..=255).collect();
+    assert_eq!(run(&[], &["cat"], &bytes).expect(0).out, bytes);
+    let most = vec![0; 700 * 1024];
+    assert_eq!(run(&[], &["wc", "-c"], &most).expect(0).text().trim(), "716800");
+    run(&[], &["touch", "begun"], &[most, vec![0]].concat()).expect(125).says("session input");
+    assert_eq!(served.world.read("begun"), None);
+    let script = "pwd; echo $COLOUR; echo aside >&2; exit 3";
+    let flags = ["--cwd", "sub", "--env", "COLOUR=red", "--reason", "to see it"];
+    let done = run(&flags, &["sh", "-c", script], b"").expect(3).says("aside");
+    assert_eq!(done.text(), format!("{}/sub\nred\n", served.world.workspace.display()));
+    let object = run(&["--json"], &["sh", "-c", "cat; exit 3"], b"piped").expect(3).json();
+    assert_eq!((&object["stdout"], &object["exit_code"]), (&json!("piped"), &json!(3)));
+    assert_eq!(
+        run(&["--json", "--env", "LD_PRELOAD=x"], &["true"], b"").expect(126).json()["state"],
+        "refused"
+    );
+    run(&["--timeout", "100ms"], &["sleep", "100"], b"").expect(124);
+}
+
+/// A value that cannot be passed on is no other value instead.
+#[test]
+fn a_variable_that_is_not_text_is_told_and_not_changed() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    let served = posted(Served::new());
+    let variable = OsStr::from_bytes(b"COLOUR=\xff");
+    let mut create = served.world.ringfence();
+    finish(create.args(["session", "create", "--env"]).arg(variable), b"")
+        .expect(125)
+        .says("`COLOUR` is not UTF-8");
+    assert_eq!(served.sessions().len(), 0);
+    let session = served.session();
+    let mut run = served.world.ringfence();
+    run.args(["session", "run", "--env"]).arg(variable).args([
+        session.session.as_str(),
+        "--",
+        "touch",
+        "begun",
+    ]);
+    finish(&mut run, b"").expect(125).says("`COLOUR` is not UTF-8");
+    assert_eq!(served.world.read("begun"), None);
+}
+
+/// Calls that go on by themselves, by the command line alone: found, read, written to, signalled and ended.
+#[test]
+fn calls_in_the_background_are_managed_at_the_command_line() {
+    let served = posted(Served::new());
+    let id = served.ringfence(&["session", "create"]).expect(0).text();
+    let id = id.trim_end();
+    let mut watch = served.world.ringfence();
+    watch.args(["session", "activity", "--json", "--after", "0", id]);
+    let watch =
+        watch.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let session = |words: &[&str], input: &[u8]| {
+        let mut command = served.world.ringfence();
+        finish(command.arg("session").args(words), input)
+    };
+    let begun = |flags: &[&str], script: &str| {
+        let words = [&["run", "--background"], flags, &[id, "--", "sh", "-c", script]].concat();
+        session(&words, b"").expect(0).text().trim_end().to_owned()
+    };
+    let reader = begun(&["--interactive"], "cat; echo end >&2");
+    session(&["input", "--keep-open", id, &reader], b"first\n").expect(0);
+    let long = vec![b'x'; 300_000];
+    session(&["input", id, &reader], &long).expect(0);
+    let logs = session(&["logs", id, &reader], b"").expect(0).says("end");
+    assert_eq!(logs.out, [b"first\n".as_slice(), &long].concat());
+    let last = session(&["logs", "--json", id, &reader], b"").expect(0).text();
+    let last: Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["chunk"], &last["call"]["exit_code"]), (&json!("ended"), &json!(0)));
+    session(&["input", id, &reader], b"late").expect(125);
+    let trap = "trap 'echo usr > heard' USR1; touch ready; while :; do sleep 0.02; done";
+    let trapped = begun(&[], trap);
+    eventually("it runs", || served.world.read("ready").is_some());
+    session(&["signal", id, &trapped, "usr1"], b"").expect(0);
+    eventually("the signal", || served.world.read("heard").is_some());
+    session(&["signal", id, &trapped, "STOP"], b"").expect(125).says("TERM");
+    session(&["cancel", id, &trapped], b"").expect(0);
+    eventually("it is over", || {
+        let calls = session(&["calls", "--json", id], b"").expect(0).json();
+        calls["calls"].as_array().unwrap().iter().all(|call| call["state"] != "running")
+    });
+    let calls = session(&["calls", id], b"").expect(0).text();
+    assert_eq!(calls.lines().count(), 2, "{calls}");
+    session(&["report", "--kind", "thinking", id, "about it"], b"").expect(0);
+    session(&["stop", id], b"").expect(0);
+    let seen = crate::testkit::collect(watch).expect(0).text();
+    let kinds: Vec<Value> = seen.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let texts: Vec<&Value> = kinds.iter().map(|event| &event["event"]["text"]).collect();
+    assert!(texts.contains(&&json!("about it")), "{seen}");
+    assert_eq!(kinds.last().unwrap()["kind"], "session-ended", "{seen}");
+    session(&["activity", id], b"").expect(125).says("ledger tail");
+}

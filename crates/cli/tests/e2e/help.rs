@@ -5,7 +5,7 @@ use crate::testkit::{World, finish};
 #[test]
 fn help_of_each_command_has_the_essentials() {
     let world = World::new();
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 11] = [
         (&["--help"], &["run", "file", "doctor", "ledger", "completions", "ringfence run -- git status"]),
         (
             &["run", "--help"],
@@ -46,6 +46,21 @@ fn help_of_each_command_has_the_essentials() {
             ],
         ),
         (&["ledger", "verify", "--help"], &["--head", "--checkpoint", "--key", "--proof", "Exit code"]),
+        (
+            &["session", "--help"],
+            &[
+                "create", "run", "calls", "logs", "signal", "input", "cancel", "activity", "report",
+                "Examples",
+            ],
+        ),
+        (
+            &["session", "create", "--help"],
+            &["--memory", "--pids", "--cpu-time", "--open-files", "--file-size", "--json"],
+        ),
+        (
+            &["session", "run", "--help"],
+            &["--cwd", "--env", "--timeout", "--reason", "--background", "--interactive", "Standard input"],
+        ),
         (&["completions", "--help"], &["bash", "zsh", "fish"]),
     ];
     for (arguments, essentials) in cases {
