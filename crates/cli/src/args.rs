@@ -3,6 +3,7 @@
 mod agent;
 mod approvals;
 mod config;
+mod danger;
 mod identity;
 mod image;
 mod ledger;
@@ -30,6 +31,7 @@ use crate::redactor::Redactor;
 pub(crate) use agent::{Agent, Change, ExecServer, Init, Mcp, Status};
 pub(crate) use approvals::{ApprovalsCommand, Approve, Revoke};
 pub(crate) use config::ConfigCommand;
+pub(crate) use danger::DangerArgs;
 pub(crate) use identity::{DeviceCommand, OperatorCommand, RightsArgs, TokenCommand, TokenCreate};
 pub(crate) use image::{EngineArgs, ImageCommand, InContainer, SignatureArgs};
 pub(crate) use ledger::{ExportFormat, LedgerCommand, Moment, Span, Verify, Wanted};
@@ -226,15 +228,8 @@ pub(crate) struct Run {
     /// UNSAFE: require only these controls instead of all (fs-read,fs-write,net,pid,ipc,syscalls,limits,env)
     #[arg(long, value_name = "CONTROLS", value_delimiter = ',')]
     pub(crate) danger_floor: Option<Vec<Control>>,
-    /// Permit profile `danger` and backend `none`
-    #[arg(long)]
-    pub(crate) danger: bool,
-    /// VERY UNSAFE: let profile `danger` see ~/.ssh, ~/.aws and other credential stores
-    #[arg(long)]
-    pub(crate) allow_sensitive_roots: bool,
-    /// VERY UNSAFE: what is on the deny list of `listed` is asked about instead of refused
-    #[arg(long)]
-    pub(crate) allow_denylisted_commands: bool,
+    #[command(flatten)]
+    pub(crate) danger: DangerArgs,
     /// Go on with the session of this name in this workspace: its answers, denials and loop counts hold
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,

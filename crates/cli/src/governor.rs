@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_daemon::{Earlier, Edition, Governed, Governor, Reload, Wanted};
+use ringfence_runtime::authz::DangerFlags;
 use ringfence_runtime::authz::policy::{
     DaemonSettings, Flags, LimitFlags, PolicyFile, Role, Settings, TelemetrySettings, roots_held_to,
     settings as settings_of,
@@ -14,6 +15,7 @@ use ringfence_runtime::authz::policy::{
 use ringfence_runtime::policy_files::{
     IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspace,
 };
+use ringfence_runtime::standing::Stored;
 use ringfence_runtime::{Asked, Setup};
 use ringfence_types::units::{Duration, Size};
 use ringfence_types::{Bytes, Refusal, Root};
@@ -30,6 +32,8 @@ pub(crate) struct HostGovernor {
     default: PathBuf,
     environment: Environment,
     setup: Setup,
+    /// Of the command line that started the daemon: no file that is read again, and nothing that is asked for, changes them.
+    danger: DangerFlags,
     taken: Mutex<Taken>,
 }
 
@@ -48,10 +52,11 @@ impl HostGovernor {
         named: Option<PathBuf>,
         environment: Environment,
         setup: Setup,
+        danger: DangerFlags,
     ) -> Result<Self, ExitCode> {
         let default = setup.config_dir.join("config.toml");
         let taken = Mutex::new(Taken { file: None, times: 0, seen: Vec::new() });
-        let governor = Self { named, default, environment, setup, taken };
+        let governor = Self { named, default, environment, setup, danger, taken };
         let file = governor.read().map_err(|error| error::failed(&error, error.hint().as_deref()))?;
         let seen = governor.stamps(file.as_ref());
         *governor.taken() = Taken { file, times: 1, seen };
@@ -64,6 +69,11 @@ impl HostGovernor {
 
     pub(crate) fn setup(&self) -> &Setup {
         &self.setup
+    }
+
+    /// The operator's file as it was last taken.
+    pub(crate) fn stored(&self) -> Stored {
+        Stored { file: self.path().to_owned(), sha256: seal(self.taken().file.as_ref()) }
     }
 
     fn settings_of(&self, file: Option<&PolicyFile>) -> DaemonSettings {
@@ -107,7 +117,8 @@ impl HostGovernor {
             policy: self.named.clone(),
             agent: wanted.agent.clone(),
         };
-        let flags = Flags { net: wanted.net, limits: limits(wanted), ..Flags::default() };
+        let flags =
+            Flags { net: wanted.net, limits: limits(wanted), danger: self.danger, ..Flags::default() };
         let governed = asked::governed_by(&place, (&self.environment, &self.setup), flags, read)?;
         let mut asked = governed.asked();
         asked.worked_in = vec![asked::real(&wanted.workspace)];
@@ -212,9 +223,8 @@ impl Governor for HostGovernor {
             return None;
         }
         let read = self.read();
-        let held = |file: Option<&PolicyFile>| file.map_or_else(|| "none".to_owned(), PolicyFile::seal);
         let (change, is_taken) = match read {
-            Ok(file) if held(file.as_ref()) == held(taken.file.as_ref()) => {
+            Ok(file) if seal(file.as_ref()) == seal(taken.file.as_ref()) => {
                 taken.seen = seen;
                 return None;
             }
@@ -238,9 +248,13 @@ impl Governor for HostGovernor {
                 (format!("not taken, and what was read before holds: {what}"), false)
             }
         };
-        let sha256 = held(taken.file.as_ref());
+        let sha256 = seal(taken.file.as_ref());
         Some(Reload { file: self.path().to_owned(), sha256, change, taken: is_taken })
     }
+}
+
+fn seal(file: Option<&PolicyFile>) -> String {
+    file.map_or_else(|| "none".to_owned(), PolicyFile::seal)
 }
 
 /// With the workspace first.

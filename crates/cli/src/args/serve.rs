@@ -5,10 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use ringfence_types::units::{Duration, UnitError};
 
+use super::DangerArgs;
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Listens at a socket of this user alone. Whoever owns the socket may do everything; everybody else shows a token
 (`ringfence token`). SIGTERM ends it: nothing new begins, what runs may end by itself for a while, then it is ended.
+
+What a session asks for with a token is at most what the policy gives by itself; the owner of the socket chooses as
+`ringfence run` does. `--danger` and the two beside it are nowhere but here: no file, session or token sets them.
 
 Examples:
   ringfence serve
@@ -33,6 +38,8 @@ pub(crate) struct Serve {
     /// How long calls may take to end by themselves when the daemon is ended; 0s: they are ended at once
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_or_none)]
     pub(crate) drain: Duration,
+    #[command(flatten)]
+    pub(crate) danger: DangerArgs,
 }
 
 /// Elsewhere no time at all makes no sense.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use base64::Engine as _;
+use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::{Flags, LimitFlags};
-use ringfence_runtime::authz::{DangerFlags, env::Attendance};
 use ringfence_runtime::network::Seen;
 use ringfence_runtime::{Asked, Ended, Io, PolicySource, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
@@ -240,11 +240,7 @@ fn flags(run: &Run) -> Result<Flags, ExitCode> {
         runtime: run.container.runtime,
         limits: limits(run),
         floor: run.danger_floor.clone(),
-        danger: DangerFlags {
-            danger: run.danger,
-            allow_sensitive_roots: run.allow_sensitive_roots,
-            allow_denylisted_commands: run.allow_denylisted_commands,
-        },
+        danger: run.danger.into(),
         roots,
         ..Flags::default()
     })

@@ -10,8 +10,9 @@ use ringfence_daemon::{
 };
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::DaemonSettings;
+use ringfence_runtime::authz::{DangerFlags, check_flags};
 use ringfence_runtime::web::{Guard, Site};
-use ringfence_runtime::{Setup, tls};
+use ringfence_runtime::{Runtime, Setup, tls};
 use ringfence_types::Reach;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 
@@ -37,6 +38,7 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
     // A daemon inside a session would be one whose owner is an agent.
     approval::require(&environment, Need::Nothing, "serve")?;
+    check_flags(arguments.danger.into()).map_err(|refusal| error::refused(&refusal))?;
     let socket = socket(arguments.socket.as_deref(), &environment)?;
     let directory = socket.parent().unwrap_or(Path::new("/")).to_owned();
     if arguments.check {
@@ -45,7 +47,8 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
     let listening = listening(&socket)?;
     let socket = listening.address().unwrap_or(socket);
     let runtime = run::runtime(&environment, Attendance::Unattended)?;
-    let governor = HostGovernor::new(arguments.policy.clone(), environment, runtime.setup().clone())?;
+    let governor = governor(arguments, environment, &runtime)?;
+    tell_danger(arguments.danger.into(), &governor, &runtime)?;
     let settings = Settings {
         sessions: arguments.max_sessions,
         calls: arguments.max_calls,
@@ -67,6 +70,39 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
     };
     ringfence_daemon::serve(serve).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn governor(
+    arguments: &Serve,
+    environment: Environment,
+    runtime: &Runtime,
+) -> Result<HostGovernor, ExitCode> {
+    let (named, danger) = (arguments.policy.clone(), arguments.danger.into());
+    HostGovernor::new(named, environment, runtime.setup().clone(), danger)
+}
+
+/// What the flags open is said where the daemon writes its words, and written down before anybody can use it.
+fn tell_danger(danger: DangerFlags, governor: &HostGovernor, runtime: &Runtime) -> Result<(), ExitCode> {
+    let opened = [
+        (danger.danger, "`--danger`: sessions may have profile `danger`, in which the machine is open"),
+        (
+            danger.allow_sensitive_roots,
+            "`--allow-sensitive-roots`: those see keys and credentials of this user",
+        ),
+        (
+            danger.allow_denylisted_commands,
+            "`--allow-denylisted-commands`: what is on the deny list is asked about in every session",
+        ),
+    ];
+    let opened: Vec<&str> = opened.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect();
+    if opened.is_empty() {
+        return Ok(());
+    }
+    for what in &opened {
+        note!("ringfence: warning: started with {what}");
+    }
+    let change = format!("serving with {}", opened.join("; "));
+    runtime.policy_changed(&governor.stored(), &change).map_err(|error| error::failed(&error, None))
 }
 
 /// The listener on TCP that `[daemon]` of the operator's file asks for.
@@ -132,7 +168,7 @@ fn checked(
     check_directory(directory).map_err(|error| error::failed(&error, error.hint()))?;
     let runtime = run::runtime(environment, Attendance::Unattended)?;
     runtime.identities().map_err(|error| error::failed(&error, error.hint().as_deref()))?;
-    let governor = HostGovernor::new(arguments.policy.clone(), environment.clone(), runtime.setup().clone())?;
+    let governor = governor(arguments, environment.clone(), &runtime)?;
     let wanted = Wanted {
         // Any that the operator's files are not in.
         workspace: directory.to_owned(),

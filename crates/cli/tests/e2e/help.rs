@@ -5,7 +5,7 @@ use crate::testkit::{World, finish};
 #[test]
 fn help_of_each_command_has_the_essentials() {
     let world = World::new();
-    let cases: [(&[&str], &[&str]); 11] = [
+    let cases: [(&[&str], &[&str]); 12] = [
         (&["--help"], &["run", "file", "doctor", "ledger", "completions", "ringfence run -- git status"]),
         (
             &["run", "--help"],
@@ -46,6 +46,10 @@ fn help_of_each_command_has_the_essentials() {
             ],
         ),
         (&["ledger", "verify", "--help"], &["--head", "--checkpoint", "--key", "--proof", "Exit code"]),
+        (
+            &["serve", "--help"],
+            &["--danger", "--allow-sensitive-roots", "--allow-denylisted-commands", "token"],
+        ),
         (
             &["session", "--help"],
             &[

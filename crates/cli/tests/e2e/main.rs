@@ -74,6 +74,8 @@ mod daemon_crowd;
 #[cfg(test)]
 mod daemon_cut;
 #[cfg(test)]
+mod daemon_danger;
+#[cfg(test)]
 mod daemon_described;
 #[cfg(test)]
 mod daemon_drain;

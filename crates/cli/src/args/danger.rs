@@ -1,0 +1,27 @@
+//! Flags that weaken a guarantee. They are typed by whoever starts Ringfence, and are nowhere else.
+
+use clap::Args;
+use ringfence_runtime::authz::DangerFlags;
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct DangerArgs {
+    /// Permit profile `danger` and backend `none`
+    #[arg(long)]
+    danger: bool,
+    /// VERY UNSAFE: let profile `danger` see ~/.ssh, ~/.aws and other credential stores
+    #[arg(long)]
+    allow_sensitive_roots: bool,
+    /// VERY UNSAFE: what is on the deny list of `listed` is asked about instead of refused
+    #[arg(long)]
+    allow_denylisted_commands: bool,
+}
+
+impl From<DangerArgs> for DangerFlags {
+    fn from(typed: DangerArgs) -> Self {
+        Self {
+            danger: typed.danger,
+            allow_sensitive_roots: typed.allow_sensitive_roots,
+            allow_denylisted_commands: typed.allow_denylisted_commands,
+        }
+    }
+}
