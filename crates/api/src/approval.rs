@@ -63,7 +63,7 @@ pub struct AnswerApproval {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
     Once,
-    /// This command instead, once. It is judged like anything else.
+    /// This command instead, once. It is judged like anything else, and takes scope `run` besides `approve`.
     Instead {
         argv: Vec<Data>,
     },

@@ -16,10 +16,10 @@ use ringfence_runtime::identity::{CredentialId, Known};
 use ringfence_runtime::ledger::{
     ApprovalDecision, ApprovalRequest, Covers, GrantMade, LedgerReader, Timestamp,
 };
-use ringfence_types::{Bytes, MadeBy, Principal, SessionId, ShownCredential, WorkspaceId};
+use ringfence_types::{Bytes, MadeBy, Principal, Scope, SessionId, ShownCredential, WorkspaceId};
 use serde_json::Value;
 
-use crate::authenticate::forbidden;
+use crate::authenticate::{forbidden, require};
 use crate::failure::{internal, malformed, unavailable};
 use crate::server::Daemon;
 
@@ -41,6 +41,10 @@ pub(crate) fn answer(
     request: AnswerApproval,
 ) -> Result<Answered, ApiError> {
     let AnswerApproval { id, answer, terms, reason } = request;
+    // Whoever says what runs instead runs it: where policy asks about that, their answer is the yes to their own command.
+    if matches!(answer, Answer::Instead { .. }) {
+        require(caller, Scope::Run)?;
+    }
     // Of two who belong together and vote at once, one sees the other's vote.
     let _turn = daemon.answering.lock().unwrap_or_else(PoisonError::into_inner);
     // Once: what is looked at is what is answered, also when more questions begin with the same letters by then.

@@ -143,7 +143,8 @@ pub(crate) fn authorise(caller: &Caller, method: Method, about: Option<&SessionI
     }
 }
 
-fn require(caller: &Caller, scope: Scope) -> Result<(), ApiError> {
+/// Whether a caller has a right; what they are told names it.
+pub(crate) fn require(caller: &Caller, scope: Scope) -> Result<(), ApiError> {
     if caller.may(scope) {
         return Ok(());
     }

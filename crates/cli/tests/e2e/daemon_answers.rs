@@ -153,7 +153,7 @@ fn the_command_line_shows_and_answers_by_the_daemon_in_the_same_words() {
 fn a_command_is_replaced_by_another_on_every_transport() {
     let (served, session) = served("");
     let world = &served.world;
-    let (_, token) = token_with(&served, &["approve"]);
+    let (_, token) = token_with(&served, &["approve", "run"]);
     let mut talk = Talk::open(&served.socket, Some(&token)).unwrap();
     let speaker = Speaker::at(&served.socket, Some(&token));
     let replaced = |name: &str, answer: &mut dyn FnMut(&str)| {
@@ -198,6 +198,42 @@ fn a_command_is_replaced_by_another_on_every_transport() {
     let intents = served.records("intent");
     let argv: Vec<&Value> = intents.iter().map(|record| &record["event"]["call"]["argv"]).collect();
     assert_eq!(argv, [&json!(["mkdir", "-v", "cli"]), &json!(["mkdir", "ws"]), &json!(["mkdir", "grpc"])]);
+}
+
+/// Whoever may answer and run nothing does not say what runs instead: where policy asks about that they would say yes to
+/// their own command. The control is the same answer with both scopes.
+#[test]
+fn what_runs_instead_takes_the_right_to_run() {
+    let (served, session) = served("");
+    let (_, answers) = token_with(&served, &["approve"]);
+    let (_, both) = token_with(&served, &["approve", "run"]);
+    let call = begin(&served, &session, &["mkdir", "asked"]);
+    let id = one_waiting(&served.world);
+    let answer = json!({ "id": id, "answer": { "instead": { "argv": ["sh", "-c", "mkdir own"] } } });
+    let by_http = served.client_with(&answers).raw(Method::ApprovalAnswer, answer.clone());
+    let Err(ringfence_client::ClientError::Api(refused)) = by_http else { panic!("{by_http:?}") };
+    assert_eq!(refused.code, ErrorCode::Forbidden, "{refused:?}");
+    assert!(refused.message.contains("`run`") && refused.hint.unwrap().contains("`run`"));
+    let mut talk = Talk::open(&served.socket, Some(&answers)).unwrap();
+    let refused = talk.call("approval.answer", answer.clone()).unwrap_err();
+    assert!(code(&refused) == ErrorCode::Forbidden && refused.to_string().contains("`run`"), "{refused}");
+    let speaker = Speaker::at(&served.socket, Some(&answers));
+    let by_grpc = v1::AnswerApprovalRequest {
+        id: id.clone(),
+        answer: v1::Answer::Instead.into(),
+        instead: vec![b"mkdir".to_vec(), b"own".to_vec()],
+        ..Default::default()
+    };
+    let refused = speaker.wait(speaker.approvals().answer_approval(by_grpc)).unwrap_err();
+    assert!(reason(&refused) == ErrorCode::Forbidden && refused.message().contains("`run`"), "{refused}");
+    assert!(served.records("approval-decided").is_empty() && served.records("intent").is_empty());
+    let noted = served.records("authenticated");
+    let noes = noted.iter().filter(|record| record["event"]["refusal"]["message"].is_string());
+    assert_eq!(noes.count(), 3, "each refusal is in the ledger");
+    let said = served.client_with(&both).raw(Method::ApprovalAnswer, answer.clone()).unwrap();
+    assert_eq!(said["answer"], "once");
+    assert_eq!(end(&served, &session, call).state, CallState::Done);
+    assert!(there(&served, "own") && !there(&served, "asked"));
 }
 
 /// Terms over WebSocket and gRPC: how long and how often an answer holds. What makes no sense gives nobody more.
@@ -264,8 +300,9 @@ fn two_people_agree_by_different_transports() {
     let world = &served.world;
     let mut add = world.ringfence();
     let password = ["correct", "horse", "battery"].join(" ");
-    finish(add.args(["operator", "add", "ann", "--scope", "approve"]), password.as_bytes()).expect(0);
-    let hers = served.ringfence(&["token", "create", "hers", "--scope", "approve", "--operator", "ann"]);
+    finish(add.args(["operator", "add", "ann", "--scope", "approve,run"]), password.as_bytes()).expect(0);
+    let hers =
+        served.ringfence(&["token", "create", "hers", "--scope", "approve,run", "--operator", "ann"]);
     let hers = hers.expect(0).text();
     let (_, own) = token_with(&served, &["approve"]);
     let call = begin(&served, &session, &["mkdir", "made"]);
