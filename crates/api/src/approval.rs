@@ -10,7 +10,7 @@ use crate::Data;
 #[serde(deny_unknown_fields)]
 pub struct ListApprovals {}
 
-/// Be told of questions: at once of those that wait, then of each when it is asked and again when it is decided.
+/// Be told of questions: at once of those that wait, then of each when it is asked, when whoever asked is gone, and when it is decided.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WatchApprovals {}
@@ -38,6 +38,9 @@ pub struct Question {
     pub votes: Vec<Value>,
     /// `None`: it waits.
     pub decision: Option<Value>,
+    /// Nobody waits for the answer any more. A yes is for the next call that is the same, once, until the question expires.
+    #[serde(default)]
+    pub asker_gone: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

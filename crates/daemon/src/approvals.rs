@@ -9,7 +9,7 @@ use ringfence_api::{
     GrantsRevoked, Matched, Question, StoredAnswer,
 };
 use ringfence_runtime::approval::{
-    AnswerError, Answered as Done, GrantError, Here, Inbox, LiveGrant, Pending, Reply, Say, Terms,
+    AnswerError, Answered as Done, Awaited, GrantError, Here, Inbox, LiveGrant, Pending, Reply, Say, Terms,
     live_grants, matched, revoke as take_back,
 };
 use ringfence_runtime::identity::{CredentialId, Known};
@@ -133,7 +133,7 @@ fn stored(reader: &LedgerReader, grant: &LiveGrant) -> Result<StoredAnswer, ApiE
     let matched = match &grant.made.covers {
         // What cannot be compared now is not told; the answer itself stands.
         Covers::Here { rules, .. } => matched(reader, &grant.made.workspace, rules).ok(),
-        Covers::Session { .. } => None,
+        Covers::Session { .. } | Covers::Next { .. } => None,
     };
     Ok(StoredAnswer {
         id: grant.made.grant.to_string(),
@@ -162,7 +162,7 @@ fn sees(daemon: &Daemon, caller: &Caller, pending: &Pending) -> bool {
 
 fn sees_grant(daemon: &Daemon, caller: &Caller, made: &GrantMade) -> bool {
     let root = match &made.covers {
-        Covers::Here { directory, .. } => Some(directory.as_path()),
+        Covers::Here { directory, .. } | Covers::Next { directory, .. } => Some(directory.as_path()),
         Covers::Session { .. } => None,
     };
     covers(daemon, caller, (&made.session, &made.workspace, root))
@@ -255,6 +255,7 @@ fn question(pending: &Pending, decision: Option<&ApprovalDecision>) -> Result<Qu
         request: json(serde_json::to_value(request))?,
         votes: pending.votes.iter().map(|vote| json(serde_json::to_value(vote))).collect::<Result<_, _>>()?,
         decision: decision.map(|decision| json(serde_json::to_value(decision))).transpose()?,
+        asker_gone: pending.awaited == Awaited::ByNobody,
     })
 }
 

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{ApiError, Caller, Chunk, Happened, Question, Reply, Request, StreamCall, Subscribe};
+use ringfence_api::{
+    ApiError, Caller, Chunk, ErrorCode, Happened, Question, Reply, Request, StreamCall, Subscribe,
+};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -175,15 +177,20 @@ async fn tell_questions(
             () = items.closed() => None,
         };
         let Some(Item::Event(event)) = event else { return Ok(()) };
-        let Some((id, waits)) = about_a_question(&event) else { continue };
-        if waits && told.contains(&id) {
+        let Some((id, turn)) = about_a_question(&event) else { continue };
+        if turn == Turn::Asked && told.contains(&id) {
             continue;
         }
         let (shared, who) = (Arc::clone(daemon), caller.clone());
-        // A question of a session that is forgotten already is nobody's any more.
-        let Ok(question) = blocking(move || approvals::show(&shared, &who, &id)).await else { continue };
+        let question = match blocking(move || approvals::show(&shared, &who, &id)).await {
+            Ok(question) => question,
+            // A question of others, or one that is forgotten already.
+            Err(error) if error.code == ErrorCode::NotFound => continue,
+            // What could not be looked at would never be told: whoever listens comes again, and is told what waits.
+            Err(error) => return Err(error),
+        };
         // One that was decided meanwhile is told when its decision comes by.
-        if waits == question.decision.is_none()
+        if (turn == Turn::Decided) == question.decision.is_some()
             && items.send(Item::Question(Box::new(question))).await.is_err()
         {
             return Ok(());
@@ -191,14 +198,24 @@ async fn tell_questions(
     }
 }
 
-/// Which question an event is about, and whether it waited then.
-fn about_a_question(event: &Happened) -> Option<(String, bool)> {
-    let waits = match event.kind.as_str() {
-        "approval-requested" => true,
-        "approval-decided" => false,
+/// What became of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Asked,
+    /// Whoever asked is gone.
+    Left,
+    Decided,
+}
+
+/// Which question an event is about, and what became of it.
+fn about_a_question(event: &Happened) -> Option<(String, Turn)> {
+    let turn = match event.kind.as_str() {
+        "approval-requested" => Turn::Asked,
+        "approval-left" => Turn::Left,
+        "approval-decided" => Turn::Decided,
         _ => return None,
     };
-    Some((event.event.get("transaction")?.as_str()?.to_owned(), waits))
+    Some((event.event.get("transaction")?.as_str()?.to_owned(), turn))
 }
 
 fn output(call: Arc<LiveCall>, request: &StreamCall) -> mpsc::Receiver<Item> {

@@ -20,20 +20,30 @@ use crate::output::Output;
 /// Whether somebody wants a call to end, for those who wait in it.
 #[derive(Debug, Default)]
 pub(crate) struct Cancelled {
-    is: Mutex<bool>,
+    why: Mutex<Option<Ending>>,
     changed: Condvar,
 }
 
+/// Why a call is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Somebody wants that, or its session is over.
+    Cancelled,
+    /// The daemon ends, and nobody has said that the call is not wanted.
+    WithDaemon,
+}
+
 impl Cancelled {
-    fn set(&self) {
-        *self.is.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    /// The first reason counts.
+    fn set(&self, ending: Ending) {
+        let _first = self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(ending);
         self.changed.notify_all();
     }
 
-    /// Whether that is so by now, or becomes so within this time.
-    pub(crate) fn within(&self, time: Duration) -> bool {
-        let is = self.is.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(is, time, |is| !*is);
+    /// Why, if that is so by now or becomes so within this time.
+    pub(crate) fn within(&self, time: Duration) -> Option<Ending> {
+        let why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(why, time, |why| why.is_none());
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -162,13 +172,18 @@ impl LiveCall {
     }
 
     /// First politely; what waits for a person does not wait any longer.
+    /// Whoever waits in it goes, and says that it was the daemon that ended. What runs is not touched.
+    pub(crate) fn leave(&self) {
+        self.cancelled.set(Ending::WithDaemon);
+    }
+
     pub(crate) fn cancel(&self) {
-        self.cancelled.set();
+        self.cancelled.set(Ending::Cancelled);
         self.bells.ring(Signal::TERM);
     }
 
     pub(crate) fn kill(&self) {
-        self.cancelled.set();
+        self.cancelled.set(Ending::Cancelled);
         self.bells.ring(Signal::TERM);
         self.bells.ring(Signal::KILL);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfence_runtime::approval::Waiting;
 use ringfence_runtime::{Approver, Heard};
 
-use crate::call::Cancelled;
+use crate::call::{Cancelled, Ending};
 
 /// How often whoever waits looks for the answer.
 const LOOK: Duration = Duration::from_millis(40);
@@ -32,8 +32,10 @@ impl Approver for Desk {
             if left.is_zero() {
                 return Heard::Silence;
             }
-            if self.cancelled.within(left.min(LOOK)) {
-                return Heard::Interrupted;
+            match self.cancelled.within(left.min(LOOK)) {
+                Some(Ending::Cancelled) => return Heard::Interrupted,
+                Some(Ending::WithDaemon) => return Heard::Left,
+                None => {}
             }
         }
     }

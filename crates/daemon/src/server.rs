@@ -223,6 +223,8 @@ async fn drain(daemon: &Arc<Daemon>) {
     }
     let all = Arc::clone(daemon);
     let stopped = tokio::task::spawn_blocking(move || {
+        // Before any session ends: its parts and whoever waits at its door cancel what they have begun when it does.
+        all.sessions.live().iter().for_each(|live| live.live_calls().iter().for_each(|call| call.leave()));
         let stop = |live: &Arc<Live>| sessions::stop_with_daemon(&all, live);
         threads::for_each(std::thread::Builder::new, (&all.sessions.live(), stop), || ());
     });

@@ -329,6 +329,9 @@ pub struct Question {
     /// Each as JSON: what was said by those of several who have to agree.
     #[prost(string, repeated, tag = "9")]
     pub votes_json: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Nobody waits for the answer any more. A yes is for the next call that is the same, once, until the question expires.
+    #[prost(bool, tag = "10")]
+    pub asker_gone: bool,
 }
 impl ::prost::Name for Question {
     const NAME: &'static str = "Question";
@@ -354,7 +357,8 @@ pub struct AnswerApprovalRequest {
     /// Of `ANSWER_SESSION` and `ANSWER_ALWAYS_HERE`.
     #[prost(message, optional, tag = "5")]
     pub terms: ::core::option::Option<AnswerTerms>,
-    /// Of `ANSWER_INSTEAD`: the command that may run instead, once. It is judged like anything else.
+    /// Of `ANSWER_INSTEAD`: the command that may run instead, once. It is judged like anything else,
+    /// and takes scope `run` besides `approve`.
     #[prost(bytes = "vec", repeated, tag = "6")]
     pub instead: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }

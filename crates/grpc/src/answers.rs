@@ -229,10 +229,22 @@ fn chunk(chunk: api::Chunk) -> Result<v1::CallChunk, ApiError> {
 }
 
 fn asked(question: api::Question) -> v1::Question {
-    let api::Question { id, session, asked, expires, risk, sentence, request, votes, decision } = question;
+    let api::Question { id, session, asked, expires, risk, sentence, request, votes, decision, asker_gone } =
+        question;
     let (request_json, votes_json) = (request.to_string(), texts(votes));
     let decision_json = decision.map(|decision| decision.to_string());
-    v1::Question { id, session, asked, expires, risk, sentence, request_json, decision_json, votes_json }
+    v1::Question {
+        id,
+        session,
+        asked,
+        expires,
+        risk,
+        sentence,
+        request_json,
+        decision_json,
+        votes_json,
+        asker_gone,
+    }
 }
 
 fn number(count: usize) -> u64 {

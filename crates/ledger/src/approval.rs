@@ -23,6 +23,9 @@ pub struct ApprovalRequest {
     pub fingerprint: Fingerprint,
     /// Digest of everything the answer is bound to: the fingerprint and what it meant when the question was asked.
     pub binding: String,
+    /// The same without the session: what a yes is for once whoever asked is gone. `None`: the question ends with them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
     /// What of it can change while the question waits.
     pub bound: Vec<Bound>,
     pub rule: String,
@@ -185,4 +188,7 @@ pub enum Covers {
         /// Text of a policy file.
         rules: String,
     },
+    /// The same action, with everything it was bound to but the session, in the same workspace: a yes to a question whose
+    /// asker was gone.
+    Next { directory: Bytes, binding: String },
 }

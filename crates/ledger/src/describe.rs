@@ -20,6 +20,7 @@ pub fn summary(event: &Event) -> String {
             format!("not by {}: {}", shown(channel), shown(why))
         }
         Event::ApprovalVoted(vote) => format!("{} by {}", word(vote.vote), vote.by),
+        Event::ApprovalLeft { why, .. } => format!("{}; it waits on", shown(why)),
         Event::ApprovalDecided(decision) => format!("{} by {}", of_answer(decision.answer), decision.by),
         Event::GrantMade(made) => {
             format!("{} by {}{}", shown(&made.permits), made.by, of_covers(&made.covers))
@@ -176,7 +177,9 @@ fn of_answer(answer: ApprovalAnswer) -> &'static str {
 fn of_covers(covers: &Covers) -> String {
     match covers {
         Covers::Session { .. } => " for the session".to_owned(),
-        Covers::Here { directory, .. } => format!(" in {}", directory.display()),
+        Covers::Here { directory, .. } | Covers::Next { directory, .. } => {
+            format!(" in {}", directory.display())
+        }
     }
 }
 

@@ -81,6 +81,12 @@ pub enum Event {
         failure: Option<String>,
     },
     ApprovalVoted(ApprovalVote),
+    /// Whoever asked is gone, and the question waits on: a yes is for the next who asks the same.
+    ApprovalLeft {
+        transaction: TransactionId,
+        session: SessionId,
+        why: String,
+    },
     ApprovalDecided(Box<ApprovalDecision>),
     GrantMade(Box<GrantMade>),
     GrantRevoked {
@@ -409,6 +415,7 @@ kinds! {
     ApprovalRequested "approval-requested" Consent,
     Notified "notified" Consent,
     ApprovalVoted "approval-voted" Consent,
+    ApprovalLeft "approval-left" Consent,
     ApprovalDecided "approval-decided" Consent,
     GrantMade "grant-made" Consent,
     GrantRevoked "grant-revoked" Consent,
@@ -447,6 +454,7 @@ impl Event {
             Self::ApprovalRequested(_) => Kind::ApprovalRequested,
             Self::Notified { .. } => Kind::Notified,
             Self::ApprovalVoted(_) => Kind::ApprovalVoted,
+            Self::ApprovalLeft { .. } => Kind::ApprovalLeft,
             Self::ApprovalDecided(_) => Kind::ApprovalDecided,
             Self::GrantMade(_) => Kind::GrantMade,
             Self::GrantRevoked { .. } => Kind::GrantRevoked,
@@ -485,6 +493,7 @@ impl Event {
             Self::ApprovalDecided(decision) => Some(&decision.transaction),
             Self::GrantMade(made) => Some(&made.transaction),
             Self::Notified { transaction, .. }
+            | Self::ApprovalLeft { transaction, .. }
             | Self::Proposed { transaction, .. }
             | Self::Conflicted { transaction, .. }
             | Self::Discarded { transaction, .. }
@@ -508,6 +517,7 @@ impl Event {
             Self::GrantMade(made) => Some(&made.session),
             Self::SessionStarted { session, .. }
             | Self::SessionEnded { session, .. }
+            | Self::ApprovalLeft { session, .. }
             | Self::Activity { session, .. }
             | Self::Proposed { session, .. }
             | Self::Intent { session, .. }

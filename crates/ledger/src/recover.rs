@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
 
+use jiff::Timestamp;
 use ringfence_types::{Fingerprint, Layer, Principal, Refusal, RefusalCode, SessionId, TransactionId};
 
-use crate::approval::{ApprovalAnswer, ApprovalDecision};
+use crate::approval::{ApprovalAnswer, ApprovalDecision, ApprovalRequest};
 use crate::event::{Event, ProcessId};
 use crate::ledger::{AppendError, Ledger};
 use crate::life::{Life, Status};
@@ -28,6 +29,8 @@ pub enum Left {
     Begun,
     /// A question about this that nobody waits for any more.
     Asked(Fingerprint),
+    /// A question that waits on without them.
+    WaitsOn,
     /// An answer that nothing followed from.
     Answered,
     /// A proposal that somebody asked about. It stays; only the question ends.
@@ -67,6 +70,10 @@ impl Orphan {
         match &self.left {
             Left::Begun => vec![Event::Interrupted { transaction, why: WHY.to_owned() }],
             Left::Asked(fingerprint) => vec![expired(fingerprint), refused],
+            Left::WaitsOn => {
+                let session = self.session.clone();
+                vec![Event::ApprovalLeft { transaction, session, why: WHY.to_owned() }]
+            }
             Left::Answered => vec![refused],
             Left::ProposalAsked(fingerprint) => vec![expired(fingerprint)],
         }
@@ -85,7 +92,7 @@ pub enum RecoverError {
 }
 
 impl Ledger {
-    /// Closes what processes left open that are gone: what was begun is interrupted, what was asked has expired. Nothing is
+    /// Closes what processes left open that are gone: what was begun is interrupted, what was asked has expired or waits on. Nothing is
     /// done again, and no answer is changed: whoever has written an end or an answer before has won.
     ///
     /// Costs one look at an empty table where nothing is open.
@@ -139,17 +146,27 @@ fn left(records: &[Record]) -> Option<Left> {
     let life = Life::of(records.iter().map(|record| &record.event)).ok()?;
     let question = || {
         records.iter().find_map(|record| match &record.event {
-            Event::ApprovalRequested(request) => Some(request.fingerprint.clone()),
+            Event::ApprovalRequested(request) => Some(request),
             _ => None,
         })
     };
+    let fingerprint = || question().map(|request| request.fingerprint.clone());
     match life.status() {
         Status::InProgress => Some(Left::Begun),
-        Status::AwaitingApproval if life.is_proposed() => question().map(Left::ProposalAsked),
-        Status::AwaitingApproval => question().map(Left::Asked),
+        Status::AwaitingApproval if life.is_proposed() => fingerprint().map(Left::ProposalAsked),
+        Status::AwaitingApproval if question().is_some_and(|request| waits_on(request)) => {
+            let known = records.iter().any(|record| matches!(record.event, Event::ApprovalLeft { .. }));
+            (!known).then_some(Left::WaitsOn)
+        }
+        Status::AwaitingApproval => fingerprint().map(Left::Asked),
         Status::Approved | Status::Refused if !life.is_over() && !life.is_proposed() => Some(Left::Answered),
         _ => None,
     }
+}
+
+/// Whether a question has a use without whoever asked it, and time.
+fn waits_on(request: &ApprovalRequest) -> bool {
+    request.next.is_some() && Timestamp::now() < request.expires
 }
 
 fn process_of(reader: &LedgerReader, session: &SessionId) -> Result<Option<ProcessId>, ReadError> {

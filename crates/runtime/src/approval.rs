@@ -24,9 +24,9 @@ pub(crate) use asker::{Asker, holds};
 pub use card::card_text;
 pub(crate) use card::{Context, Redactor, card, offers};
 pub use grants::{GrantError, Here, LiveGrant, Sees, Spent, grant_files, live_grants, matched, revoke};
-pub(crate) use grants::{Lease, lease};
+pub(crate) use grants::{Lease, lease, next};
 pub(crate) use inbox::DEFAULT_EXPIRY;
-pub use inbox::{AnswerError, Answered, Inbox, InboxError, Pending, Reply, Say, Terms};
+pub use inbox::{AnswerError, Answered, Awaited, Inbox, InboxError, Pending, Reply, Say, Terms};
 pub(crate) use loops::{Loops, STOPPED, outcome_of, recorded_outcome};
 pub(crate) use memory::{BREAKER, DENIED_BEFORE, Memory, STOPPED_LOOP};
 pub use presence::Held;
@@ -58,6 +58,8 @@ pub enum Heard {
     Silence,
     /// Whoever was asked went away, or this process is to end.
     Interrupted,
+    /// This process ends, and others can answer after it: the question waits on without it where it can.
+    Left,
 }
 
 /// Nobody: every question is refused, unless somebody else watches.

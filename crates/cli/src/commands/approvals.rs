@@ -6,7 +6,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use ringfence_runtime::approval::{AnswerError, Reply, Say, Terms};
+use ringfence_runtime::approval::{AnswerError, Awaited, Reply, Say, Terms};
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::ledger::{ApprovalDecision, ApprovalRequest, Timestamp};
 use ringfence_types::{Bytes, Call, Principal};
@@ -22,6 +22,9 @@ use crate::explain::Style;
 use crate::output::say;
 use place::{Asked, Outcome, Place, PlaceError};
 
+/// Of a question whose asker is gone.
+const GONE: &str =
+    "whoever asked is gone: a yes is for the next call that is the same, once, while this has time";
 /// The answer did not count, or there was nothing to answer.
 const NOT_COUNTED: u8 = 1;
 
@@ -107,6 +110,9 @@ impl Desk {
                 span(left(request)),
                 summary(request)
             );
+            if question.awaited == Awaited::ByNobody {
+                say!("  {}", GONE);
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -135,6 +141,7 @@ impl Desk {
                     say!("because      {}", shown(reason));
                 }
             }
+            None if question.awaited == Awaited::ByNobody => say!("answered     not yet; {GONE}"),
             None => say!("answered     not yet"),
         }
         Ok(ExitCode::SUCCESS)
@@ -149,7 +156,8 @@ impl Desk {
         }
         let say = meant(approve, &question.request)?;
         let waiting = self.place.wait(&question.request).map_err(|error| error.told(NOT_COUNTED))?;
-        let confirmed = Terminal::new(&self.environment).confirmed(waiting.as_ref(), &meaning(&say));
+        let confirmed =
+            Terminal::new(&self.environment).confirmed(waiting.as_ref(), &meaning(&say, question.awaited));
         if let Some(decision) = waiting.decided() {
             return Err(not_counted_text(&approval::told(&decision)));
         }
@@ -206,8 +214,11 @@ fn shown(text: &str) -> String {
     Bytes::from(text).display()
 }
 
-fn meaning(say: &Say) -> String {
+fn meaning(say: &Say, awaited: Awaited) -> String {
     match say {
+        Say::Once if awaited == Awaited::ByNobody => {
+            "nobody waits for it now: allow the next call that is the same, once".to_owned()
+        }
         Say::Once => "allow it once".to_owned(),
         Say::Edited(call) => match call.as_ref() {
             Call::Exec(exec) => {
@@ -269,6 +280,8 @@ struct Question<'a> {
     seconds_left: u64,
     request: &'a ApprovalRequest,
     votes: usize,
+    /// Nobody waits for the answer any more.
+    asker_gone: bool,
 }
 
 impl<'a> Question<'a> {
@@ -279,6 +292,7 @@ impl<'a> Question<'a> {
             seconds_left: left(&question.request).as_secs(),
             request: &question.request,
             votes: question.votes.len(),
+            asker_gone: question.awaited == Awaited::ByNobody,
         }
     }
 }

@@ -301,8 +301,7 @@ fn two_people_agree_by_different_transports() {
     let mut add = world.ringfence();
     let password = ["correct", "horse", "battery"].join(" ");
     finish(add.args(["operator", "add", "ann", "--scope", "approve,run"]), password.as_bytes()).expect(0);
-    let hers =
-        served.ringfence(&["token", "create", "hers", "--scope", "approve,run", "--operator", "ann"]);
+    let hers = served.ringfence(&["token", "create", "hers", "--scope", "approve,run", "--operator", "ann"]);
     let hers = hers.expect(0).text();
     let (_, own) = token_with(&served, &["approve"]);
     let call = begin(&served, &session, &["mkdir", "made"]);
@@ -353,22 +352,6 @@ fn an_answer_that_comes_too_late_is_told_so_everywhere() {
     let late = speaker.wait(speaker.approvals().answer_approval(answer)).unwrap_err();
     assert_eq!(reason(&late), ErrorCode::Conflict);
     assert!(!there(&served, "made") && served.records("intent").is_empty());
-}
-
-/// A question of a daemon that is killed is closed with it, and says so to whoever answers then.
-#[test]
-fn a_daemon_that_is_killed_takes_its_questions_along_and_the_next_one_says_so() {
-    let (served, session) = served("");
-    begin(&served, &session, &["mkdir", "made"]);
-    let id = one_waiting(&served.world);
-    let served = posted(served.again(Signal::KILL));
-    let mut talk = Talk::open(&served.socket, None).unwrap();
-    assert_eq!(talk.call("approval.list", json!({})).unwrap()["questions"], json!([]));
-    let late = talk.call("approval.answer", json!({ "id": id, "answer": "once" })).unwrap_err();
-    assert!(code(&late) == ErrorCode::Conflict && late.to_string().contains("expired"), "{late}");
-    let shown = approvals(&served.world, &["show", &id]).expect(0).text();
-    assert!(shown.contains("the process that worked on it is gone"), "{shown}");
-    assert!(!there(&served, "made"));
 }
 
 /// `ringfence approvals watch --json`; ended with this.

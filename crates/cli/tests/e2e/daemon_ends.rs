@@ -3,8 +3,8 @@
 use std::thread;
 
 use ringfence_api::{
-    Answer, AnswerApproval, ApiError, CallState, CreateSession, ErrorCode, Exec, ListApprovals, SessionInfo,
-    SessionState, ShowApproval, ShowCall, StopSession,
+    Answer, AnswerApproval, ApiError, CallState, CreateSession, Exec, ListApprovals, SessionInfo,
+    SessionState, ShowCall, StopSession,
 };
 use ringfence_client::ClientError;
 use ringfence_types::Profile;
@@ -93,51 +93,6 @@ fn a_question_waits_also_when_its_clients_have_gone() {
     let show = ShowCall { session: session.session, call, wait_ms: Some(60_000) };
     assert_eq!(served.client().call(&show).unwrap().state, CallState::Done);
     assert!(served.world.workspace.join("made").exists());
-}
-
-/// The session of a question ends with the daemon, and so does the question: it is closed with a reason, nobody can answer it
-/// any more, and nothing of it is done.
-#[test]
-fn a_question_of_a_daemon_that_ended_is_closed_and_says_why() {
-    for (end, why) in [
-        (Signal::KILL, "the process that worked on it is gone"),
-        (Signal::TERM, "interrupted before there was an answer"),
-    ] {
-        let served = Served::with(World::new(), &["--drain", "10ms"]);
-        let (session, _, id) = asks(&served);
-        let served = served.again(end);
-        // The socket is there before what was left is ended; an answer is not.
-        assert!(served.sessions().is_empty());
-        let decided = served.records("approval-decided");
-        assert_eq!(decided.len(), 1, "by the time that it serves");
-        assert_eq!(decided[0]["event"]["reason"], why);
-        assert!(served.client().call(&ListApprovals {}).unwrap().questions.is_empty());
-        let shown = served.client().call(&ShowApproval { id: id.clone() }).unwrap();
-        assert_eq!(shown.decision.unwrap()["reason"], why);
-        let text = served.ringfence(&["approvals", "show", &id]).expect(0).text();
-        assert!(text.contains(why), "{text}");
-        assert_eq!(answered(&served, &id, Answer::Once).unwrap_err().code, ErrorCode::Conflict);
-        assert!(!served.world.workspace.join("made").exists());
-        let refused = served.records("refused");
-        assert!(refused.iter().any(|record| record["event"]["transaction"] == id), "{refused:?}");
-        let ended = served.records("session-ended");
-        assert!(ended.iter().any(|record| record["event"]["session"] == session.session.as_str()));
-        served.world.ledger_tool(&["verify"]).expect(0);
-    }
-}
-
-/// Whoever answers after a daemon was killed, and before there is another, is told that nobody waits.
-#[test]
-fn a_question_of_a_dead_daemon_cannot_be_answered() {
-    let mut served = Served::new();
-    let (_, _, id) = asks(&served);
-    send(&served.child, Signal::KILL);
-    let _status = ended("the daemon", &mut served.child);
-    let denied = served.ringfence(&["approvals", "deny", &id]);
-    assert_ne!(denied.code, Some(0), "{}", denied.err);
-    let decided = served.records("approval-decided");
-    assert_eq!(decided.len(), 1);
-    assert_eq!(decided[0]["event"]["answer"], "expired");
 }
 
 /// No time to drain is none: what runs is ended at once.

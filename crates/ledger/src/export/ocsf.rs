@@ -161,6 +161,7 @@ fn place_of(event: &Event) -> Place {
         | Event::Discarded { .. } => place(1001, "File System Activity", 99, "Settle"),
         Event::ApprovalRequested(_) => place(3003, "Authorize Session", 99, "Request"),
         Event::Notified { .. } => place(3003, "Authorize Session", 99, "Notify"),
+        Event::ApprovalLeft { .. } => place(3003, "Authorize Session", 99, "Leave"),
         Event::ApprovalVoted(_) => place(3003, "Authorize Session", 99, "Vote"),
         Event::ApprovalDecided(_) => place(3003, "Authorize Session", 1, "Assign Privileges"),
         Event::GrantMade(_) => place(3004, "Entity Management", 1, "Create"),

@@ -148,6 +148,7 @@ pub(crate) fn asked(ids: &Ids) -> Event {
         roots: roots(),
         fingerprint: fingerprint(),
         binding: "00".to_owned(),
+        next: None,
         bound: Vec::new(),
         rule: "guarded.unlisted".to_owned(),
         layer: Layer::Floor,

@@ -75,6 +75,7 @@ pub(crate) fn asked(ids: &Ids) -> Event {
         roots: roots(),
         fingerprint: Fingerprint::of(&call(), &roots()),
         binding: "00".to_owned(),
+        next: None,
         bound: Vec::new(),
         rule: "guarded.unlisted".to_owned(),
         layer: Layer::Floor,

@@ -65,6 +65,7 @@ impl Asker<'_> {
             roots: question.action().roots().to_vec(),
             fingerprint: question.action().fingerprint().clone(),
             binding: binding.digest.clone(),
+            next: None,
             bound: binding.bound.clone(),
             rule: part.map(|part| part.rule.clone().into_owned()).unwrap_or_default(),
             layer: part.map_or(Layer::Floor, |part| part.layer),

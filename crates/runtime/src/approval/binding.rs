@@ -78,8 +78,16 @@ impl Binding {
                 .for_each(|path| looked.at_file(path));
         }
         let fingerprint = question.action().fingerprint().as_str();
-        Self { digest: digest(fingerprint, ground, &looked.bound), bound: looked.bound }
+        let digest = digest(("ringfence binding v1", fingerprint), ground, &looked.bound);
+        Self { digest, bound: looked.bound }
     }
+}
+
+/// What a yes is for once whoever asked is gone: all of it but the session, and whoever asks the same then. `asker` is who that
+/// is, in words that hold from one session to the next.
+pub(crate) fn of_next(question: &Question, ground: &Ground<'_>, bound: &[Bound], asker: &str) -> String {
+    let ground = Ground { session: "any", requester: asker.to_owned(), ..ground.clone() };
+    digest(("ringfence next v1", question.action().fingerprint().as_str()), &ground, bound)
 }
 
 /// What a call names that nobody has judged yet: the files among its words, and where it runs.
@@ -111,13 +119,13 @@ pub(crate) fn noun(what: BoundKind) -> &'static str {
     }
 }
 
-fn digest(fingerprint: &str, ground: &Ground<'_>, bound: &[Bound]) -> String {
+fn digest((domain, fingerprint): (&str, &str), ground: &Ground<'_>, bound: &[Bound]) -> String {
     let mut hash = Sha256::new();
     let mut field = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    for text in ["ringfence binding v1", fingerprint, ground.policy, ground.session, &ground.requester] {
+    for text in [domain, fingerprint, ground.policy, ground.session, &ground.requester] {
         field(text.as_bytes());
     }
     for bound in bound {

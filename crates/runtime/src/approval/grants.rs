@@ -77,6 +77,23 @@ pub fn live_grants(
     Ok(live)
 }
 
+/// The answer to a question whose asker was gone that is for exactly this, if it holds.
+pub(crate) fn next(
+    reader: &LedgerReader,
+    workspace: &WorkspaceId,
+    wanted: &str,
+) -> Result<Option<GrantId>, ReadError> {
+    let now = Timestamp::now();
+    for record in reader.of_kinds(&[Kind::GrantMade], NEWEST)?.iter().rev() {
+        let Event::GrantMade(made) = &record.event else { continue };
+        let is_it = matches!(&made.covers, Covers::Next { binding, .. } if binding == wanted);
+        if is_it && made.workspace == *workspace && standing(reader, made.grant.as_str(), now)?.is_ok() {
+            return Ok(Some(made.grant.clone()));
+        }
+    }
+    Ok(None)
+}
+
 /// The stored answer with this id, if it holds.
 fn standing(reader: &LedgerReader, id: &str, now: Timestamp) -> Result<Result<LiveGrant, Spent>, ReadError> {
     let records = reader.about(id)?;
@@ -104,7 +121,7 @@ fn standing(reader: &LedgerReader, id: &str, now: Timestamp) -> Result<Result<Li
 pub fn grant_files(grants: &[LiveGrant]) -> Result<Vec<PolicyFile>, PolicyError> {
     let rules = grants.iter().filter_map(|grant| match &grant.made.covers {
         Covers::Here { rules, .. } => Some((grant.made.grant.as_str(), rules)),
-        Covers::Session { .. } => None,
+        Covers::Session { .. } | Covers::Next { .. } => None,
     });
     rules.map(|(id, rules)| PolicyFile::parse(Role::Operator, &grant_file(id), rules.as_bytes())).collect()
 }

@@ -38,6 +38,15 @@ pub struct Pending {
     pub asked: Timestamp,
     /// Of the record of the question.
     pub seq: u64,
+    pub awaited: Awaited,
+}
+
+/// Whether somebody waits for the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Awaited {
+    BySomebody,
+    /// Whoever asked is gone. A yes is for the next who asks the same in the same workspace, once, while the question has time.
+    ByNobody,
 }
 
 impl Pending {
@@ -207,7 +216,7 @@ impl<'l> Inbox<'l> {
         for id in open {
             let Some(question) = waiting(&reader.about(id.as_str())?) else { continue };
             if question.is_over(&reader, now)? {
-                self.close(&question.request, ApprovalAnswer::Expired, "nobody answered in time")?;
+                self.expire(&question)?;
             } else {
                 pending.push(question);
             }
@@ -234,7 +243,15 @@ impl<'l> Inbox<'l> {
                 let records = reader.about(only.as_str())?;
                 let unknown = || AnswerError::Unknown { id: id.to_owned() };
                 let question = question(&records).ok_or_else(unknown)?;
-                Ok((question, decided(&records).map(|(decision, _)| decision)))
+                let decision = decided(&records).map(|(decision, _)| decision);
+                let gone = question.awaited == Awaited::ByNobody && decision.is_none();
+                if !gone || !question.is_over(&reader, Timestamp::now())? {
+                    return Ok((question, decision));
+                }
+                // Nobody else looks at its time.
+                self.expire(&question)?;
+                let decision = decision_in(&reader, only)?.map(|(decision, _)| decision);
+                Ok((question, decision))
             }
             several => Err(AnswerError::Ambiguous {
                 id: id.to_owned(),
@@ -265,9 +282,43 @@ impl<'l> Inbox<'l> {
         }
         self.check(&pending, reply)?;
         if request.quorum.approve > 1 || request.quorum.deny > 1 {
-            return self.vote(request, reply);
+            return self.vote(&pending, reply);
         }
-        self.decide(request, reply, Vec::new())
+        self.decide(&pending, reply)
+    }
+
+    /// Says that whoever asks goes, and that the question waits on without them.
+    pub(crate) fn leave(&self, request: &ApprovalRequest, why: &str) -> Result<(), InboxError> {
+        let (transaction, session) = (request.transaction.clone(), request.session.clone());
+        let left = Event::ApprovalLeft { transaction, session, why: why.to_owned() };
+        match self.ledger.append(&left) {
+            Ok(_receipt) => Ok(()),
+            // Somebody was faster, and that counts.
+            Err(_) if self.is_decided(request)? => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(crate) fn is_left(&self, request: &ApprovalRequest) -> Result<bool, InboxError> {
+        let records = self.ledger.reader()?.about(request.transaction.as_str())?;
+        Ok(question(&records).is_some_and(|question| question.awaited == Awaited::ByNobody))
+    }
+
+    fn expire(&self, question: &Pending) -> Result<(), InboxError> {
+        self.conclude(question, ApprovalAnswer::Expired, "nobody answered in time")
+    }
+
+    /// Closes a question without a person, and what it was about where nobody else will.
+    fn conclude(&self, question: &Pending, answer: ApprovalAnswer, reason: &str) -> Result<(), InboxError> {
+        self.close(&question.request, answer, reason)?;
+        if question.awaited == Awaited::BySomebody {
+            return Ok(());
+        }
+        match self.ledger.append(&abandoned(question.request.clone())) {
+            // Somebody else who looked was faster.
+            Ok(_) | Err(AppendError::OutOfOrder { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Closes a question without a person.
@@ -312,7 +363,7 @@ impl<'l> Inbox<'l> {
         }
         let reader = self.ledger.reader().map_err(InboxError::from)?;
         if pending.is_over(&reader, Timestamp::now())? {
-            self.close(request, ApprovalAnswer::Expired, "nobody answered in time")?;
+            self.expire(pending)?;
             return Err(AnswerError::Expired);
         }
         if request.reason_rule == ReasonRule::Required && reply.reason.as_deref().is_none_or(str::is_empty) {
@@ -322,23 +373,24 @@ impl<'l> Inbox<'l> {
         if pending.votes.iter().any(|vote| vote.by.identity() == voter) {
             return Err(AnswerError::VotedBefore);
         }
-        offered(request, &reply.say)?;
-        self.check_bound(request, reply)
+        offered(pending, &reply.say)?;
+        self.check_bound(pending, reply)
     }
 
     /// Somebody who says yes to what does not exist any more says yes to nothing.
-    fn check_bound(&self, request: &ApprovalRequest, reply: &Reply) -> Result<(), AnswerError> {
-        let Some(bound) = binding::changed(&request.bound).filter(|_| reply.say != Say::Deny) else {
+    fn check_bound(&self, pending: &Pending, reply: &Reply) -> Result<(), AnswerError> {
+        let Some(bound) = binding::changed(&pending.request.bound).filter(|_| reply.say != Say::Deny) else {
             return Ok(());
         };
         let what = binding::noun(bound.what);
         let reason = format!("{what} `{}` changed", bound.path.display());
-        self.close(request, ApprovalAnswer::Superseded, &reason)?;
+        self.conclude(pending, ApprovalAnswer::Superseded, &reason)?;
         Err(AnswerError::Changed { what, path: bound.path.clone() })
     }
 
     /// Writes the vote down first and counts afterwards: of two who vote at once, both see both.
-    fn vote(&self, request: &ApprovalRequest, reply: &Reply) -> Result<Answered, AnswerError> {
+    fn vote(&self, pending: &Pending, reply: &Reply) -> Result<Answered, AnswerError> {
+        let request = &pending.request;
         let vote = ApprovalVote {
             transaction: request.transaction.clone(),
             by: reply.by.clone(),
@@ -363,23 +415,23 @@ impl<'l> Inbox<'l> {
         if !enough {
             return Ok(Answered::Counted { approve, deny });
         }
-        self.decide(request, reply, Vec::new())
+        self.decide(pending, reply)
     }
 
-    fn decide(
-        &self,
-        request: &ApprovalRequest,
-        reply: &Reply,
-        mut events: Vec<Event>,
-    ) -> Result<Answered, AnswerError> {
+    fn decide(&self, pending: &Pending, reply: &Reply) -> Result<Answered, AnswerError> {
+        let request = &pending.request;
         let decision = decision_of(request, reply);
         let grant =
-            grant_of(request, reply).map_err(|_no_id| AnswerError::NotOffered("no id could be made"))?;
+            grant_of(pending, reply).map_err(|_no_id| AnswerError::NotOffered("no id could be made"))?;
+        let mut events = Vec::new();
         if request.quorum.approve == 1 && request.quorum.deny == 1 {
             events.push(authenticated(request, reply));
         }
         events.push(Event::ApprovalDecided(Box::new(decision.clone())));
         events.extend(grant.clone().map(|grant| Event::GrantMade(Box::new(grant))));
+        if pending.awaited == Awaited::ByNobody {
+            events.push(abandoned(request.clone()));
+        }
         self.write(request, events)?;
         Ok(Answered::Decided { decision: Box::new(decision), grant: grant.map(Box::new) })
     }
@@ -422,7 +474,14 @@ impl<'l> Inbox<'l> {
         let life = Life::of(records.iter().map(|record| &record.event)).unwrap_or_default();
         let question = question(records);
         if let Some(question) = question.as_ref().filter(|_| life.is_pending()) {
-            self.close(&question.request, ApprovalAnswer::Expired, GONE)?;
+            let request = &question.request;
+            if request.next.is_some() {
+                if question.awaited == Awaited::BySomebody {
+                    self.leave(request, GONE)?;
+                }
+                return Ok(None);
+            }
+            self.close(request, ApprovalAnswer::Expired, GONE)?;
         }
         Ok(match (life.status(), question) {
             (Status::InProgress, _) => Some(Event::Interrupted { transaction, why: GONE.to_owned() }),
@@ -453,7 +512,13 @@ fn abandoned(request: ApprovalRequest) -> Event {
 const GONE: &str = "the process that worked on it is gone";
 
 /// Too much is at stake for an answer that stands, or it takes several who would have to agree on what stands.
-fn offered(request: &ApprovalRequest, say: &Say) -> Result<(), AnswerError> {
+fn offered(pending: &Pending, say: &Say) -> Result<(), AnswerError> {
+    let request = &pending.request;
+    if pending.awaited == Awaited::ByNobody && matches!(say, Say::Edited(_) | Say::Session(_)) {
+        return Err(AnswerError::NotOffered(
+            "whoever asked is gone, and their session with them: nothing runs instead, and nothing goes on",
+        ));
+    }
     let standing = request.risk < Risk::High && request.quorum.approve == 1;
     match say {
         Say::Once | Say::Deny => Ok(()),
@@ -516,15 +581,21 @@ fn decision_of(request: &ApprovalRequest, reply: &Reply) -> ApprovalDecision {
 /// How long "always here" holds where nobody says it.
 pub(crate) const DEFAULT_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-fn grant_of(request: &ApprovalRequest, reply: &Reply) -> Result<Option<GrantMade>, getrandom::Error> {
+fn grant_of(pending: &Pending, reply: &Reply) -> Result<Option<GrantMade>, getrandom::Error> {
+    let request = &pending.request;
+    let directory = request.roots.first().map_or_else(|| Bytes::from("/"), |root| root.path.clone());
     let (covers, permits, terms) = match &reply.say {
+        Say::Once if pending.awaited == Awaited::ByNobody => {
+            let Some(binding) = request.next.clone() else { return Ok(None) };
+            let terms = Terms { expires: Some(request.expires), uses: Some(1) };
+            (Covers::Next { directory, binding }, "the next call that is the same, once".to_owned(), terms)
+        }
         Say::Session(terms) => {
             let covers = Covers::Session { binding: request.binding.clone() };
             (covers, "the same action in the same session".to_owned(), *terms)
         }
         Say::AlwaysHere { offer, terms } => {
             let Some(offer) = request.offers.get(*offer) else { return Ok(None) };
-            let directory = request.roots.first().map_or_else(|| Bytes::from("/"), |root| root.path.clone());
             let expires = terms.expires.or_else(|| Timestamp::now().checked_add(DEFAULT_EXPIRY).ok());
             let covers = Covers::Here { directory, rules: offer.stored.clone() };
             (covers, offer.permits.clone(), Terms { expires, ..*terms })
@@ -548,14 +619,22 @@ fn grant_of(request: &ApprovalRequest, reply: &Reply) -> Result<Option<GrantMade
 fn question(records: &[Record]) -> Option<Pending> {
     let mut votes = Vec::new();
     let mut asked = None;
+    let mut awaited = Awaited::BySomebody;
     for record in records {
         match &record.event {
             Event::ApprovalRequested(request) => asked = Some((request.as_ref().clone(), record)),
             Event::ApprovalVoted(vote) => votes.push(vote.clone()),
+            Event::ApprovalLeft { .. } => awaited = Awaited::ByNobody,
             _ => {}
         }
     }
-    asked.map(|(request, record)| Pending { request, votes, asked: time_of(record), seq: record.seq })
+    asked.map(|(request, record)| Pending {
+        request,
+        votes,
+        asked: time_of(record),
+        seq: record.seq,
+        awaited,
+    })
 }
 
 /// A time that cannot be read is the oldest.

@@ -118,13 +118,14 @@ impl Inquiry<'_> {
     }
 }
 
-/// Asks whoever can be asked, and returns the decision that is in the ledger. There always is one.
+/// Asks whoever can be asked, and returns the decision that is in the ledger. There always is one, unless the question was left
+/// to whoever asks the same next: `None`.
 pub(crate) fn decision(
     inquiry: Inquiry<'_>,
     request: &ApprovalRequest,
     judgement: &Judgement,
     interrupts: &[Interrupt<'_>],
-) -> Result<(ApprovalDecision, Option<GrantMade>), InboxError> {
+) -> Result<Option<(ApprovalDecision, Option<GrantMade>)>, InboxError> {
     let inbox = Inbox::new(inquiry.ledger, inquiry.state_dir);
     let reader = inquiry.ledger.reader()?;
     let waiting = Waiting::new(request, Some(judgement), reader);
@@ -163,7 +164,10 @@ impl Asking<'_, '_> {
             Heard::Reply(reply) => self.said(&reply, interrupts),
             Heard::Elsewhere => Ok(()),
             Heard::Silence => self.expire(),
-            Heard::Interrupted => self.interrupted(),
+            Heard::Left if self.waiting.request.next.is_some() => {
+                self.inbox.leave(self.waiting.request, "the daemon that asked has ended")
+            }
+            Heard::Left | Heard::Interrupted => self.interrupted(),
         }
     }
 
@@ -247,14 +251,17 @@ impl Asking<'_, '_> {
         )
     }
 
-    fn result(mut self) -> Result<(ApprovalDecision, Option<GrantMade>), InboxError> {
+    fn result(mut self) -> Result<Option<(ApprovalDecision, Option<GrantMade>)>, InboxError> {
         self.delivery.note(self.inquiry.ledger, self.waiting.request);
         let transaction = &self.waiting.request.transaction;
         let found = decision_in(&self.waiting.reader, transaction)?;
         if let Some((decision, grant)) = &found {
             tracing::info!(transaction = %transaction, answer = ?decision.answer, granted = grant.is_some(), "question answered");
         }
-        found.ok_or_else(|| InboxError::Read(ReadError::Unknown { id: transaction.to_string() }))
+        if found.is_none() && !self.inbox.is_left(self.waiting.request)? {
+            return Err(InboxError::Read(ReadError::Unknown { id: transaction.to_string() }));
+        }
+        Ok(found)
     }
 }
 

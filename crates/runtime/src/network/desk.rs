@@ -215,7 +215,9 @@ impl SessionGate {
         locked(&self.desk.asking).questions.remove(&transaction);
         self.desk.changed.notify_all();
         match decided {
-            Ok(decided) => self.conclude(in_force, question, (&request, decided), held),
+            Ok(Some(decided)) => self.conclude(in_force, question, (&request, decided), held),
+            // A connection that nobody holds open any more has no next one.
+            Ok(None) => self.follow(question, Answer::Expired, (Some(transaction), None, None)),
             Err(error) => {
                 Asked::Refused { refusal: unwritable(&chain(&error), None), transaction: Some(transaction) }
             }

@@ -1,12 +1,12 @@
 use ringfence_authz::{Action, Answer, Question, Verdict, decide};
 use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantMade};
 use ringfence_sandbox::Interrupt;
-use ringfence_types::{Call, Decision, GrantId, Layer, Refusal, RefusalCode, TransactionId};
+use ringfence_types::{Call, Decision, GrantId, Layer, Principal, Refusal, RefusalCode, TransactionId};
 
 use super::authenticated::refused_leak;
 use super::decided::{Decided, chain, describe};
 use super::settled::{Refused, for_the_record, refused};
-use crate::approval::binding::{Binding, Ground, changed};
+use crate::approval::binding::{Binding, Ground, changed, of_next};
 use crate::approval::{self, Asker, Held, Redactor, lease};
 use crate::observe::Stage;
 use crate::session::AgentSession;
@@ -39,7 +39,11 @@ impl Asked {
         if let Some(grant) = self.granted(session, &binding)? {
             return self.follow(Answer::Session, Some(grant), None);
         }
-        let request = self.request(session, &binding);
+        let next = next(&self.question, session, &binding);
+        if let Some(grant) = self.answered_before(session, next.as_deref())? {
+            return self.follow(Answer::Once, Some(grant), None);
+        }
+        let request = ApprovalRequest { next, ..self.request(session, &binding) };
         let state_dir = session.runtime.setup.state_dir.clone();
         let held = approval::asking(&state_dir, &self.transaction).map_err(|error| {
             self.unasked(&format!("it cannot be said that this process waits: {error}"), None)
@@ -48,9 +52,23 @@ impl Asked {
         asked.map_err(|error| self.unasked(&describe(&error), error.hint().map(str::to_owned)))?;
         session.reach(Stage::Ask);
         let judgement = self.question.judgement();
-        let (decision, grant) = approval::decision(session.inquiry(), &request, judgement, interrupts)
+        let decided = approval::decision(session.inquiry(), &request, judgement, interrupts)
             .map_err(|error| self.unasked(&chain(&error), None))?;
-        self.conclude(session, &request, (decision, grant), held)
+        // The question is not this call's any more, and its record goes on without it.
+        let Some(decided) = decided else { return Err(Refused::early(self.call(), left())) };
+        self.conclude(session, &request, decided, held)
+    }
+
+    /// A yes to the same, from a question whose asker was gone.
+    fn answered_before(
+        &self,
+        session: &AgentSession<'_>,
+        next: Option<&str>,
+    ) -> Result<Option<GrantId>, Refused> {
+        let Some(next) = next else { return Ok(None) };
+        let failed = |error: &dyn std::error::Error| self.unasked(&chain(error), None);
+        let reader = session.runtime.ledger.reader().map_err(|error| failed(&error))?;
+        approval::next(&reader, &session.workspace.id, next).map_err(|error| failed(&error))
     }
 
     /// An answer for the session that was given for exactly this, and still holds.
@@ -227,20 +245,47 @@ impl Asked {
 }
 
 fn binding(question: &Question, session: &AgentSession<'_>) -> Binding {
-    let ground = Ground {
+    Binding::of(question, &ground(session))
+}
+
+fn ground<'a>(session: &'a AgentSession<'_>) -> Ground<'a> {
+    Ground {
         policy: &session.policy_digest,
         policy_files: &session.policy_files,
         session: session.id.as_str(),
         requester: session.requester().identity(),
         image: session.container.as_ref().map(|chosen| chosen.image.id.as_str()),
+    }
+}
+
+/// What a yes is for when this call cannot wait for it: the same, of the same maker, for the same who began the session, as the
+/// same agent. `None` where nobody is known who made it: nobody could tell whether another one is theirs.
+fn next(question: &Question, session: &AgentSession<'_>, binding: &Binding) -> Option<String> {
+    let by = session.made_by.as_ref()?;
+    // An agent is another one in every session; its name is what lasts.
+    let maker = if by.principal.is_person() { by.principal.identity() } else { "agent".to_owned() };
+    let agent = match session.requester() {
+        Principal::Agent { name: Some(name), .. } => name,
+        _ => "\0".to_owned(),
     };
-    Binding::of(question, &ground)
+    let asker = format!("{maker}\0{}\0{agent}", session.started_by.identity());
+    Some(of_next(question, &ground(session), &binding.bound, &asker))
+}
+
+fn left() -> Refusal {
+    Refusal {
+        code: RefusalCode::Approval,
+        layer: Layer::Floor,
+        rule: "approval.left".to_owned(),
+        message: "the daemon ends before there was an answer; nothing was done".to_owned(),
+        hint: Some("the question waits on: after a yes, the same call in the same workspace is not asked again, once".to_owned()),
+    }
 }
 
 fn rules(grant: &GrantMade) -> String {
     match &grant.covers {
         ringfence_ledger::Covers::Here { rules, .. } => rules.clone(),
-        ringfence_ledger::Covers::Session { .. } => String::new(),
+        ringfence_ledger::Covers::Session { .. } | ringfence_ledger::Covers::Next { .. } => String::new(),
     }
 }
 

@@ -26,6 +26,7 @@ pub(in crate::approval) fn request(lines: &[&str], offers: usize, risk: Risk) ->
         call,
         roots: Vec::new(),
         binding: String::new(),
+        next: None,
         bound: Vec::new(),
         rule: String::new(),
         layer: Layer::Floor,

@@ -34,6 +34,7 @@ fn print(held: &Held) {
     say!("  permits {}", Bytes::from(made.permits.as_str()).display());
     match &made.covers {
         Covers::Session { .. } => say!("  in session {}", made.session),
+        Covers::Next { directory, .. } => say!("  in {}", directory.display()),
         Covers::Here { directory, rules } => {
             say!("  in {}", directory.display());
             rules.lines().for_each(|line| say!("  | {}", Bytes::from(line).display()));

@@ -12,8 +12,8 @@ use ringfence_api::{
 use ringfence_client::ClientError;
 use ringfence_runtime::Runtime;
 use ringfence_runtime::approval::{
-    AnswerError, Answered, GrantError, Here, Inbox, InboxError, LiveGrant, Pending, Reply, Say, Terms,
-    live_grants, matched, revoke as take_back,
+    AnswerError, Answered, Awaited, GrantError, Here, Inbox, InboxError, LiveGrant, Pending, Reply, Say,
+    Terms, live_grants, matched, revoke as take_back,
 };
 use ringfence_runtime::ledger::{
     ApprovalAnswer, ApprovalDecision, ApprovalRequest, ApprovalVote, Covers, GrantMade, LedgerReader,
@@ -44,6 +44,7 @@ pub(super) struct Asked {
     pub(super) votes: Vec<ApprovalVote>,
     pub(super) asked: Timestamp,
     pub(super) decision: Option<ApprovalDecision>,
+    pub(super) awaited: Awaited,
 }
 
 /// A stored answer that holds.
@@ -260,8 +261,8 @@ fn said_of(terms: Terms) -> Option<AnswerTerms> {
 
 impl Asked {
     fn of((pending, decision): (Pending, Option<ApprovalDecision>)) -> Self {
-        let Pending { request, votes, asked, .. } = pending;
-        Self { request, votes, asked, decision }
+        let Pending { request, votes, asked, awaited, .. } = pending;
+        Self { request, votes, asked, decision, awaited }
     }
 }
 
@@ -274,6 +275,7 @@ impl TryFrom<Question> for Asked {
             votes: question.votes.into_iter().map(understood).collect::<Result<_, _>>()?,
             asked: question.asked.parse().map_err(|_strange| PlaceError::Strange)?,
             decision: question.decision.map(understood).transpose()?,
+            awaited: if question.asker_gone { Awaited::ByNobody } else { Awaited::BySomebody },
         })
     }
 }
@@ -282,7 +284,7 @@ impl Held {
     fn of(reader: &LedgerReader, grant: LiveGrant) -> Self {
         let matched = match &grant.made.covers {
             Covers::Here { rules, .. } => matched(reader, &grant.made.workspace, rules).ok(),
-            Covers::Session { .. } => None,
+            Covers::Session { .. } | Covers::Next { .. } => None,
         };
         let left = grant.left();
         Self { made: grant.made, since: grant.since, used: grant.used, left, matched }

@@ -103,7 +103,7 @@ impl Watch {
             }
             Heard::Elsewhere => {}
             Heard::Silence => note!("nobody answered in time: the answer is no"),
-            Heard::Interrupted => note!("not answered here"),
+            Heard::Interrupted | Heard::Left => note!("not answered here"),
         }
     }
 

@@ -1,0 +1,197 @@
+//! Questions of a daemon that has ended: they wait on for their time, and a yes is for the next call that is the same.
+
+use std::fs;
+
+use ringfence_api::{
+    Answer, AnswerApproval, Answered, ApiError, CallInfo, CallState, CreateSession, ErrorCode, Exec,
+    ListApprovals, Question, SessionInfo, ShowApproval, ShowCall,
+};
+use ringfence_client::{Client, ClientError};
+use ringfence_grpc::v1;
+use ringfence_types::Profile;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::approvals::{approvals, configure};
+use crate::daemon_cli::posted;
+use crate::daemon_socket::token_with;
+use crate::grpc_client::Speaker;
+use crate::patience::ended;
+use crate::served::{Served, exec};
+use crate::testkit::{World, eventually, send};
+
+const GONE: &str = "whoever asked is gone";
+
+/// A daemon whose operator says this, and that waits for nothing when it is told to end.
+fn served(settings: &str) -> Served {
+    let world = World::new();
+    configure(&world, settings);
+    posted(Served::with(world, &["--drain", "10ms"]))
+}
+
+fn guarded(client: &mut Client, wanted: CreateSession) -> SessionInfo {
+    client.call(&CreateSession { profile: Some(Profile::Guarded), ..wanted }).unwrap()
+}
+
+fn begin(client: &mut Client, session: &SessionInfo, argv: &[&str]) -> u64 {
+    let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+    client.call(&Exec { background: true, argv, ..exec(session, "") }).unwrap().call
+}
+
+fn end(served: &Served, session: &SessionInfo, call: u64) -> CallInfo {
+    let show = ShowCall { session: session.session.clone(), call, wait_ms: Some(60_000) };
+    served.client().call(&show).unwrap()
+}
+
+fn questions(served: &Served) -> Vec<Question> {
+    served.client().call(&ListApprovals {}).unwrap().questions
+}
+
+fn one(served: &Served) -> Question {
+    eventually("a question waits", || questions(served).len() == 1);
+    questions(served).remove(0)
+}
+
+fn answer(client: &mut Client, id: &str, answer: Answer) -> Result<Answered, ApiError> {
+    let answer = AnswerApproval { id: id.to_owned(), answer, terms: None, reason: None };
+    match client.call(&answer) {
+        Ok(answered) => Ok(answered),
+        Err(ClientError::Api(error)) => Err(error),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+/// The call is asked about; nothing is done, and the answer is no.
+fn is_asked(served: &Served, session: &SessionInfo, argv: &[&str]) {
+    let call = begin(&mut served.client(), session, argv);
+    let question = one(served);
+    assert!(!question.asker_gone, "{argv:?}");
+    answer(&mut served.client(), &question.id, Answer::Deny).unwrap();
+    assert_eq!(end(served, session, call).state, CallState::Refused, "{argv:?}");
+}
+
+fn made(served: &Served) -> bool {
+    served.world.workspace.join("made").exists()
+}
+
+/// A question that its daemon left; its id.
+fn left(settings: &str, by: Signal) -> (Served, String) {
+    let served = served(settings);
+    let mut client = served.client();
+    let session = guarded(&mut client, served.wanted());
+    begin(&mut client, &session, &["mkdir", "made"]);
+    let id = one(&served).id;
+    (posted(served.again(by)), id)
+}
+
+/// S003-13, issue 7: the queue survives a daemon that is told to end and one that is killed. A yes is for the same call in the same
+/// workspace, once; whatever differs is asked about.
+#[test]
+fn a_question_outlives_its_daemon_and_a_yes_is_for_the_same_call_once() {
+    for by in [Signal::TERM, Signal::KILL] {
+        let (served, id) = left("", by);
+        let question = one(&served);
+        assert!(question.id == id && question.asker_gone && question.decision.is_none(), "{question:?}");
+        let mut client = served.client();
+        let pushed = client.questions().unwrap().next().unwrap().unwrap();
+        assert!(pushed.id == id && pushed.asker_gone, "who listens is told again");
+        let speaker = Speaker::at(&served.socket, None);
+        let list = speaker.wait(speaker.approvals().list_approvals(v1::ListApprovalsRequest {})).unwrap();
+        assert!(list.into_inner().questions[0].asker_gone);
+        assert!(approvals(&served.world, &["list"]).expect(0).text().contains(GONE));
+        assert!(approvals(&served.world, &["show", &id]).expect(0).text().contains(GONE));
+        let instead = Answer::Instead { argv: vec![b"true".to_vec().into()] };
+        for nothing in [Answer::Session, instead] {
+            let refused = answer(&mut served.client(), &id, nothing).unwrap_err();
+            assert!(refused.code == ErrorCode::Malformed && refused.message.contains(GONE), "{refused:?}");
+        }
+        let session = guarded(&mut served.client(), served.wanted());
+        let said = answer(&mut served.client(), &id, Answer::Once).unwrap();
+        let Answered::Decided { stored: Some(stored), .. } = said else { panic!("{said:?}") };
+        assert_eq!((stored.uses_left, &stored.grant["covers"]), (Some(1), &json!("next")));
+        assert_eq!(stored.grant["expires"], json!(question.expires), "no longer than the question");
+        assert!(!made(&served) && questions(&served).is_empty(), "nobody was there to do it");
+        // What is not the same: another command, another agent, another workspace.
+        is_asked(&served, &session, &["mkdir", "other"]);
+        let agent = CreateSession { agent: Some("other".to_owned()), ..served.wanted() };
+        is_asked(&served, &guarded(&mut served.client(), agent), &["mkdir", "made"]);
+        let elsewhere = CreateSession { workspace: served.world.beside("elsewhere"), ..served.wanted() };
+        is_asked(&served, &guarded(&mut served.client(), elsewhere), &["mkdir", "made"]);
+        assert!(!made(&served));
+        // The same, in a session that was there and asked nothing yet.
+        let call = begin(&mut served.client(), &session, &["mkdir", "made"]);
+        assert_eq!(end(&served, &session, call).state, CallState::Done);
+        assert!(made(&served));
+        let intents = served.records("intent");
+        assert_eq!(intents.last().unwrap()["event"]["grant"], json!(stored.id));
+        fs::remove_dir(served.world.workspace.join("made")).unwrap();
+        is_asked(&served, &session, &["mkdir", "made"]);
+        assert!(!made(&served), "once");
+        for (kind, count) in [("approval-left", 1), ("grant-made", 1), ("session-ended", 1)] {
+            assert_eq!(served.records(kind).len(), count, "{kind}");
+        }
+        let closed = served.records("refused");
+        let closed = closed.iter().find(|record| record["event"]["transaction"] == json!(id)).unwrap();
+        assert_eq!(closed["event"]["refusal"]["rule"], "approval.abandoned");
+        served.world.ledger_tool(&["verify"]).expect(0);
+    }
+}
+
+/// The usual rules: not by who asked, not by who may not, and a no is a no.
+#[test]
+fn a_question_that_was_left_is_answered_by_who_might_have() {
+    let served = served("");
+    let (_, own) = token_with(&served, &["run", "approve", "read"]);
+    let (_, reads) = token_with(&served, &["read"]);
+    let mut asker = served.client_with(&own);
+    let session = guarded(&mut asker, served.wanted());
+    begin(&mut asker, &session, &["mkdir", "made"]);
+    let id = one(&served).id;
+    let served = posted(served.again(Signal::KILL));
+    let refused = answer(&mut served.client_with(&own), &id, Answer::Once).unwrap_err();
+    assert_eq!(refused.rule.as_deref(), Some("approval.own-question"), "{refused:?}");
+    let refused = answer(&mut served.client_with(&reads), &id, Answer::Once).unwrap_err();
+    assert!(refused.code == ErrorCode::Forbidden && refused.message.contains("`approve`"), "{refused:?}");
+    assert!(one(&served).asker_gone && served.records("grant-made").is_empty());
+    answer(&mut served.client(), &id, Answer::Deny).unwrap();
+    assert!(questions(&served).is_empty() && served.records("grant-made").is_empty());
+    assert_eq!(served.records("approval-decided")[0]["event"]["answer"], "denied");
+    let session = guarded(&mut served.client(), served.wanted());
+    is_asked(&served, &session, &["mkdir", "made"]);
+    assert!(!made(&served));
+}
+
+/// It has no more time than it had, and neither has a yes.
+#[test]
+fn a_question_that_was_left_ends_with_its_time() {
+    let (served, id) = left("[approvals]\ntimeout = \"2s\"\n", Signal::TERM);
+    eventually("its time is over", || questions(&served).is_empty());
+    let shown = served.client().call(&ShowApproval { id: id.clone() }).unwrap();
+    assert_eq!(shown.decision.unwrap()["answer"], "expired");
+    assert_eq!(answer(&mut served.client(), &id, Answer::Once).unwrap_err().code, ErrorCode::Conflict);
+    let closed = served.records("refused");
+    assert!(closed.iter().any(|record| record["event"]["transaction"] == json!(id)), "{closed:?}");
+    assert!(!made(&served) && served.records("grant-made").is_empty());
+}
+
+/// Without any daemon it waits in the ledger, and is answered there. What a yes was for is looked at again.
+#[test]
+fn a_question_of_a_dead_daemon_is_shown_and_answered_without_one() {
+    let mut served = served("");
+    let mut client = served.client();
+    let session = guarded(&mut client, served.wanted());
+    begin(&mut client, &session, &["mkdir", "made"]);
+    let id = one(&served).id;
+    send(&served.child, Signal::KILL);
+    let _status = ended("the daemon", &mut served.child);
+    let list = approvals(&served.world, &["list", "--json"]).expect(0).json();
+    assert_eq!(
+        (&list["questions"][0]["id"], &list["questions"][0]["asker_gone"]),
+        (&json!(id), &json!(true))
+    );
+    approvals(&served.world, &["deny", &id, "--reason", "not any more"]).expect(0);
+    let decided = served.records("approval-decided");
+    assert_eq!((decided.len(), &decided[0]["event"]["answer"]), (1, &json!("denied")));
+    assert!(approvals(&served.world, &["list"]).expect(0).text().contains("nobody waits"));
+    served.world.ledger_tool(&["verify"]).expect(0);
+}
