@@ -65,7 +65,7 @@ use ringfence_runtime::authz::policy::{PolicyFile, TelemetrySettings};
 use ringfence_runtime::{Asked, Runtime};
 use ringfence_types::{NetMode, Profile, Refusal};
 
-pub use listen::{ListenError, Listening, check_directory, is_locked};
+pub use listen::{ListenError, Listening, check_directory, doors_of, is_locked};
 pub use network::{Network, NetworkError};
 pub use server::{ServeError, serve};
 pub use telemetry::{CollectorError, TelemetryError, check_telemetry};

@@ -2,7 +2,9 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -32,8 +34,10 @@ pub enum ListenError {
     NotOurs { path: PathBuf },
     #[error("another daemon serves `{}`", path.display())]
     Taken { path: PathBuf },
-    #[error("the path `{}` is too long for a socket", path.display())]
+    #[error("the path `{}` is too long for a socket and what is beside it", path.display())]
     TooLong { path: PathBuf },
+    #[error("`{}` is there, and is no socket", path.display())]
+    NotASocket { path: PathBuf },
     #[error("cannot listen at `{}`", path.display())]
     Bind {
         path: PathBuf,
@@ -52,9 +56,10 @@ impl ListenError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotOurs { .. } => Some("name another place with --socket, or `chmod 700` the directory"),
-            Self::TooLong { .. } => {
-                Some("a socket has at most 107 bytes; name a shorter place with --socket")
-            }
+            Self::TooLong { .. } => Some(
+                "a socket has at most 107 bytes, and so has the door of a session; name a shorter place with --socket",
+            ),
+            Self::NotASocket { .. } => Some("move it away, or name another place with --socket"),
             Self::Taken { .. } => {
                 Some("`ringfence status` shows it; `ringfence serve --socket` serves another place")
             }
@@ -68,10 +73,28 @@ impl ListenError {
 /// Paths of sockets hold this much, with the byte that ends them.
 const LONGEST: usize = 107;
 
-/// Makes the directory of a socket, or says why an existing one cannot be it.
-pub fn check_directory(directory: &Path) -> Result<(), ListenError> {
+/// What the door of a session is called below the directory of doors: 12 letters, and its name.
+const DOOR: usize = "/0123456789ab/door".len();
+
+/// Where the sessions of a daemon have their doors. Its own: the lock of a socket is for these as well.
+pub fn doors_of(socket: &Path) -> PathBuf {
+    socket.with_extension("doors")
+}
+
+fn fits(socket: &Path) -> Result<(), ListenError> {
+    let longest = socket.as_os_str().len().max(doors_of(socket).as_os_str().len() + DOOR);
+    if longest > LONGEST { Err(ListenError::TooLong { path: socket.to_owned() }) } else { Ok(()) }
+}
+
+fn make_directory(directory: &Path) -> Result<(), ListenError> {
     let failed = |error| ListenError::Directory { path: directory.to_owned(), error };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    check_directory(directory)
+}
+
+/// Why this cannot be the directory of a socket.
+pub fn check_directory(directory: &Path) -> Result<(), ListenError> {
+    let failed = |error| ListenError::Directory { path: directory.to_owned(), error };
     let metadata = fs::symlink_metadata(directory).map_err(failed)?;
     let ours = metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
     if !ours || metadata.mode() & 0o022 != 0 {
@@ -83,21 +106,16 @@ pub fn check_directory(directory: &Path) -> Result<(), ListenError> {
 impl Listening {
     /// At `path`, for this user alone. What a daemon that was killed left there is removed.
     pub fn at(path: &Path) -> Result<Self, ListenError> {
-        if path.as_os_str().len() > LONGEST {
-            return Err(ListenError::TooLong { path: path.to_owned() });
-        }
+        fits(path)?;
         let directory = path.parent().unwrap_or(Path::new("/"));
-        check_directory(directory)?;
+        make_directory(directory)?;
         // Before there is a lock: whoever starts services starts one now, and that has to find it free.
         if is_served(path) {
             return Err(ListenError::Taken { path: path.to_owned() });
         }
         let lock = lock(path)?;
         let failed = |error| ListenError::Bind { path: path.to_owned(), error };
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
+        remove_left(path)?;
         // Between `bind` and `chmod` only who may enter the directory could connect: this user.
         let listener = UnixListener::bind(path).map_err(failed)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
@@ -113,6 +131,7 @@ impl Listening {
     pub fn inherited(listener: UnixListener) -> Result<Self, ListenError> {
         let address = listener.local_addr().map_err(ListenError::Inherited)?;
         let Some(path) = address.as_pathname() else { return Err(ListenError::Nameless) };
+        fits(path)?;
         check_directory(path.parent().unwrap_or(Path::new("/")))?;
         let failed = |error| ListenError::Directory { path: path.to_owned(), error };
         let metadata = fs::symlink_metadata(path).map_err(failed)?;
@@ -134,6 +153,17 @@ impl Drop for Listening {
     }
 }
 
+/// What a daemon that was killed left. Anything else that is there is somebody's.
+fn remove_left(path: &Path) -> Result<(), ListenError> {
+    let failed = |error| ListenError::Bind { path: path.to_owned(), error };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path).map_err(failed),
+        Ok(_) => Err(ListenError::NotASocket { path: path.to_owned() }),
+    }
+}
+
 /// Whether somebody listens there: a daemon, or whoever starts one for those who come.
 fn is_served(path: &Path) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -143,9 +173,10 @@ fn is_served(path: &Path) -> bool {
     matches!(rustix::net::connect(&socket, &address), Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS))
 }
 
-/// Whether a daemon runs there.
+/// Whether a daemon runs there. Looks, and makes nothing.
 pub fn is_locked(socket: &Path) -> bool {
-    matches!(lock(socket), Err(ListenError::Taken { .. }))
+    let file = File::open(socket.with_extension("lock"));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
 }
 
 fn lock(socket: &Path) -> Result<File, ListenError> {

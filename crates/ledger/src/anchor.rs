@@ -110,6 +110,10 @@ fn run(argv: &[OsString], limit: Duration, line: &[u8]) -> Result<(), AnchorErro
     let start = |source| AnchorError::Start { program: program.clone(), source };
     let mut child = Command::new(&program)
         .args(argv.iter().skip(1))
+        // What was handed to this process is not handed on.
+        .env_remove("LISTEN_FDS")
+        .env_remove("LISTEN_PID")
+        .env_remove("LISTEN_FDNAMES")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

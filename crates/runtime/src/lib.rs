@@ -44,6 +44,6 @@ pub use ringfence_egress::FetchResponse;
 pub use ringfence_ledger as ledger;
 pub use ringfence_sandbox::container;
 pub use ringfence_sandbox::files::Listed;
-pub use ringfence_sandbox::sys::peer_pidfd;
+pub use ringfence_sandbox::sys::{close_on_exec, peer_pidfd};
 pub use ringfence_sandbox::{Finished, Interrupt, Io, SkeletonFile, Source, Target};
 pub use ringfence_web as web;

@@ -47,7 +47,19 @@ pub fn certificate(settings: &DaemonSettings, state_dir: &Path) -> Result<Option
     match &settings.tls {
         Tls::Off => Ok(None),
         Tls::Files { certificate, key } => own(certificate, key).map(Some),
-        Tls::Generated => generated(settings, &state_dir.join("tls")).map(Some),
+        Tls::Generated => {
+            let directory = state_dir.join("tls");
+            make_private(&directory)?;
+            generated(settings, &directory, |path, both| Ok(replace(path, both)?)).map(Some)
+        }
+    }
+}
+
+/// The same for somebody who only looks: one that would have to be made is made, and not kept.
+pub fn trial(settings: &DaemonSettings, state_dir: &Path) -> Result<Option<Certificate>, LoadTlsError> {
+    match &settings.tls {
+        Tls::Generated => generated(settings, &state_dir.join("tls"), |_, _| Ok(())).map(Some),
+        Tls::Off | Tls::Files { .. } => certificate(settings, state_dir),
     }
 }
 
@@ -63,8 +75,11 @@ fn own(certificate: &Path, key: &Path) -> Result<Certificate, LoadTlsError> {
 const MADE_FOR: &str = "# for ";
 
 /// Made once for its names: whoever has compared its fingerprint need not do it again. Both halves are one file, so that they fit.
-fn generated(settings: &DaemonSettings, directory: &Path) -> Result<Certificate, LoadTlsError> {
-    make_private(directory)?;
+fn generated(
+    settings: &DaemonSettings,
+    directory: &Path,
+    keep: impl FnOnce(&Path, &[u8]) -> Result<(), LoadTlsError>,
+) -> Result<Certificate, LoadTlsError> {
     let path = directory.join("daemon.pem");
     let made_for = format!("{MADE_FOR}{}\n", names(settings).join(" "));
     if let Some(kept) = read(&path, MOST)?.filter(|kept| kept.starts_with(made_for.as_bytes())) {
@@ -73,7 +88,7 @@ fn generated(settings: &DaemonSettings, directory: &Path) -> Result<Certificate,
     let Pem { certificate, key } =
         Certificate::make(&names(settings), SystemTime::now()).map_err(LoadTlsError::Make)?;
     let both = zeroize::Zeroizing::new(format!("{made_for}{certificate}{}", key.as_str()));
-    replace(&path, both.as_bytes())?;
+    keep(&path, both.as_bytes())?;
     Certificate::parse(both.as_bytes(), both.as_bytes()).map_err(LoadTlsError::Make)
 }
 

@@ -47,6 +47,8 @@ const NO_FD: c_long = -1;
 
 integers!(/** Leaves namespaces; `flags` may have bits the kernel does not know. */
     unshare(flags: u64) = libc::SYS_unshare, flags);
+integers!(/** A descriptor that whatever is started does not get. */
+    close_on_exec(fd: RawFd) = libc::SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC);
 integers!(/** Asks for a namespace switch. */
     setns(fd: RawFd, kind: c_int) = libc::SYS_setns, fd, kind);
 integers!(/** The whole 64-bit register reaches the kernel, which looks at the low half. */

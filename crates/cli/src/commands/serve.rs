@@ -6,13 +6,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ringfence_daemon::{
-    Governor as _, Listening, Network, Settings, Wanted, check_directory, check_telemetry, is_locked,
+    Governor as _, Listening, Network, Settings, Wanted, check_directory, check_telemetry, doors_of,
+    is_locked,
 };
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::DaemonSettings;
 use ringfence_runtime::authz::{DangerFlags, check_flags};
-use ringfence_runtime::web::{Guard, Site};
-use ringfence_runtime::{Runtime, Setup, tls};
+use ringfence_runtime::tls::LoadTlsError;
+use ringfence_runtime::web::{Certificate, Guard, Site};
+use ringfence_runtime::{Runtime, Setup, close_on_exec, tls};
 use ringfence_types::Reach;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 
@@ -47,7 +49,7 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
     let listening = listening(&socket)?;
     let socket = listening.address().unwrap_or(socket);
     let runtime = run::runtime(&environment, Attendance::Unattended)?;
-    let governor = governor(arguments, environment, &runtime)?;
+    let governor = governor(arguments, environment, runtime.setup())?;
     tell_danger(arguments.danger.into(), &governor, &runtime)?;
     let settings = Settings {
         sessions: arguments.max_sessions,
@@ -65,7 +67,7 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
         governor: Arc::new(governor),
         listening,
         network,
-        doors: socket.with_file_name("doors"),
+        doors: doors_of(&socket),
         settings,
     };
     ringfence_daemon::serve(serve).map_err(|error| error::failed(&error, error.hint().as_deref()))?;
@@ -75,10 +77,10 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
 fn governor(
     arguments: &Serve,
     environment: Environment,
-    runtime: &Runtime,
+    setup: &Setup,
 ) -> Result<HostGovernor, ExitCode> {
     let (named, danger) = (arguments.policy.clone(), arguments.danger.into());
-    HostGovernor::new(named, environment, runtime.setup().clone(), danger)
+    HostGovernor::new(named, environment, setup.clone(), danger)
 }
 
 /// What the flags open is said where the daemon writes its words, and written down before anybody can use it.
@@ -107,7 +109,7 @@ fn tell_danger(danger: DangerFlags, governor: &HostGovernor, runtime: &Runtime) 
 
 /// The listener on TCP that `[daemon]` of the operator's file asks for.
 fn network(settings: DaemonSettings, setup: &Setup) -> Result<Option<Network>, ExitCode> {
-    let Some(network) = listener(settings, setup)? else { return Ok(None) };
+    let Some(network) = listener(settings, setup, tls::certificate)? else { return Ok(None) };
     let bind = network.bind();
     note!("ringfence: serving at {bind}");
     if let Some(fingerprint) = network.fingerprint() {
@@ -121,9 +123,13 @@ fn network(settings: DaemonSettings, setup: &Setup) -> Result<Option<Network>, E
     Ok(Some(network))
 }
 
-fn listener(settings: DaemonSettings, setup: &Setup) -> Result<Option<Network>, ExitCode> {
+fn listener(
+    settings: DaemonSettings,
+    setup: &Setup,
+    certificate: impl FnOnce(&DaemonSettings, &Path) -> Result<Option<Certificate>, LoadTlsError>,
+) -> Result<Option<Network>, ExitCode> {
     let Some(bind) = settings.listen else { return Ok(None) };
-    let certificate = tls::certificate(&settings, &setup.state_dir)
+    let certificate = certificate(&settings, &setup.state_dir)
         .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     let sites = settings.hosts.iter().map(|host| Site::parse(host));
     let sites: Vec<Site> = sites.collect::<Result<_, _>>().map_err(|error| error::failed(&error, None))?;
@@ -153,22 +159,31 @@ fn listening(socket: &Path) -> Result<Listening, ExitCode> {
     Listening::inherited(listener).map_err(|error| error::failed(&error, error.hint()))
 }
 
-/// A copy of our own descriptor 3, by the way that needs no promise about it.
+/// A copy of our own descriptor 3, by the way that needs no promise about it. The first one stays open, and is nobody's else:
+/// whoever had it could accept what operators say.
 fn inherited() -> std::io::Result<UnixListener> {
     let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
     let socket = rustix::process::pidfd_getfd(own, FIRST, PidfdGetfdFlags::empty())?;
+    let _done = close_on_exec(FIRST)?;
     Ok(UnixListener::from(socket))
 }
 
+/// Looks, and leaves everything as it is.
 fn checked(
     arguments: &Serve,
     environment: &Environment,
     (socket, directory): (&Path, &Path),
 ) -> Result<ExitCode, ExitCode> {
-    check_directory(directory).map_err(|error| error::failed(&error, error.hint()))?;
-    let runtime = run::runtime(environment, Attendance::Unattended)?;
-    runtime.identities().map_err(|error| error::failed(&error, error.hint().as_deref()))?;
-    let governor = governor(arguments, environment.clone(), &runtime)?;
+    if directory.exists() {
+        check_directory(directory).map_err(|error| error::failed(&error, error.hint()))?;
+    }
+    let setup =
+        host::setup(environment, Attendance::Unattended).map_err(|error| error::failed(&error, None))?;
+    if setup.state_dir.exists() {
+        let runtime = run::runtime(environment, Attendance::Unattended)?;
+        runtime.identities().map_err(|error| error::failed(&error, error.hint().as_deref()))?;
+    }
+    let governor = governor(arguments, environment.clone(), &setup)?;
     let wanted = Wanted {
         // Any that the operator's files are not in.
         workspace: directory.to_owned(),
@@ -179,7 +194,7 @@ fn checked(
     };
     governor.govern(&wanted).map_err(|refusal| error::refused(&refusal))?;
     if let Some(telemetry) = governor.telemetry() {
-        check_telemetry(&runtime.setup().state_dir, &telemetry)
+        check_telemetry(&setup.state_dir, &telemetry)
             .map_err(|error| error::failed(&error, error.hint().as_deref()))?;
     }
     let settings = governor.settings();
@@ -187,7 +202,7 @@ fn checked(
         // The address is its own, and tells nothing while it has it.
         note!("ringfence: a daemon serves already, so the address of `[daemon]` was not tried");
     } else {
-        listener(settings, governor.setup())?;
+        listener(settings, governor.setup(), tls::trial)?;
     }
     note!("ringfence: it could serve at {}", ringfence_types::Bytes::from(socket).display());
     Ok(ExitCode::SUCCESS)

@@ -54,7 +54,7 @@ fn a_session_in_a_container_has_its_door_and_no_other() {
     assert_eq!(stdout(&told), "contained\n200\n200\n403\n403\n1\n", "{told:?}");
     assert_eq!(served.world.read("by-call").as_deref(), Some("from inside\n"));
     // The control: there are two doors.
-    let doors = fs::read_dir(served.socket.with_file_name("doors")).unwrap();
+    let doors = fs::read_dir(served.socket.with_extension("doors")).unwrap();
     let doors: Vec<_> = doors.map(|door| door.unwrap().path()).collect();
     assert_eq!(doors.len(), 2);
     assert!(doors.iter().all(|door| !door.join("made").exists()), "{doors:?}");

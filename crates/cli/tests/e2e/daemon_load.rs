@@ -38,7 +38,7 @@ fn held(served: &Served) -> Held {
     Held {
         descriptors: count(Path::new(&format!("/proc/{pid}/fd"))),
         children: children(pid),
-        doors: count(&served.socket.with_file_name("doors")),
+        doors: count(&served.socket.with_extension("doors")),
         state: entries(&state),
     }
 }
@@ -227,7 +227,7 @@ fn nonsense_of_one_client_holds_nobody_up() {
 }
 
 /// A process of the sandbox in which `marker` runs: the one that is number 1 there.
-fn first_process(marker: &str) -> Pid {
+pub(crate) fn first_process(marker: &str) -> Pid {
     let found = processes_with(marker);
     let mut pid: u32 = found[0].split(':').next().unwrap().parse().unwrap();
     loop {

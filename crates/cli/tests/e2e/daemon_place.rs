@@ -1,5 +1,6 @@
 //! Whose socket it is, and who is at the other end of it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -7,10 +8,12 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
+use ringfence_api::{Exec, SessionInfo};
 use rustix::process::Signal;
 
+use crate::approvals::configure;
 use crate::patience::{ended, mortal};
-use crate::served::raw;
+use crate::served::{ASK, Served, exec, raw, stdout};
 use crate::testkit::{Done, World, eventually, finish, is_root, send};
 
 const HEALTH: &[u8] = b"GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
@@ -46,7 +49,7 @@ fn a_socket_of_the_service_manager_is_not_taken_by_hand() {
     by_hand(&world, &socket).expect(125).says("another daemon serves");
     let mut child = handed_over(&world, &listener);
     assert_eq!(raw(&socket, HEALTH).0, 200);
-    let doors = socket.with_file_name("doors");
+    let doors = socket.with_extension("doors");
     assert!(doors.is_dir(), "its doors are beside its socket");
     fs::write(doors.join("mark"), "").unwrap();
     by_hand(&world, &socket).expect(125).says("another daemon serves");
@@ -171,4 +174,139 @@ fn a_number_that_is_used_again_makes_nobody_an_owner() {
         "{said:?} {}",
         done.err
     );
+}
+
+/// What is no socket is somebody's, and stays; what a daemon that was killed left is taken.
+#[test]
+fn a_file_in_the_place_of_the_socket_stays() {
+    let world = World::new();
+    let place = world.beside("f");
+    let (file, link) = (place.join("file"), place.join("link"));
+    fs::write(&file, "mine").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for path in [&file, &link] {
+        by_hand(&world, path).expect(125).says("is there, and is no socket");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    assert!(link.is_symlink());
+    // The control.
+    let left = place.join("left");
+    drop(UnixListener::bind(&left).unwrap());
+    let served = Served::at(world, left, &[]);
+    assert!(served.sessions().is_empty());
+}
+
+/// Doors are beside the socket that they belong to: another daemon in the same directory has its own.
+#[test]
+fn two_daemons_in_one_directory_leave_each_other_the_doors() {
+    let first = Served::new();
+    let session = first.session();
+    let knocks = |served: &Served, session: &SessionInfo| {
+        let asked = format!("{ASK} ask GET \"$S\"");
+        stdout(&served.sh(session, &asked))
+    };
+    assert_eq!(knocks(&first, &session), "200\n", "control");
+    let second = Served::at(World::new(), first.socket.with_file_name("other.sock"), &[]);
+    let other = second.session();
+    assert_eq!(knocks(&second, &other), "200\n");
+    assert_eq!(knocks(&first, &session), "200\n", "its door is still there");
+    drop(second);
+    assert_eq!(knocks(&first, &session), "200\n");
+    // A place whose doors would be too long is told before anybody needs one.
+    let long = first.world.beside("l").join("s".repeat(200));
+    by_hand(&first.world, &long).expect(125).says("too long for a socket");
+}
+
+/// Whatever a daemon starts has neither the socket that was handed to it nor its name.
+#[test]
+fn what_was_handed_over_is_not_handed_on() {
+    let world = World::new();
+    let (socket, listener) = listener(&world, 0o600);
+    let (programs, told) = (world.beside("programs"), world.beside("told"));
+    let script = format!(
+        "#!/bin/sh\n{{ readlink /proc/self/fd/3; env; }} >{0}/new 2>&1; mv {0}/new {0}/all\n",
+        told.display()
+    );
+    let program = programs.join("notify-send");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    configure(&world, "profile = \"guarded\"\n[approvals]\nnotify = [\"desktop\"]\n");
+    let mut command = world.host("sh");
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display());
+    command.env("PATH", path).env("XDG_RUNTIME_DIR", world.beside("r"));
+    let daemon = "exec \"$RINGFENCE\" serve --drain 10ms";
+    // The control is this shell: it has both.
+    let script = format!(
+        "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_FDNAMES=x LISTEN_PID=$$; readlink /proc/self/fd/3 >{}/had; {daemon}",
+        told.display()
+    );
+    let handed: OwnedFd = listener.into();
+    let child =
+        command.args(["-c", &script]).stdin(Stdio::from(handed)).stderr(Stdio::null()).spawn().unwrap();
+    mortal(&child);
+    drop(command);
+    assert_eq!(raw(&socket, HEALTH).0, 200);
+    let served = Served { world, child, socket };
+    let session = served.session();
+    let argv = ["mkdir", "made"].map(str::to_owned).to_vec();
+    served.client().call(&Exec { background: true, argv, ..exec(&session, "") }).unwrap();
+    eventually("somebody was told", || told.join("all").exists());
+    let has = fs::read_to_string(told.join("all")).unwrap();
+    let had = fs::read_to_string(told.join("had")).unwrap();
+    assert!(had.starts_with("socket:["), "{had}");
+    assert!(!has.contains(had.trim_end()) && !has.contains("LISTEN_"), "{has}");
+    assert!(has.contains("XDG_RUNTIME_DIR="), "it has the rest: {has}");
+}
+
+/// Every file below, with what is in it. Of databases only that they are there: who closes one last moves what it holds from one of
+/// its files to the other.
+fn below(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(&next).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = path.to_string_lossy().into_owned();
+            if name.ends_with("-wal") || name.ends_with("-shm") {
+                continue;
+            }
+            let is_plain = !path.is_dir() && !name.ends_with(".db");
+            let content = if is_plain { fs::read(&path).unwrap_or_default() } else { Vec::new() };
+            if path.is_dir() {
+                open.push(path.clone());
+            }
+            found.insert(path, content);
+        }
+    }
+    found
+}
+
+/// `--check` looks, and leaves everything as it was: where nothing is, and where a daemon has been.
+#[test]
+fn a_check_writes_nothing() {
+    let world = World::new();
+    configure(&world, "[daemon]\nlisten = \"127.0.0.1:0\"\ntls = \"generated\"\n");
+    let check = |world: &World, socket: &Path| {
+        finish(world.ringfence().args(["serve", "--check", "--socket"]).arg(socket), b"").expect(0);
+    };
+    let socket = world.beside("c").join("deep/d.sock");
+    check(&world, &socket);
+    assert!(below(&world.state).is_empty(), "{:?}", below(&world.state).keys());
+    assert!(!socket.parent().unwrap().exists());
+    configure(&world, "");
+    let served = Served::at(world, socket, &[]);
+    drop(served.session());
+    let (world, socket) = served.over();
+    configure(&world, "[daemon]\nlisten = \"127.0.0.1:0\"\ntls = \"generated\"\n");
+    // Whoever looks at the ledger is in it.
+    let records = || world.all_records().iter().filter(|one| one["event"]["kind"] != "ledger-read").count();
+    let (before, written) = (below(&world.state), records());
+    let beside = below(socket.parent().unwrap());
+    assert!(before.len() > 1);
+    check(&world, &socket);
+    let after = below(&world.state);
+    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+    assert!(before == after, "the same names, and another content");
+    assert_eq!(records(), written);
+    assert_eq!(beside, below(socket.parent().unwrap()));
 }

@@ -77,10 +77,19 @@ impl Served {
 
     /// Another daemon over the same state, when this one is gone.
     pub(crate) fn again(mut self, end: Signal) -> Self {
+        Self::with(self.ended_by(end), &[])
+    }
+
+    /// What is left of it, and where its socket was.
+    pub(crate) fn over(mut self) -> (World, PathBuf) {
+        let world = self.ended_by(Signal::TERM);
+        (world, self.socket.clone())
+    }
+
+    fn ended_by(&mut self, end: Signal) -> World {
         send(&self.child, end);
         ended("the daemon, told to end", &mut self.child);
-        let world = std::mem::replace(&mut self.world, World::new());
-        Self::with(world, &[])
+        std::mem::replace(&mut self.world, World::new())
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -25,6 +25,10 @@ pub(super) fn notify(request: &ApprovalRequest) -> Result<(), DesktopError> {
     let mut child = Command::new("notify-send")
         .args(["--app-name=ringfence", "--urgency", urgency, "--", "Ringfence asks"])
         .arg(markup(&card_text(&request.card)))
+        // What was handed to this process is not handed on.
+        .env_remove("LISTEN_FDS")
+        .env_remove("LISTEN_PID")
+        .env_remove("LISTEN_FDNAMES")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
