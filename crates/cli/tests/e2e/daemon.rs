@@ -287,6 +287,32 @@ fn sessions_end_with_their_time() {
     }
 }
 
+/// S000-40: when its time is over nothing of a session runs on, however it was started. The control is a session that does nothing
+/// but run something in the background: that is no idleness.
+#[test]
+fn a_session_takes_what_runs_in_it_along_when_its_time_is_over() {
+    let served = Served::new();
+    let mark = marker(&served.world);
+    let script = format!(
+        "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 0.1; done # {mark}-kept' & wait # {mark}-own"
+    );
+    let provider = Some(["sh", "-c", &script].map(str::to_owned).to_vec());
+    let busy = served.client().call(&CreateSession { idle_timeout_s: Some(1), ..served.wanted() }).unwrap();
+    let job = Exec { background: true, ..exec(&busy, &format!("sleep 600 # {mark}-job")) };
+    served.client().call(&job).unwrap();
+    let timed = CreateSession { provider, timeout_s: Some(1), ..served.wanted() };
+    let timed = served.client().call(&timed).unwrap();
+    let runs = |what: &str| !processes_with(&format!("{mark}-{what}")).is_empty();
+    eventually("all of it runs", || runs("kept") && runs("own") && runs("job"));
+    let show = ShowSession { session: timed.session };
+    eventually("its time is over", || served.client().call(&show).unwrap().state == SessionState::Ended);
+    assert!(!runs("kept") && !runs("own"), "{:?}", processes_with(&mark));
+    assert_eq!(served.client().call(&show).unwrap().ended.as_deref(), Some("its time was over"));
+    let show = ShowSession { session: busy.session };
+    assert_eq!(served.client().call(&show).unwrap().state, SessionState::Running);
+    assert!(runs("job"), "who works is not idle");
+}
+
 /// The ceiling of the operator and that of the parent; S000-31, S000-33.
 #[test]
 fn a_session_is_never_more_than_it_may_be() {

@@ -4,6 +4,7 @@ use ringfence_api::{CreateSession, Exec, RevokeToken, SessionState, ShowSession,
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::daemon_load::first_process;
 use crate::daemon_rights::token_of;
 use crate::served::{Served, exec};
 use crate::testkit::{World, eventually, marker, processes_with};
@@ -27,7 +28,7 @@ fn the_ledger_says_why_a_session_ended() {
     let idle = make(CreateSession { idle_timeout_s: Some(1), ..served.wanted() });
     let done = served.provider("true");
     let absent = Some(vec!["/no/such/program".to_owned()]);
-    let crashed = make(CreateSession { provider: absent, ..served.wanted() });
+    let missing = make(CreateSession { provider: absent, ..served.wanted() });
     for (session, why) in [
         (&stopped, "stopped"),
         (&part, "whole-ended"),
@@ -38,11 +39,12 @@ fn the_ledger_says_why_a_session_ended() {
         eventually(why, || reason(&served, session).is_some());
         assert_eq!(reason(&served, session), Some(json!(why)));
     }
-    let show = ShowSession { session: crashed.session.clone() };
+    // A program that is not there ends as any other: 127, in a fence that stands.
+    let show = ShowSession { session: missing.session.clone() };
     eventually("it ended", || served.client().call(&show).unwrap().state == SessionState::Ended);
-    assert!(
-        reason(&served, &crashed).is_some_and(|reason| reason == "crashed" || reason == "provider-ended")
-    );
+    assert_eq!(reason(&served, &missing), Some(json!("provider-ended")));
+    let told = served.client().call(&show).unwrap().provider.unwrap();
+    assert_eq!(told.exit_code, Some(127), "{told:?}");
     let before = served.session();
     let served = served.again(Signal::TERM);
     assert_eq!(reason(&served, &before), Some(json!("daemon-stopped")));
@@ -53,6 +55,24 @@ fn the_ledger_says_why_a_session_ended() {
     assert!(served.sessions().is_empty(), "nothing is taken over");
     assert_eq!(reason(&served, &killed), Some(json!("daemon-gone")));
     eventually("nothing of it runs", || processes_with(&marker).is_empty());
+    served.world.ledger_tool(&["verify"]).expect(0);
+}
+
+/// A fence that breaks under its provider is no end of the provider: the session has crashed, nothing of it runs, and others go on.
+#[test]
+fn a_session_whose_fence_breaks_under_its_provider_has_crashed() {
+    let served = Served::new();
+    let marker = marker(&served.world);
+    let control = served.session();
+    let session = served.provider(&format!("setsid sleep 1000 & sleep 1000; : {marker}"));
+    eventually("it runs", || !processes_with(&marker).is_empty());
+    rustix::process::kill_process(first_process(&marker), Signal::KILL).unwrap();
+    let show = ShowSession { session: session.session.clone() };
+    eventually("it ended", || served.client().call(&show).unwrap().state == SessionState::Ended);
+    assert_eq!(reason(&served, &session), Some(json!("crashed")));
+    assert!(served.client().call(&show).unwrap().provider.unwrap().failure.is_some());
+    assert!(processes_with(&marker).is_empty(), "{:?}", processes_with(&marker));
+    assert_eq!(served.sh(&control, "true").exit_code, Some(0), "others go on");
     served.world.ledger_tool(&["verify"]).expect(0);
 }
 

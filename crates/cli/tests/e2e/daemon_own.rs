@@ -74,16 +74,21 @@ fn whoever_asks_for_a_provider_does_not_answer_for_it() {
 }
 
 /// A daemon in an internet of its own, where nobody has said anything about hosts.
-struct Online {
+pub(crate) struct Online {
     _daemon: Killed,
-    internet: Internet,
+    pub(crate) internet: Internet,
     socket: PathBuf,
 }
 
 impl Online {
     fn new() -> Self {
+        Self::with("net = \"filtered\"\n")
+    }
+
+    /// Where the operator has said this.
+    pub(crate) fn with(rules: &str) -> Self {
         let internet = Internet::new();
-        internet.operator("net = \"filtered\"\n");
+        internet.operator(rules);
         let runtime = internet.world.beside("r");
         let socket = runtime.join("ringfence/daemon.sock");
         let mut command = internet.ringfence();
@@ -94,11 +99,11 @@ impl Online {
         Self { _daemon: daemon, internet, socket }
     }
 
-    fn client(&self, token: Option<&str>) -> Client {
+    pub(crate) fn client(&self, token: Option<&str>) -> Client {
         Client::connect(&self.socket, token.map(str::to_owned)).unwrap()
     }
 
-    fn session(&self) -> SessionInfo {
+    pub(crate) fn session(&self) -> SessionInfo {
         let wanted = json!({ "workspace": self.internet.world.workspace });
         let wanted: CreateSession = serde_json::from_value(wanted).unwrap();
         self.client(None).call(&CreateSession { net: Some(NetMode::Filtered), ..wanted }).unwrap()

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::approvals::configure;
+use crate::daemon_own::Online;
 use crate::served::{Served, exec};
 use crate::testkit::{World, eventually, send};
 
@@ -191,4 +192,84 @@ fn the_file_of_a_workspace_counts_with_the_next_call() {
     served.world.write(".ringfence/policy.toml", "no such thing");
     rule(&run(&served, &session, &["touch", "b"]));
     assert!(!served.world.workspace.join("b").exists(), "what cannot be read leaves what held before");
+}
+
+/// Hosts while a session runs: one that is taken away is closed with the next flow of what runs, one that is added is for what begins.
+#[test]
+fn hosts_that_change_close_for_what_runs_and_open_for_what_begins() {
+    let online = Online::with(&hosts(&["web.test", "more.test"]));
+    let mut client = online.client(None);
+    let session = online.session();
+    let reached = |client: &mut ringfence_client::Client, session: &SessionInfo, host: &str| {
+        let script = format!("curl -sS --max-time 60 -o /dev/null https://{host}/");
+        client.call(&exec(session, &script)).unwrap().exit_code == Some(0)
+    };
+    let came = |address: &str| online.internet.came_to(address);
+    assert!(reached(&mut client, &session, "web.test") && came("30.0.0.10") > 0, "control");
+    let looked = || {
+        let records = online.internet.world.all_records();
+        records.iter().filter(|record| record["event"]["kind"] == "policy-changed").count()
+    };
+    let before = looked();
+    online.internet.operator(&hosts(&["other.test", "more.test"]));
+    eventually("it is read again", || looked() > before);
+    online.internet.forget_visits();
+    assert!(!reached(&mut client, &session, "web.test") && came("30.0.0.10") == 0, "taken away");
+    assert!(
+        !reached(&mut client, &session, "other.test") && came("30.0.0.20") == 0,
+        "not what it began with"
+    );
+    let later = online.session();
+    assert!(reached(&mut client, &later, "other.test") && came("30.0.0.20") > 0, "for what begins");
+    assert!(!reached(&mut client, &later, "web.test") && came("30.0.0.10") == 0);
+}
+
+fn hosts(names: &[&str]) -> String {
+    format!("net = \"filtered\"\napproval = \"never\"\n[[host]]\nallow = {names:?}\n")
+}
+
+/// Profile and approval: what is stricter counts with the next call of what runs; what is wider does not reach it.
+#[test]
+fn a_profile_and_a_way_to_ask_that_change_only_narrow_what_runs() {
+    let world = World::new();
+    configure(&world, "profile = \"workspace\"\n");
+    let served = Served::with(world, &[]);
+    let session = served.session();
+    let made = |name: &str| served.world.workspace.join(name).exists();
+    assert_eq!(run(&served, &session, &["mkdir", "a"]).exit_code, Some(0), "control");
+    change(&served, NEVER);
+    rule(&run(&served, &session, &["mkdir", "b"]));
+    assert!(!made("b"), "`guarded` lists no `mkdir`, and nobody is asked");
+    let strict = served.session();
+    change(&served, "profile = \"workspace\"\n");
+    assert_eq!(run(&served, &session, &["mkdir", "c"]).exit_code, Some(0), "back to what it began with");
+    rule(&run(&served, &strict, &["mkdir", "d"]));
+    assert!(!made("d"), "it began with less, and is given no more");
+    // Nor is anybody asked where it began with nobody to ask.
+    change(&served, "profile = \"guarded\"\napproval = \"ask\"\n");
+    rule(&run(&served, &strict, &["mkdir", "d"]));
+    assert!(served.records("approval-requested").is_empty() && !made("d"));
+}
+
+/// Tools: one that is taken away is gone for what runs, one that is added is for what begins.
+#[test]
+fn tools_that_change_only_narrow_what_runs() {
+    let world = World::new();
+    let tools = |allow: &str, deny: &str| format!("[[tool]]\nallow = {allow:?}\n[[tool]]\ndeny = {deny:?}\n");
+    configure(&world, &tools("mcp__one__read", "mcp__two__read"));
+    let served = Served::with(world, &[]);
+    let decision = |session: &SessionInfo, tool: &str| {
+        let request = serde_json::json!({ "session": session.session, "subject": { "tool": tool } });
+        let told = served.client().raw(ringfence_api::Method::Explain, request).unwrap();
+        told["decision"].as_str().unwrap().to_owned()
+    };
+    let session = served.session();
+    assert_eq!(decision(&session, "mcp__one__read"), "allow", "control");
+    assert_eq!(decision(&session, "mcp__two__read"), "deny", "control");
+    change(&served, &tools("mcp__two__read", "mcp__one__read"));
+    assert_eq!(decision(&session, "mcp__one__read"), "deny", "taken away");
+    assert_eq!(decision(&session, "mcp__two__read"), "deny", "it began without it");
+    let later = served.session();
+    assert_eq!(decision(&later, "mcp__two__read"), "allow", "for what begins");
+    assert_eq!(decision(&later, "mcp__one__read"), "deny");
 }
