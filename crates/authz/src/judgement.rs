@@ -237,7 +237,7 @@ impl Judgement {
 
     /// What two policies say of the same: the strictest part decides. What both say is said once.
     #[must_use]
-    pub(crate) fn and(mut self, other: Self) -> Self {
+    pub fn and(mut self, other: Self) -> Self {
         let more: Vec<Part> = other.parts.into_iter().filter(|part| !self.parts.contains(part)).collect();
         self.parts.extend(more);
         self

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ringfence_authz::hosts::judge_request;
 use ringfence_authz::tools::judge_tool;
-use ringfence_authz::{Action, Judgement, judge, placed};
+use ringfence_authz::{Action, Judgement, Part, Policy, judge, placed};
 use ringfence_types::{
     Access, Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Refusal, RefusalCode, Root,
 };
@@ -67,9 +67,17 @@ pub fn consider(
         Subject::Read(path) => Call::File(FileCall::Read { path }),
         Subject::Write(path) => Call::File(FileCall::Write { path, sha256: String::new(), bytes: 0 }),
         Subject::Url { url, method } => {
-            return Ok(Judgement::one(judge_request(&asked.policy, url.as_slice(), method.as_deref())));
+            return Ok(by_all(&asked.policy, |policy| {
+                judge_request(policy, url.as_slice(), method.as_deref())
+            }));
         }
-        Subject::Tool(name) => return Ok(Judgement::one(judge_tool(&asked.policy, &name))),
+        Subject::Tool(name) => return Ok(by_all(&asked.policy, |policy| judge_tool(policy, &name))),
     };
     judge(&asked.policy, &Action::new(placed(call, &roots), roots), &Machine::of(setup, &asked.policy))
+}
+
+/// By the policy and by all that it is held to, as what is done is.
+fn by_all(policy: &Policy, judge: impl Fn(&Policy) -> Part) -> Judgement {
+    let before = policy.all().skip(1).map(|before| Judgement::one(judge(before)));
+    before.fold(Judgement::one(judge(policy)), Judgement::and)
 }

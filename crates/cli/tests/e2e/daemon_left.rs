@@ -108,7 +108,7 @@ fn a_question_outlives_its_daemon_and_a_yes_is_for_the_same_call_once() {
         let session = guarded(&mut served.client(), served.wanted());
         let said = answer(&mut served.client(), &id, Answer::Once).unwrap();
         let Answered::Decided { stored: Some(stored), .. } = said else { panic!("{said:?}") };
-        assert_eq!((stored.uses_left, &stored.grant["covers"]), (Some(1), &json!("next")));
+        assert_eq!((stored.uses_left, &stored.grant["covers"]["covers"]), (Some(1), &json!("next")));
         assert_eq!(stored.grant["expires"], json!(question.expires), "no longer than the question");
         assert!(!made(&served) && questions(&served).is_empty(), "nobody was there to do it");
         // What is not the same: another command, another agent, another workspace.
