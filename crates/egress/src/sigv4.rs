@@ -208,12 +208,12 @@ impl Signed {
     ) -> Result<String, SigningError> {
         let canonical = self.canonical(head, spelling, payload)?;
         let text =
-            format!("{ALGORITHM}\n{}\n{}\n{}", self.time, self.scope.text(), hex(&Sha256::digest(canonical)));
+            format!("{ALGORITHM}\n{}\n{}\n{}", self.time, self.scope.text(), hex(Sha256::digest(canonical)));
         let prefixed = [b"AWS4", key].concat();
         let Scope { date, region, service } = &self.scope;
         let steps = [date.as_str(), region, service, END, &text];
         let signature = steps.iter().fold(prefixed, |key, step| mac(&key, step.as_bytes()));
-        Ok(hex(&signature))
+        Ok(hex(signature))
     }
 
     fn canonical(&self, head: Head<'_>, spelling: Spelling, payload: &str) -> Result<String, SigningError> {
@@ -235,7 +235,7 @@ impl Scope {
 }
 
 pub(crate) fn payload_hash(body: &[u8]) -> String {
-    hex(&Sha256::digest(body))
+    hex(Sha256::digest(body))
 }
 
 fn check_algorithm(name: &str) -> Result<(), SigningError> {

@@ -96,7 +96,7 @@ impl DeviceKey {
     }
 
     pub fn sign(&self, purpose: Purpose, challenge: &Challenge) -> Signature {
-        Signature(hex(&self.0.sign(&signed_text(purpose, challenge)).to_bytes()))
+        Signature(hex(self.0.sign(&signed_text(purpose, challenge)).to_bytes()))
     }
 }
 

@@ -19,7 +19,7 @@ impl CredentialId {
     pub(crate) fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0_u8; ID_BYTES];
         getrandom::fill(&mut bytes)?;
-        Ok(Self(hex(&bytes)))
+        Ok(Self(hex(bytes)))
     }
 
     /// As it is written, or as a token that begins with it.

@@ -68,7 +68,7 @@ impl TokenText {
 
     /// What is kept of it. The secret is random, so that one round of a fast digest is enough.
     pub(crate) fn digest(&self) -> String {
-        hex(&Sha256::digest(self.reveal().as_bytes()))
+        hex(Sha256::digest(self.reveal().as_bytes()))
     }
 
     /// Takes the same time wherever they differ.
@@ -105,7 +105,7 @@ pub(crate) fn page_digest(half: &str) -> String {
     let mut hash = Sha256::new();
     hash.update(b"ringfence page v2\0");
     hash.update(half.as_bytes());
-    hex(&hash.finalize())
+    hex(hash.finalize())
 }
 
 /// What a browser shows, as one text: the cookie, and behind it a digest of what its page sent. A cookie that has both halves

@@ -239,7 +239,7 @@ impl Identities {
         let mut bytes = [0_u8; 32];
         getrandom::fill(&mut bytes)?;
         let nonce =
-            Nonce { nonce: hex(&bytes), subject: subject.clone(), expires: end(now, CHALLENGE)?, source };
+            Nonce { nonce: hex(bytes), subject: subject.clone(), expires: end(now, CHALLENGE)?, source };
         store::put(rows, Table::Challenge, &nonce.nonce, &nonce)?;
         Ok(Challenge { subject: subject.clone(), nonce: nonce.nonce })
     }

@@ -133,7 +133,7 @@ fn digest((domain, fingerprint): (&str, &str), ground: &Ground<'_>, bound: &[Bou
         field(bound.path.as_slice());
         field(bound.sha256.as_bytes());
     }
-    hex(&hash.finalize())
+    hex(hash.finalize())
 }
 
 struct Looked {
@@ -212,7 +212,7 @@ fn directory(path: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
     hash.update(real.as_os_str().as_bytes());
     hash.update(format!("\0{} {}", metadata.dev(), metadata.ino()));
-    Ok(hex(&hash.finalize()))
+    Ok(hex(hash.finalize()))
 }
 
 fn content(path: &Path, left: &mut u64) -> io::Result<String> {
@@ -224,12 +224,12 @@ fn content(path: &Path, left: &mut u64) -> io::Result<String> {
     if !metadata.is_file() || size > LARGEST || size > *left {
         let times = (metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec());
         let identity = format!("{} {} {size} {times:?}", metadata.dev(), metadata.ino());
-        return Ok(hex(&Sha256::digest(identity)));
+        return Ok(hex(Sha256::digest(identity)));
     }
     *left -= size;
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    Ok(hex(&Sha256::digest(&bytes)))
+    Ok(hex(Sha256::digest(&bytes)))
 }
 
 #[cfg(test)]

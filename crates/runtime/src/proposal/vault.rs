@@ -227,7 +227,7 @@ impl Vault {
         random(key.as_mut_slice())?;
         let mut suffix = [0_u8; 8];
         random(&mut suffix)?;
-        let fresh = self.directory.join(format!("key.{}.new", hex(&suffix)));
+        let fresh = self.directory.join(format!("key.{}.new", hex(suffix)));
         write_private(&fresh, key.as_slice())?;
         let linked = fs::hard_link(&fresh, path);
         fs::remove_file(&fresh).map_err(failed)?;
@@ -341,7 +341,7 @@ pub(crate) fn random(bytes: &mut [u8]) -> Result<(), VaultError> {
 }
 
 pub(crate) fn sha256(content: &[u8]) -> String {
-    hex(&Sha256::digest(content))
+    hex(Sha256::digest(content))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ impl Placeholder {
         getrandom::fill(&mut random)?;
         let about = format!("{}\0{}", meta.name, meta.scope);
         let id = Sha256::digest(about.as_bytes());
-        Ok(Self(format!("rf_placeholder_{}_{}", hex(id.get(..4).unwrap_or_default()), hex(&random))))
+        Ok(Self(format!("rf_placeholder_{}_{}", hex(id.get(..4).unwrap_or_default()), hex(random))))
     }
 
     pub(crate) fn as_str(&self) -> &str {

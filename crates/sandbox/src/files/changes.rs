@@ -494,7 +494,7 @@ fn look(parent: &OwnedFd, name: &Path) -> Result<Seen, Errno> {
     // It may grow while it is read.
     while total <= LARGEST {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(Seen::File(hex(&hash.finalize()))),
+            Ok(0) => return Ok(Seen::File(hex(hash.finalize()))),
             Ok(count) => {
                 total += count as u64;
                 hash.update(buffer.get(..count).unwrap_or_default());
@@ -507,7 +507,7 @@ fn look(parent: &OwnedFd, name: &Path) -> Result<Seen, Errno> {
 }
 
 fn digest(content: &[u8]) -> String {
-    hex(&Sha256::digest(content))
+    hex(Sha256::digest(content))
 }
 
 fn list(paths: &[PathBuf]) -> String {
