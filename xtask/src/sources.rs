@@ -73,6 +73,9 @@ fn code_violations(name: &str, code: &str) -> Vec<String> {
         for stub in ["todo!", "unimplemented!"].iter().filter(|stub| text.contains(**stub)) {
             violations.push(format!("{name}:{}: `{stub}`", line + 1));
         }
+        if name.starts_with("crates/") && name.contains("/src/") && has_text_error(text) {
+            violations.push(format!("{name}:{}: an error is an enum of its own, not a `String`", line + 1));
+        }
     }
     for (line, inside) in lexer::attributes(code) {
         if lexer::words(inside).any(|(_, word)| word == "ignore") {
@@ -80,6 +83,31 @@ fn code_violations(name: &str, code: &str) -> Vec<String> {
         }
     }
     violations
+}
+
+/// Whether it says `Result<_, String>`.
+fn has_text_error(line: &str) -> bool {
+    line.split("Result<").skip(1).any(|rest| last_argument(rest) == Some("String"))
+}
+
+/// The last of several arguments, up to the bracket that closes them.
+fn last_argument(arguments: &str) -> Option<&str> {
+    let (mut depth, mut last, mut before) = (1_usize, None, ' ');
+    for (at, c) in arguments.char_indices() {
+        match c {
+            '<' | '(' | '[' => depth += 1,
+            // An arrow closes nothing.
+            '>' if before == '-' => {}
+            '>' | ')' | ']' => depth -= 1,
+            ',' if depth == 1 => last = Some(at + 1),
+            _ => {}
+        }
+        if depth == 0 {
+            return arguments.get(last?..at).map(str::trim);
+        }
+        before = c;
+    }
+    None
 }
 
 fn may_be_unsafe(name: &str) -> bool {
@@ -104,6 +132,23 @@ fn registry_violations(name: &str, text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_is_no_text() {
+        for text in ["fn f() -> Result<(), String> {", "fn f() -> Result<Vec<(u8, u8)>, String>;"] {
+            assert_eq!(file_violations("crates/cli/src/x.rs", text).len(), 1, "{text}");
+            assert_eq!(file_violations("crates/cli/tests/x.rs", text), Vec::<String>::new());
+        }
+        for text in [
+            "fn f() -> Result<String, E> {",
+            "fn f() -> Result<BTreeMap<String, String>, E> {",
+            "fn f() -> Result<(Option<String>, Way), ApiError> {",
+            "fn f() -> io::Result<String> {",
+            "fn f() -> Option<(Result<(), E>, String)> {",
+        ] {
+            assert_eq!(file_violations("crates/cli/src/x.rs", text), Vec::<String>::new(), "{text}");
+        }
+    }
 
     #[test]
     fn unsafe_is_confined_to_two_modules() {

@@ -14,12 +14,12 @@ mod steering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_types::{Decision, Extent, Layer, PathVerdict, Profile};
+use ringfence_types::{Bytes, Decision, Extent, Layer, PathVerdict, Profile};
 
 use crate::judgement::RuleSource;
 use crate::protected;
 use index::Index;
-use pattern::Pattern;
+use pattern::{Pattern, PatternError};
 
 pub use built_in::BuiltInRule;
 #[cfg(test)]
@@ -111,7 +111,7 @@ impl PathRules {
             return Ok(Self::default());
         }
         for (number, rule) in rules.iter().enumerate() {
-            check(rule).map_err(|message| PathRuleError { rule: number, message })?;
+            check(rule).map_err(|why| PathRuleError { rule: number, message: why.to_string() })?;
         }
         let mut layers = Vec::new();
         for layer in [Layer::Operator, Layer::Workspace, Layer::Session, Layer::Call] {
@@ -328,11 +328,9 @@ impl<'a> Ruling<'a> {
 }
 
 /// What cannot be right whatever the other rules say.
-fn check(rule: &PathRule) -> Result<(), String> {
+fn check(rule: &PathRule) -> Result<(), PatternError> {
     if rule.patterns.is_empty() {
-        return Err(
-            "a rule without a pattern speaks about nothing; name a path, or remove the rule".to_owned()
-        );
+        return Err(PatternError::NoPattern);
     }
     for text in &rule.patterns {
         let named = match pattern::parse(text)? {
@@ -341,9 +339,7 @@ fn check(rule: &PathRule) -> Result<(), String> {
         };
         let opens = rule.decision == Decision::Allow && rule.operation == Operation::Write;
         if let Some(reason) = protected::is_protected(Path::new(&named)).filter(|_| opens) {
-            return Err(format!(
-                "`{text}` cannot be opened for writing by any rule: {reason}; remove the pattern"
-            ));
+            return Err(PatternError::Protected { shown: Bytes::from(text.as_str()).display(), reason });
         }
     }
     Ok(())

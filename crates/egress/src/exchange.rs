@@ -38,7 +38,8 @@ pub(crate) async fn handle(
 ) -> Response<Body> {
     match form::plain_origin(&request, &context, shared) {
         Ok(origin) => run(request.map(|body| body.map_err(Into::into).boxed()), origin, shared).await,
-        Err(message) => {
+        Err(why) => {
+            let message = why.to_string();
             shared.malformed(context.way, &message);
             answer::malformed(&message)
         }

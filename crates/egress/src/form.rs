@@ -66,38 +66,56 @@ pub(crate) fn name(target: &Target, scheme: Scheme) -> String {
     if target.port == scheme.port() { target.host.to_string() } else { target.to_string() }
 }
 
+/// Why a request over a plain connection is for nobody.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ForNobody {
+    #[error("an address with a host, inside a connection that has one already")]
+    TwoHosts,
+    #[error("the address has no host that can be used")]
+    NoHost,
+    #[error("{}", .0.message)]
+    Name(Box<Refusal>),
+    #[error("only http:// is asked for like this; use CONNECT for the rest")]
+    Scheme,
+    #[error("this is a proxy; what it serves itself begins with {}NAME/", PROVIDER)]
+    Nothing,
+    #[error("there is no such provider in this session")]
+    NoProvider,
+    #[error("the path cannot be used")]
+    Path,
+}
+
 /// Whom a request over a plain connection is for.
 pub(crate) fn plain_origin(
     request: &Request<Incoming>,
     context: &Context,
     shared: &Shared,
-) -> Result<Origin, String> {
+) -> Result<Origin, ForNobody> {
     let uri = request.uri();
     let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
     match (&context.origin, uri.scheme_str(), uri.authority()) {
         (Some(target), None, None) => Ok(Origin::known(context.way, target.clone(), Scheme::Http, path)),
-        (Some(_), ..) => Err("an address with a host, inside a connection that has one already".to_owned()),
+        (Some(_), ..) => Err(ForNobody::TwoHosts),
         (None, Some("http"), Some(authority)) => {
-            let target =
-                read(authority.as_str(), Scheme::Http).ok_or("the address has no host that can be used")?;
-            let target = target.named(&shared.names).map_err(|refusal| refusal.message)?;
+            let target = read(authority.as_str(), Scheme::Http).ok_or(ForNobody::NoHost)?;
+            let named = target.named(&shared.names);
+            let target = named.map_err(|refusal| ForNobody::Name(Box::new(refusal)))?;
             Ok(Origin::known(Way::Forward, target, Scheme::Http, path))
         }
-        (None, Some(_), _) => Err("only http:// is asked for like this; use CONNECT for the rest".to_owned()),
+        (None, Some(_), _) => Err(ForNobody::Scheme),
         (None, None, _) => provider(&path, shared),
     }
 }
 
 /// `/ringfence/provider/NAME/v1/x` is `/v1/x` of the provider.
-fn provider(path: &PathAndQuery, shared: &Shared) -> Result<Origin, String> {
-    let nobody = || format!("this is a proxy; what it serves itself begins with {PROVIDER}NAME/");
-    let rest = path.as_str().strip_prefix(PROVIDER).ok_or_else(nobody)?;
+fn provider(path: &PathAndQuery, shared: &Shared) -> Result<Origin, ForNobody> {
+    let rest = path.as_str().strip_prefix(PROVIDER).ok_or(ForNobody::Nothing)?;
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (name, rest) = rest.split_at_checked(end).ok_or_else(nobody)?;
+    let (name, rest) = rest.split_at_checked(end).ok_or(ForNobody::Nothing)?;
     let known = shared.settings.http.providers.iter().find(|provider| provider.name == name);
-    let provider = known.ok_or("there is no such provider in this session")?;
+    let provider = known.ok_or(ForNobody::NoProvider)?;
     let slash = if rest.starts_with('/') { "" } else { "/" };
-    let path = PathAndQuery::try_from(format!("{slash}{rest}")).ok().ok_or("the path cannot be used")?;
+    let path = PathAndQuery::try_from(format!("{slash}{rest}")).map_err(|_error| ForNobody::Path)?;
     let origin = Origin::known(Way::Reverse, provider.upstream.clone(), Scheme::Https, path);
     Ok(Origin { names: Names::Proxy, ..origin })
 }

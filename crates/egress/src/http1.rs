@@ -17,6 +17,7 @@ use crate::exchange;
 use crate::gate::{Target, Way};
 use crate::prefixed::Prefixed;
 use crate::shared::Shared;
+use crate::target::TargetError;
 
 /// Where a request came from.
 #[derive(Clone, Debug)]
@@ -74,7 +75,8 @@ async fn answer(request: Request<Incoming>, context: Context, shared: Arc<Shared
 async fn connect(request: Request<Incoming>, shared: Arc<Shared>) -> Response<Body> {
     let target = match connect_target(&request) {
         Ok(target) => target,
-        Err(message) => {
+        Err(why) => {
+            let message = why.to_string();
             shared.malformed(Way::Connect, &message);
             return answer::malformed(&message);
         }
@@ -106,30 +108,49 @@ async fn connect(request: Request<Incoming>, shared: Arc<Shared>) -> Response<Bo
     }
 }
 
+/// Why a CONNECT leads nowhere.
+#[derive(Debug, thiserror::Error)]
+enum NoWay {
+    #[error("CONNECT needs host:port")]
+    NoTarget,
+    #[error("CONNECT needs host:port and nothing else")]
+    MoreThanTarget,
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error("CONNECT has no body")]
+    Body,
+    #[error("more than one Host")]
+    Hosts,
+    #[error("Host is not text")]
+    NoText,
+    #[error("Host says `{host}` and the request says `{target}`")]
+    Differ { host: String, target: Target },
+}
+
 /// The authority is the target; a `Host` beside it must say the same, and there is no body.
-fn connect_target(request: &Request<Incoming>) -> Result<Target, String> {
-    let authority = request.uri().authority().ok_or("CONNECT needs host:port")?;
+fn connect_target(request: &Request<Incoming>) -> Result<Target, NoWay> {
+    let authority = request.uri().authority().ok_or(NoWay::NoTarget)?;
     if request.uri().scheme().is_some() || request.uri().path_and_query().is_some() {
-        return Err("CONNECT needs host:port and nothing else".to_owned());
+        return Err(NoWay::MoreThanTarget);
     }
-    let target = Target::from_authority(authority.as_str()).map_err(|error| error.to_string())?;
+    let target = Target::from_authority(authority.as_str())?;
     check_host(request.headers(), &target)?;
     let headers = request.headers();
     let empty = headers.get(CONTENT_LENGTH).is_none_or(|length| length == "0");
     if !empty || headers.contains_key(TRANSFER_ENCODING) {
-        return Err("CONNECT has no body".to_owned());
+        return Err(NoWay::Body);
     }
     Ok(target)
 }
 
-fn check_host(headers: &HeaderMap, target: &Target) -> Result<(), String> {
+fn check_host(headers: &HeaderMap, target: &Target) -> Result<(), NoWay> {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return if headers.contains_key(HOST) { Err("more than one Host".to_owned()) } else { Ok(()) };
+        return if headers.contains_key(HOST) { Err(NoWay::Hosts) } else { Ok(()) };
     };
-    let host = host.to_str().map_err(|_error| "Host is not text")?;
+    let host = host.to_str().map_err(|_error| NoWay::NoText)?;
     let same = target.is_called(host) || Target::from_authority(host).is_ok_and(|host| host == *target);
-    if same { Ok(()) } else { Err(format!("Host says `{host}` and the request says `{target}`")) }
+    if same { Ok(()) } else { Err(NoWay::Differ { host: host.to_owned(), target: target.clone() }) }
 }
 
 async fn upgraded(request: Request<Incoming>) -> Option<Prefixed> {

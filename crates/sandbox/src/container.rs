@@ -334,7 +334,7 @@ impl Engine {
     fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, EngineError> {
         let silent = |source| EngineError::Silent { path: self.socket.clone(), source };
         let answer = get(&self.socket, path).map_err(silent)?;
-        let body = answered(&answer).map_err(EngineError::Refused)?;
+        let body = answered(&answer)?;
         serde_json::from_str(body).map_err(|error| silent(error.into()))
     }
 
@@ -380,7 +380,7 @@ fn get(socket: &Path, path: &str) -> io::Result<String> {
 }
 
 /// The body of an answer, or what the engine says instead of one.
-fn answered(answer: &str) -> Result<&str, String> {
+fn answered(answer: &str) -> Result<&str, EngineError> {
     #[derive(Deserialize)]
     struct Complaint {
         message: String,
@@ -391,7 +391,8 @@ fn answered(answer: &str) -> Result<&str, String> {
         return Ok(body);
     }
     let complaint = serde_json::from_str::<Complaint>(body);
-    Err(complaint.map_or_else(|_other| status.to_owned(), |complaint| complaint.message))
+    let why = complaint.map_or_else(|_other| status.to_owned(), |complaint| complaint.message);
+    Err(EngineError::Refused(why))
 }
 
 /// `Server: Libpod/4.3.1 (linux)` or `Server: Docker/27.0.1 (linux)`.
@@ -468,12 +469,16 @@ mod tests {
 
     #[test]
     fn an_answer_is_a_body_or_a_complaint() {
-        assert_eq!(answered("HTTP/1.0 200 OK\r\nServer: x\r\n\r\n[]"), Ok("[]"));
+        let refused = |answer| match answered(answer) {
+            Err(EngineError::Refused(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(answered("HTTP/1.0 200 OK\r\nServer: x\r\n\r\n[]").unwrap(), "[]");
         let gone = "HTTP/1.0 404 Not Found\r\n\r\n{\"cause\":\"x\",\"message\":\"no such container\"}";
-        assert_eq!(answered(gone), Err("no such container".to_owned()));
+        assert_eq!(refused(gone), "no such container");
         let broken = "HTTP/1.0 500 Internal Server Error\r\n\r\nno JSON";
-        assert_eq!(answered(broken), Err("HTTP/1.0 500 Internal Server Error".to_owned()));
-        assert_eq!(answered(""), Err(String::new()));
+        assert_eq!(refused(broken), "HTTP/1.0 500 Internal Server Error");
+        assert_eq!(refused(""), "");
     }
 
     #[test]

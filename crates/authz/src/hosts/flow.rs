@@ -6,8 +6,8 @@
 use std::fmt;
 
 use ringfence_types::{
-    ApprovalMode, Bytes, Call, Decision, Fetch, Fetcher, FlowCall, Host, HostRule, NetMode, Risk, Special,
-    UnknownHosts,
+    ApprovalMode, Bytes, Call, Decision, Fetch, Fetcher, FlowCall, Host, HostRule, HostRuleError, NetMode,
+    Risk, Special, UnknownHosts,
 };
 
 use super::request::{Request, Side};
@@ -34,7 +34,7 @@ pub fn judge_flow(policy: &Policy, flow: &FlowCall) -> Part {
     };
     let tunnel = match Tunnel::of(flow) {
         Ok(tunnel) => tunnel,
-        Err(why) => return malformed(why),
+        Err(why) => return malformed(why.to_string()),
     };
     let part = match &flow.request {
         None => judge_sought(policy, &tunnel),
@@ -140,12 +140,23 @@ struct Tunnel {
     port: u16,
 }
 
+/// Why a connection cannot be judged.
+#[derive(Debug, thiserror::Error)]
+enum NoTunnel {
+    #[error(transparent)]
+    Host(#[from] HostRuleError),
+    #[error("this is a pattern, not a host")]
+    Pattern,
+    #[error("the port is not one")]
+    Port,
+}
+
 impl Tunnel {
-    fn of(flow: &FlowCall) -> Result<Self, String> {
-        let rule = HostRule::parse(&flow.host).map_err(|error| error.to_string())?;
+    fn of(flow: &FlowCall) -> Result<Self, NoTunnel> {
+        let rule = HostRule::parse(&flow.host)?;
         match rule.host() {
-            Host::Below(_) => Err("this is a pattern, not a host".to_owned()),
-            _ if rule.port().is_some() || flow.port == 0 => Err("the port is not one".to_owned()),
+            Host::Below(_) => Err(NoTunnel::Pattern),
+            _ if rule.port().is_some() || flow.port == 0 => Err(NoTunnel::Port),
             host => Ok(Self { host: host.clone(), port: flow.port }),
         }
     }

@@ -9,7 +9,7 @@ use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use ringfence_types::Decision;
 
 use super::built_in::bare;
-use super::pattern::{self, Pattern};
+use super::pattern::{self, Pattern, PatternError};
 use super::{PathRule, PathRuleError};
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Index {
     pub(super) fn new<'a>(rules: impl Iterator<Item = (usize, &'a PathRule)>) -> Result<Self, PathRuleError> {
         let mut draft = Draft::default();
         for (rule, written) in rules {
-            let error = |message| PathRuleError { rule, message };
+            let error = |why: PatternError| PathRuleError { rule, message: why.to_string() };
             let (patterns, exceptions) = match written.decision {
                 Decision::Allow => (Case::Exact, Case::Folded),
                 Decision::Ask | Decision::Deny => (Case::Folded, Case::Exact),
@@ -194,13 +194,16 @@ struct Draft {
 }
 
 impl Draft {
-    fn add(&mut self, text: &str, entry: Entry, case: Case) -> Result<(), String> {
+    fn add(&mut self, text: &str, entry: Entry, case: Case) -> Result<(), PatternError> {
         let pattern = pattern::parse(text)?;
         let table = match case {
             Case::Folded => &mut self.folded,
             Case::Exact => &mut self.exact,
         };
-        table.add(&pattern, entry, case).map_err(|why| unreadable(text, why.kind()))?;
+        table.add(&pattern, entry, case).map_err(|why| PatternError::Glob {
+            shown: ringfence_types::Bytes::from(text).display(),
+            why: why.kind().clone(),
+        })?;
         self.patterns.push((entry, pattern));
         Ok(())
     }
@@ -260,11 +263,6 @@ impl TableDraft {
         })?;
         Ok(Table { names: self.names, paths: self.paths, globs, entries: self.entries })
     }
-}
-
-fn unreadable(text: &str, why: &globset::ErrorKind) -> String {
-    let shown = ringfence_types::Bytes::from(text).display();
-    format!("`{shown}` is not a pattern: {why}; put a backslash before a character that stands for itself")
 }
 
 /// Without empty and `.` components.

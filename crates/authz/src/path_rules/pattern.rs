@@ -21,12 +21,37 @@ pub(super) enum Pattern {
 
 const WILD: &[char] = &['*', '?', '[', ']', '{', '}', '\\'];
 
+/// What is wrong with a rule about files, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PatternError {
+    #[error("a rule without a pattern speaks about nothing; name a path, or remove the rule")]
+    NoPattern,
+    #[error("an empty pattern names nothing; `**` is everything in a root")]
+    Empty,
+    #[error("`{0}` names nothing; `**` is everything in a root")]
+    Nothing(String),
+    #[error("`{0}` contains a NUL byte, which no path has; remove it")]
+    Nul(String),
+    #[error("`{shown}`: an exception is an `except` of the rule that it limits; name `{rest}` there")]
+    Exception { shown: String, rest: String },
+    #[error("`{shown}` is absolute, but patterns begin at a root; write `./{rest}`")]
+    Absolute { shown: String, rest: String },
+    #[error("`{0}` leads upwards; name the path from the root, without `..`")]
+    Upwards(String),
+    #[error("`{0}`: `**` stands alone between slashes; inside a name use `*`")]
+    Stars(String),
+    #[error("`{shown}` is not a pattern: {why}; put a backslash before a character that stands for itself")]
+    Glob { shown: String, why: globset::ErrorKind },
+    #[error("`{shown}` cannot be opened for writing by any rule: {reason}; remove the pattern")]
+    Protected { shown: String, reason: &'static str },
+}
+
 /// Reads a pattern, or says what to write instead.
-pub(super) fn parse(text: &str) -> Result<Pattern, String> {
+pub(super) fn parse(text: &str) -> Result<Pattern, PatternError> {
     check(text)?;
     let parts = parts(text);
     let Some((last, above)) = parts.split_last() else {
-        return Err(format!("`{text}` names nothing; `**` is everything in a root"));
+        return Err(PatternError::Nothing(shown(text)));
     };
     let path = || parts.join("/");
     let wild_above = above.iter().any(is_wild);
@@ -86,28 +111,29 @@ fn is_wild(part: &&str) -> bool {
     part.contains(WILD)
 }
 
-fn check(text: &str) -> Result<(), String> {
-    let shown = Bytes::from(text).display();
+fn shown(text: &str) -> String {
+    Bytes::from(text).display()
+}
+
+fn check(text: &str) -> Result<(), PatternError> {
     if text.is_empty() {
-        return Err("an empty pattern names nothing; `**` is everything in a root".to_owned());
+        return Err(PatternError::Empty);
     }
     if text.contains('\0') {
-        return Err(format!("`{shown}` contains a NUL byte, which no path has; remove it"));
+        return Err(PatternError::Nul(shown(text)));
     }
     if let Some(rest) = text.strip_prefix('!') {
-        return Err(format!(
-            "`{shown}`: an exception is an `except` of the rule that it limits; name `{rest}` there"
-        ));
+        return Err(PatternError::Exception { shown: shown(text), rest: rest.to_owned() });
     }
     if text.starts_with('/') || text.starts_with('~') {
-        let rest = text.trim_start_matches(['/', '~']);
-        return Err(format!("`{shown}` is absolute, but patterns begin at a root; write `./{rest}`"));
+        let rest = text.trim_start_matches(['/', '~']).to_owned();
+        return Err(PatternError::Absolute { shown: shown(text), rest });
     }
     if text.split('/').any(|part| part == "..") {
-        return Err(format!("`{shown}` leads upwards; name the path from the root, without `..`"));
+        return Err(PatternError::Upwards(shown(text)));
     }
     if text.split('/').any(|part| part != "**" && part.contains("**")) {
-        return Err(format!("`{shown}`: `**` stands alone between slashes; inside a name use `*`"));
+        return Err(PatternError::Stars(shown(text)));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::hooks_json::{self, Spot};
+use super::hooks_json::{self, SettingsError, Spot};
 use super::{InitError, place, shown};
 use crate::args::Agent;
 use crate::environment::Environment;
@@ -52,7 +52,7 @@ impl File {
                 Err(InitError::Settings(shown(&self.path), "it is somebody else's".to_owned()))
             }
             Content::Hook { spot, entry } => {
-                let broken = |why| InitError::Settings(shown(&self.path), why);
+                let broken = |why: SettingsError| InitError::Settings(shown(&self.path), why.to_string());
                 hooks_json::with(before, spot, (entry, MARK)).map_err(broken)
             }
         }
@@ -81,7 +81,7 @@ impl File {
         match &self.content {
             Content::Own(_) | Content::Alone(_) => Ok(None),
             Content::Hook { spot, .. } => {
-                let broken = |why| InitError::Settings(shown(&self.path), why);
+                let broken = |why: SettingsError| InitError::Settings(shown(&self.path), why.to_string());
                 hooks_json::without(before, (spot, MARK), original).map(Some).map_err(broken)
             }
         }

@@ -4,6 +4,24 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
 use serde_json::Value;
 
+/// Why a file of settings is not touched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SettingsError {
+    #[error(transparent)]
+    Utf8(#[from] std::str::Utf8Error),
+    /// As the parser says it.
+    #[error("{0}")]
+    Json(String),
+    #[error("it is no object")]
+    NoObject,
+    #[error("`hooks` is no object")]
+    NoHooks,
+    #[error("the list of hooks is no list")]
+    NoList,
+    #[error("a name is in it twice")]
+    Twice,
+}
+
 /// `hooks.EVENT`, an array.
 #[derive(Debug)]
 pub(super) struct Spot {
@@ -19,7 +37,7 @@ pub(super) fn with(
     before: Option<&[u8]>,
     spot: &Spot,
     (entry, mark): (&Value, &str),
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, SettingsError> {
     let (bom, text) = match before {
         Some(bytes) => text(bytes)?,
         None => ("", ""),
@@ -32,13 +50,13 @@ pub(super) fn with(
         return Ok(before.unwrap_or_default().to_vec());
     }
     let root = parsed(if text.trim().is_empty() { "{}\n" } else { text })?;
-    let object = root.object_value().ok_or("it is no object")?;
+    let object = root.object_value().ok_or(SettingsError::NoObject)?;
     if let (None, Some(version)) = (before, spot.version) {
         object.append("version", CstInputValue::Number(version.to_string()));
     }
     remove(&root, spot, mark);
-    let hooks = object.object_value_or_create("hooks").ok_or("`hooks` is no object")?;
-    let event = hooks.array_value_or_create(spot.event).ok_or("the list of hooks is no list")?;
+    let hooks = object.object_value_or_create("hooks").ok_or(SettingsError::NoHooks)?;
+    let event = hooks.array_value_or_create(spot.event).ok_or(SettingsError::NoList)?;
     event.ensure_multiline();
     event.insert(0, input(entry));
     set(&object, spot);
@@ -53,7 +71,7 @@ pub(super) fn without(
     before: &[u8],
     (spot, mark): (&Spot, &str),
     original: Option<&[u8]>,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, SettingsError> {
     let (bom, text) = text(before)?;
     let root = parsed(text)?;
     if ours(&root, spot, mark).is_empty() {
@@ -65,14 +83,14 @@ pub(super) fn without(
 }
 
 /// The mark of byte order with which some editors begin a file, and the text.
-fn text(bytes: &[u8]) -> Result<(&str, &str), String> {
+fn text(bytes: &[u8]) -> Result<(&str, &str), SettingsError> {
     const BOM: &str = "\u{feff}";
-    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let text = std::str::from_utf8(bytes)?;
     Ok(text.strip_prefix(BOM).map_or(("", text), |rest| (BOM, rest)))
 }
 
-fn parsed(text: &str) -> Result<CstRootNode, String> {
-    CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| error.to_string())
+fn parsed(text: &str) -> Result<CstRootNode, SettingsError> {
+    CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| SettingsError::Json(error.to_string()))
 }
 
 fn hooks(root: &CstRootNode) -> Option<CstObject> {
@@ -161,23 +179,23 @@ fn unset(root: &CstRootNode, spot: &Spot, original: Option<&[u8]>) {
 }
 
 /// Where a name is twice in a file, an agent takes the last and we would have taken the first.
-fn checked(after: String, spot: &Spot, (entry, mark): (&Value, &str)) -> Result<String, String> {
+fn checked(after: String, spot: &Spot, (entry, mark): (&Value, &str)) -> Result<String, SettingsError> {
     let value = value(&after)?;
     let entries = value.get("hooks").and_then(|hooks| hooks.get(spot.event)).and_then(Value::as_array);
     let ours: Vec<&Value> =
         entries.into_iter().flatten().filter(|one| one.to_string().contains(mark)).collect();
     let twice = off(&value, spot).next().is_some();
-    if ours == [entry] && !twice { Ok(after) } else { Err("a name is in it twice".to_owned()) }
+    if ours == [entry] && !twice { Ok(after) } else { Err(SettingsError::Twice) }
 }
 
 /// All of a file, comments aside.
-pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
+pub(super) fn read(bytes: &[u8]) -> Result<Value, SettingsError> {
     value(text(bytes)?.1)
 }
 
-fn value(text: &str) -> Result<Value, String> {
+fn value(text: &str) -> Result<Value, SettingsError> {
     let value = jsonc_parser::parse_to_serde_value(text, &ParseOptions::default());
-    value.map(Option::unwrap_or_default).map_err(|error| error.to_string())
+    value.map(Option::unwrap_or_default).map_err(|error| SettingsError::Json(error.to_string()))
 }
 
 fn input(value: &Value) -> CstInputValue {

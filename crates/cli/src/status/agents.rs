@@ -125,17 +125,28 @@ fn answering(agent: Agent, environment: &Environment) -> (State, Vec<String>) {
     }
 }
 
+/// Why a hook is as good as none.
+#[derive(Debug, thiserror::Error)]
+enum Silent {
+    #[error("{}", error::chain(.0))]
+    NoCommand(crate::init::InitError),
+    #[error("{0}")]
+    NotStarted(std::io::Error),
+    #[error("{0}, {1}")]
+    Otherwise(std::process::ExitStatus, String),
+}
+
 /// Runs the hook as the agent would, with something that is no call: it must say no.
-fn fires(agent: Agent, environment: &Environment) -> Result<(), String> {
+fn fires(agent: Agent, environment: &Environment) -> Result<(), Silent> {
     const BLOCKED: i32 = 2;
-    let line = command(agent, environment).map_err(|error| error::chain(&error))?;
+    let line = command(agent, environment).map_err(Silent::NoCommand)?;
     let mut shell = Command::new("/bin/sh");
-    let done = answer(shell.args(["-c", &line]), b"{}").map_err(|error| error.to_string())?;
+    let done = answer(shell.args(["-c", &line]), b"{}").map_err(Silent::NotStarted)?;
     let said = String::from_utf8_lossy(&done.stderr);
     if done.status.code() == Some(BLOCKED) && said.contains("ringfence: blocked") {
         return Ok(());
     }
-    Err(format!("{}, {}", done.status, Bytes::from(said.trim()).display()))
+    Err(Silent::Otherwise(done.status, Bytes::from(said.trim()).display()))
 }
 
 /// What even a hook that answers does not cover.

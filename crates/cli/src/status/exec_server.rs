@@ -27,7 +27,7 @@ pub(super) fn plugged(environment: &Environment) -> Plugged {
     let file = directory.join("environments.toml");
     match table(&file) {
         Ok(table) => read(&table, &answers),
-        Err(why) => Plugged::Wrong(why),
+        Err(why) => Plugged::Wrong(why.to_string()),
     }
 }
 

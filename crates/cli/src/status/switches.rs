@@ -77,7 +77,7 @@ fn codex(environment: &Environment) -> Option<Switch> {
     let requirements = Path::new("/etc/codex/requirements.toml");
     let (config, required) = match (table(&directory.join("config.toml")), table(requirements)) {
         (Ok(config), Ok(required)) => (config, required),
-        (Err(why), _) | (_, Err(why)) => return Some(Switch::Unknown(why)),
+        (Err(why), _) | (_, Err(why)) => return Some(Switch::Unknown(why.to_string())),
     };
     let is = |value: Option<&toml::Value>, wanted: bool| value.and_then(toml::Value::as_bool) == Some(wanted);
     if is(required.get("allow_managed_hooks_only"), true) {
@@ -94,11 +94,20 @@ fn codex(environment: &Environment) -> Option<Switch> {
     trust(&directory.join("hooks.json"), &config)
 }
 
-pub(super) fn table(path: &Path) -> Result<toml::Table, String> {
+/// Why a file of settings says nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TableError {
+    #[error("`{0}` cannot be read as TOML")]
+    Toml(String),
+    #[error("`{path}` cannot be read: {source}")]
+    Read { path: String, source: std::io::Error },
+}
+
+pub(super) fn table(path: &Path) -> Result<toml::Table, TableError> {
     match fs::read_to_string(path) {
-        Ok(text) => text.parse().map_err(|_error| format!("`{}` cannot be read as TOML", shown(path))),
+        Ok(text) => text.parse().map_err(|_error| TableError::Toml(shown(path))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(toml::Table::new()),
-        Err(error) => Err(format!("`{}` cannot be read: {error}", shown(path))),
+        Err(source) => Err(TableError::Read { path: shown(path), source }),
     }
 }
 

@@ -33,8 +33,7 @@ impl Running {
                     None => Err(RunError::SandboxEnded),
                 };
                 let seen = session.leave_network();
-                let answer = answer.as_ref().map(outcome).map_err(|error| chain(error));
-                Settled { network: seen, ..self.settling.executed(session, answer) }
+                Settled { network: seen, ..self.settling.executed(session, answer.as_ref().map(outcome)) }
             }
             Call::Apply(patch) => {
                 let done = apply::perform(patch, &self.grant, session, &self.settling.transaction);

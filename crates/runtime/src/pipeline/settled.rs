@@ -1,10 +1,11 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, Finding};
+use ringfence_sandbox::RunError;
 use ringfence_types::{
     Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, Outcome, Posture, Refusal, ToolCall,
     TransactionId,
 };
 
-use super::decided::describe;
+use super::decided::{chain, describe};
 use super::file::Touched;
 use crate::approval::{Held, Redactor, STOPPED, STOPPED_LOOP, outcome_of};
 use crate::leaks::{LeakScanner, Leaked};
@@ -147,11 +148,15 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    pub(super) fn executed(self, session: &mut AgentSession<'_>, answer: Result<Outcome, String>) -> Settled {
+    pub(super) fn executed(
+        self,
+        session: &mut AgentSession<'_>,
+        answer: Result<Outcome, &RunError>,
+    ) -> Settled {
         let posture = session.common.fence().sandbox.as_ref().map(|sandbox| sandbox.posture().clone());
         match answer {
             Ok(outcome) => self.close(session, Ended::Executed(outcome), posture),
-            Err(what) => self.close(session, Ended::Failed { what, hint: None }, posture),
+            Err(error) => self.close(session, Ended::Failed { what: chain(error), hint: None }, posture),
         }
     }
 
