@@ -8,7 +8,10 @@ use crate::{ApiError, ErrorCode};
 /// With what fills it up at the end.
 const BASE64: &str = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
 
-/// Bytes in JSON: text where they are UTF-8, base64 where they are not.
+/// How much longer text may be in JSON than it is: twice, and this much. Of a page of control characters each is six.
+const ESCAPES: usize = 1024;
+
+/// Bytes in JSON: text where they are UTF-8, base64 where they are not, and where text would become far longer in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Data {
@@ -20,6 +23,18 @@ pub enum Data {
 }
 
 impl Data {
+    /// As it is here, which is no less than it was before.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Base64 { base64 } => base64.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub fn bytes(self) -> Result<Vec<u8>, ApiError> {
         match self {
             Self::Text(text) => Ok(text.into_bytes()),
@@ -33,10 +48,21 @@ impl Data {
 impl From<Vec<u8>> for Data {
     fn from(bytes: Vec<u8>) -> Self {
         match String::from_utf8(bytes) {
-            Ok(text) => Self::Text(text),
+            Ok(text) if escapes(&text) <= text.len() + ESCAPES => Self::Text(text),
+            Ok(text) => Self::Base64 { base64: STANDARD.encode(text) },
             Err(error) => Self::Base64 { base64: STANDARD.encode(error.as_bytes()) },
         }
     }
+}
+
+/// How many bytes more it is in JSON.
+fn escapes(text: &str) -> usize {
+    let more = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    text.bytes().map(more).sum()
 }
 
 impl Default for Data {
@@ -51,10 +77,20 @@ mod tests {
 
     #[test]
     fn bytes_come_back_as_they_went() {
-        for bytes in [b"text".to_vec(), vec![0, 159, 146, 150], Vec::new()] {
+        let control = vec![1; 100_000];
+        for bytes in [b"text".to_vec(), vec![0, 159, 146, 150], Vec::new(), control] {
             let written = serde_json::to_string(&Data::from(bytes.clone())).unwrap();
             let read: Data = serde_json::from_str(&written).unwrap();
+            assert!(written.len() <= 2 * bytes.len() + 2 * ESCAPES);
             assert_eq!(read.bytes().unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn what_becomes_little_longer_stays_text() {
+        for text in ["\x1b[0m".repeat(100), "\"\n".repeat(100_000), "\u{7f}".repeat(100_000)] {
+            assert_eq!(escapes(&text) + text.len() + 2, serde_json::to_string(&text).unwrap().len());
+            assert_eq!(Data::from(text.clone().into_bytes()), Data::Text(text));
         }
     }
 }

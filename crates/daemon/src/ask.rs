@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::answers::Scale;
 use crate::call::LiveCall;
 use crate::dispatch::{Admitted, Arrived, admit, carry_out};
 use crate::events::Sent;
@@ -34,7 +35,8 @@ const LONGEST_WAIT: u64 = 600_000;
 /// What comes back.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Value(Value),
+    /// With what it is weighed by when it is in the form that it is sent in.
+    Value(Value, Scale),
     /// It ends when there is no more, when nobody takes it, and for whoever does not keep up. Its transport ends it when
     /// the right to it is lost.
     Stream(mpsc::Receiver<Item>, Standing),
@@ -85,7 +87,7 @@ async fn answer(daemon: &Arc<Daemon>, arrived: Arrived) -> Result<Answer, ApiErr
         let admitted = admit_elsewhere(&shared, arrived).await?;
         return later(daemon, admitted).await;
     }
-    carry_out(shared, arrived).await.map(Answer::Value)
+    carry_out(shared, arrived).await.map(|(value, scale)| Answer::Value(value, scale))
 }
 
 /// The pipeline waits for disks, people and commands; none of that is for the thread that serves all connections.
@@ -128,7 +130,7 @@ async fn later(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Answer, ApiEr
                 why = standing.lost() => return Err(why),
             }
             let info = serde_json::to_value(call.info()).map_err(|error| internal(&error))?;
-            return Ok(Answer::Value(info));
+            return Ok(Answer::Value(info, work.scale.clone()));
         }
         _ => return Err(malformed("this is a value, and was asked for as a stream")),
     };

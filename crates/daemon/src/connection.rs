@@ -172,13 +172,14 @@ impl HttpBody for Counted {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::{BodyExt as _, Empty, Full};
+    use http_body_util::{BodyExt as _, Empty};
     use hyper::client::conn::http2;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
     use tokio::sync::mpsc;
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::answers::Slices;
     use crate::standing::Standing;
     use crate::stream::{Form, Held, Pieces};
 
@@ -200,7 +201,7 @@ mod tests {
                 let held = Held::new(Standing::of_owner(), Arc::clone(&held));
                 let body = match pieces {
                     Some(pieces) => Body::Pieces(Pieces::new(pieces, Form::Lines, held)),
-                    None => Body::Whole(Full::default()),
+                    None => Body::Whole(Slices::default()),
                 };
                 std::future::ready(Response::new(body))
             })

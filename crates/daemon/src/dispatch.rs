@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ringfence_api::{
-    Access, ApiError, Audit, CallList, Caller, Course, Done, ErrorCode, Health, Identity, Method, Ready,
-    ReportActivity, Reported, Request, SessionInfo, SessionList, StopSession,
+    Access, ApiError, Audit, CallInfo, CallList, Caller, Course, Done, ErrorCode, Health, Identity, Method,
+    Ready, ReportActivity, Reported, Request, SessionInfo, SessionList, StopSession,
 };
 use ringfence_runtime::identity::{Denied, Known, Source, TokenText};
 use ringfence_runtime::ledger::SessionEnd;
@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use crate::answers::{Scale, Whose};
 use crate::authenticate::{
     Entered, Entrance, anyone, audit, authorise, forbidden, identify, may_not, note, right_door, source,
 };
@@ -80,7 +81,7 @@ pub(crate) struct Admitted {
 
 /// A request of somebody from its arrival to its answer. What is done for it ends when they go away, which drops this, and
 /// when they lose their right to it.
-pub(crate) async fn carry_out(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Value, ApiError> {
+pub(crate) async fn carry_out(daemon: Arc<Daemon>, arrived: Arrived) -> Result<(Value, Scale), ApiError> {
     let (sender, admitted) = oneshot::channel();
     let own = turn(&daemon, &arrived).await?;
     let (arrived, turn) = match arrived.method {
@@ -96,7 +97,9 @@ pub(crate) async fn carry_out(daemon: Arc<Daemon>, arrived: Arrived) -> Result<V
         // Whoever has gone by now does not take it, which gives the work up before it begins.
         drop(sender.send((admitted.standing.clone(), Waiter::of(&admitted.work))));
         let (who, method) = (admitted.caller.principal.clone(), admitted.request.method());
-        told_no(&daemon, (&who, method), perform(&daemon, admitted))
+        let scale = admitted.work.scale.clone();
+        let done = perform(&daemon, admitted).map(|value| (value, scale));
+        told_no(&daemon, (&who, method), done)
     });
     tokio::select! {
         done = work => done.map_err(|error| internal(&error))?,
@@ -124,7 +127,8 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
             daemon.rates.of(Asker::of(&arrived.entrance, arrived.peer)).ask_unknown()?;
         }
         let source = source(&arrived.entrance, arrived.peer);
-        let (standing, work) = (Standing::of_owner(), Arc::new(Work::new(&daemon.handle)));
+        let scale = daemon.answers.scale(Whose::Stranger, &daemon.handle);
+        let (standing, work) = (Standing::of_owner(), Arc::new(Work::new(&daemon.handle, scale)));
         let (caller, by, own) = (anyone(), made_by(&anyone(), None), None);
         let (known, live, parent) = (None, None, arrived.parent);
         return Ok(Admitted { caller, known, by, own, source, request, live, standing, work, parent });
@@ -149,7 +153,7 @@ pub(crate) fn admit(daemon: &Daemon, arrived: Arrived) -> Result<Admitted, ApiEr
         Some(known) if lasts(method) => daemon.standings.hold(known),
         _ => Standing::of_owner(),
     };
-    let work = Arc::new(Work::new(&daemon.handle));
+    let work = Arc::new(Work::new(&daemon.handle, scale(daemon, &arrived.entrance)?));
     let Entered { caller, known } = entered;
     let by = made_by(&caller, known.as_ref());
     let own = arrived.token.as_deref().filter(|_| caller.session().is_some()).and_then(TokenText::parse);
@@ -166,6 +170,15 @@ fn is_of_device(method: Method) -> bool {
             | Method::DeviceCollect
             | Method::DeviceRefresh
     )
+}
+
+/// What runs in a session has the room of the session, whatever it asks for.
+fn scale(daemon: &Daemon, entrance: &Entrance) -> Result<Scale, ApiError> {
+    let whose = match entrance {
+        Entrance::Door(session) => Whose::Session(Arc::clone(&daemon.sessions.find(session)?.answers)),
+        Entrance::Management | Entrance::Network(_) => Whose::Operator,
+    };
+    Ok(daemon.answers.scale(whose, &daemon.handle))
 }
 
 fn made_by(caller: &Caller, known: Option<&Known>) -> MadeBy {
@@ -342,7 +355,13 @@ fn in_session(
             match form {
                 Form::Whole => {
                     visit.work.includes(&wired.call);
-                    json(&daemon.counted(live, || wired.run(live, Sink::Keep))?)
+                    let (info, room) = daemon.counted(live, || {
+                        let info = wired.run(live, Sink::Keep);
+                        // While it still has its place, so that no more of them wait than there are places.
+                        let room = visit.work.scale.room_for(printed(&info));
+                        (info, room)
+                    })?;
+                    room.and_then(|()| json(&info))
                 }
                 Form::Pieces => {
                     let call = Arc::clone(&wired.call);
@@ -385,6 +404,10 @@ fn in_session(
         Request::Mcp(_) => Err(malformed("the Model Context Protocol is for HTTP")),
         _ => Err(malformed("this is a stream, and was asked for as a value")),
     }
+}
+
+fn printed(info: &CallInfo) -> u64 {
+    [&info.stdout, &info.stderr].into_iter().flatten().map(|data| data.len() as u64).sum()
 }
 
 fn found(live: Option<Arc<Live>>) -> Result<Arc<Live>, ApiError> {

@@ -136,6 +136,7 @@ pub(crate) fn fetch(visit: Visit<'_>, request: &FetchUrl) -> Result<Fetched, Api
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Fetched(page)) => {
+            visit.work.scale.room_for(page.body.len() as u64)?;
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             let headers = page.headers.into_iter().map(|(name, value)| (name, text(value))).collect();
             let (status, url) = (page.status, page.url);
@@ -207,6 +208,7 @@ fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Res
     lane.set_approver(Desk { cancelled: std::sync::Arc::clone(&under_way.cancelled) });
     lane.set_left(left.clone());
     lane.set_made_by(by.clone());
+    lane.set_weigher(std::sync::Arc::new(work.scale.clone()));
     let interrupts = under_way.interrupts();
     let stdin = if content.is_empty() { Source::Empty } else { Source::Bytes(content) };
     let io = Io {
@@ -228,7 +230,8 @@ fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Res
         };
     });
     live.touch();
-    Ok(settled)
+    // What there was no room for was not read, which is nothing that is wrong with it.
+    work.scale.crowded().map_or(Ok(settled), Err)
 }
 
 fn shown(path: &Path) -> String {

@@ -8,7 +8,6 @@ use bytes::{Buf as _, Bytes};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Response, Version};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use ringfence_api::{Access, ApiError, Brings, Chunk, ErrorCode, MOST_SENT, Method, Reply};
 use ringfence_grpc::{Flow, Rpc};
@@ -18,6 +17,7 @@ use tokio::time::Instant;
 use tonic::codec::{DecodeBuf, Decoder, Streaming};
 use tonic::{Code, Status};
 
+use crate::answers::Slices;
 use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
 use crate::authenticate::enter_for;
 use crate::dispatch::Arrived;
@@ -72,7 +72,7 @@ pub(crate) async fn answer(line: &Arc<Line>, request: http::Request<Incoming>, i
 }
 
 fn refusal(failed: &Failed) -> Response<Body> {
-    let mut response = Response::new(Body::Whole(Full::default()));
+    let mut response = Response::new(Body::Whole(Slices::default()));
     let headers = response.headers_mut();
     let _new = headers.insert(CONTENT_TYPE, MEDIA_TYPE);
     if let Err(error) = failed.status().add_header(headers) {
@@ -110,10 +110,10 @@ async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -
     let answer = tokio::time::timeout_at(until_or_far, asker.ask(message)).await;
     let (pieces, told) = mpsc::channel(UNDER_WAY);
     let standing = match answer.map_err(|_late| late("the time that the client gave was over"))?? {
-        Answer::Value(value) => {
+        Answer::Value(value, scale) => {
             let message = framed(&rpc.write(value)?)?;
-            pieces.try_send(Ok(message)).map_err(|error| internal(&error))?;
-            Standing::of_owner()
+            let message = scale.answer(message, &line.cut).await?;
+            return Ok(told_by(line, (told, Standing::of_owner()), id).beginning_with(message));
         }
         Answer::Stream(items, standing) => {
             let (daemon, cut) = (Arc::clone(&line.daemon), Arc::clone(&line.cut));
@@ -289,7 +289,7 @@ impl Asker {
         self.line.count(self.token.as_deref(), || is_urgent(self.rpc.method))?;
         let _before = self.line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
         match self.ask((message, Vec::new())).await? {
-            Answer::Value(value) => Ok(value),
+            Answer::Value(value, _short) => Ok(value),
             Answer::Stream(..) => Err(malformed("this is a stream, and was asked for as a value")),
         }
     }

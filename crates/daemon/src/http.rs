@@ -12,7 +12,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode, Version};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Incoming};
 use ringfence_api::{Access, ApiError, Brings, ErrorCode, LoggedIn, MOST_SENT, Method, Reply, Request};
 use ringfence_runtime::identity::IdentityError;
@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc};
 use zeroize::Zeroizing;
 
+use crate::answers::Slices;
 use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
 use crate::authenticate::{Entrance, not_let_in, note, source};
 use crate::dispatch::{Admitted, Arrived, admit, foretell};
@@ -318,14 +319,19 @@ async fn called(
         return login(&line.daemon, network.transport(), arrived).await;
     }
     if method == Method::FileDownload {
-        return transfer::download(Arc::clone(&line.daemon), arrived).await;
+        return transfer::download(line, arrived).await;
     }
     let mut response = match (ask(&line.daemon, arrived).await?, method.reply()) {
         (Answer::Stream(items, standing), _) => streamed(line, method, (items, standing)),
-        (Answer::Value(Value::String(text)), Reply::Text) => {
-            whole("text/plain; version=0.0.4", text.into_bytes())
+        (Answer::Value(Value::String(text), scale), Reply::Text) => {
+            let slices = scale.answer(text.into(), &line.cut).await?;
+            whole("text/plain; version=0.0.4", slices)
         }
-        (Answer::Value(value), _) => whole("application/json", value.to_string().into_bytes()),
+        (Answer::Value(value, scale), _) => {
+            let text = value.to_string();
+            drop(value);
+            whole("application/json", scale.answer(text.into(), &line.cut).await?)
+        }
     };
     if let (Method::Logout, Some(network)) = (method, &line.network) {
         let gone = ringfence_web::cookie_gone(network.transport()).map_err(|error| internal(&error))?;
@@ -367,7 +373,7 @@ async fn login(
     })
     .await?;
     let answer = LoggedIn { csrf: session.csrf.to_string() };
-    let mut response = whole("application/json", text(&answer).into_bytes());
+    let mut response = short("application/json", text(&answer));
     let cookie =
         ringfence_web::cookie(&session.cookie.reveal(), transport).map_err(|error| internal(&error))?;
     let _new = response.headers_mut().insert(SET_COOKIE, cookie);
@@ -527,8 +533,12 @@ fn piece(item: &Item) -> Bytes {
     }
 }
 
-pub(crate) fn whole(kind: &'static str, bytes: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(Body::Whole(Full::new(bytes.into())));
+pub(crate) fn short(kind: &'static str, text: String) -> Response<Body> {
+    whole(kind, Slices::from(Bytes::from(text)))
+}
+
+pub(crate) fn whole(kind: &'static str, slices: Slices) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(slices));
     let _new = response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
@@ -546,7 +556,7 @@ fn pieces_of(
 }
 
 fn refusal(error: &ApiError) -> Response<Body> {
-    let mut response = whole("application/json", text(error).into_bytes());
+    let mut response = short("application/json", text(error));
     *response.status_mut() =
         StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response

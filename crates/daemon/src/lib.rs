@@ -6,6 +6,7 @@
 //!
 //! What the attacker controls here: everything that arrives on a door of a session, and who connects to the socket.
 
+mod answers;
 mod approvals;
 mod ask;
 mod authenticate;

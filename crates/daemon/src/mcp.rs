@@ -27,6 +27,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::answers::Scale;
 use crate::ask::{admit_elsewhere, blocking};
 use crate::authenticate::{Entrance, identify};
 use crate::dispatch::{Admitted, Arrived};
@@ -76,6 +77,8 @@ struct Visitor {
     parent: Option<Context>,
     /// Of what they said, until something is made of it.
     places: Arc<Mutex<Vec<Place>>>,
+    /// Of what they are told, until it is in the form of the protocol, which is short.
+    scales: Arc<Mutex<Vec<Scale>>>,
 }
 
 impl Visitor {
@@ -88,6 +91,10 @@ impl Visitor {
 
     fn held(&self) -> MutexGuard<'_, Vec<Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, scale: Scale) {
+        self.scales.lock().unwrap_or_else(PoisonError::into_inner).push(scale);
     }
 
     async fn admit(&self, method: Method, value: Value) -> Result<Admitted, ApiError> {
@@ -126,8 +133,15 @@ pub(crate) async fn answer(
         .map_err(|error| malformed(format!("this is no session: {error}")))?;
     let client = head.headers.get(CLIENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let parent = Context::of_headers(&head.headers);
-    let (client, places) = (client.to_owned(), Arc::default());
-    let visitor = Visitor { line: Arc::clone(line), token, session, client, parent, places };
+    let visitor = Visitor {
+        line: Arc::clone(line),
+        token,
+        session,
+        client: client.to_owned(),
+        parent,
+        places: Arc::default(),
+        scales: Arc::default(),
+    };
     // Before anything that they send is read.
     let admitted = visitor.admit(Method::Mcp, json!({ "session": visitor.session })).await?;
     let workspace = admitted.live.as_ref().map(|live| live.bound.workspace().path.clone());

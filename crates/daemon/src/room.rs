@@ -100,19 +100,19 @@ fn shrink(permit: &mut OwnedSemaphorePermit, weight: usize) {
 }
 
 /// Bytes that take up room until the last of them has gone.
-pub(crate) fn roomy(bytes: Bytes, room: Option<Arc<Room>>) -> Bytes {
+pub(crate) fn roomy<R: Send + Sync + 'static>(bytes: Bytes, room: Option<Arc<R>>) -> Bytes {
     match room {
         Some(room) => Bytes::from_owner(Roomy { bytes, _room: room }),
         None => bytes,
     }
 }
 
-struct Roomy {
+struct Roomy<R> {
     bytes: Bytes,
-    _room: Arc<Room>,
+    _room: Arc<R>,
 }
 
-impl AsRef<[u8]> for Roomy {
+impl<R> AsRef<[u8]> for Roomy<R> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

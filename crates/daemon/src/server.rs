@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{ApiError, CallInfo, ErrorCode};
+use ringfence_api::{ApiError, ErrorCode};
 use ringfence_runtime::Runtime;
 use ringfence_runtime::identity::{Denied, Identities, IdentityError, Known};
 use ringfence_runtime::ledger::SessionEnd;
@@ -15,6 +15,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
+use crate::answers::Answers;
 use crate::authenticate::Entrance;
 use crate::connection::Timing;
 use crate::events::{self, Events};
@@ -70,6 +71,7 @@ pub(crate) struct Daemon {
     pub(crate) telemetry: Telemetry,
     pub(crate) tools_underway: mcp::Underway,
     pub(crate) intake: Intake,
+    pub(crate) answers: Answers,
     pub(crate) rates: Rates,
     pub(crate) turns: Turns,
     /// Of those who show a password, one at a time: what was guessed wrong counts before the next is looked at.
@@ -152,6 +154,7 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         telemetry: Telemetry::default(),
         tools_underway: mcp::Underway::default(),
         intake: Intake::default(),
+        answers: Answers::default(),
         rates: Rates::default(),
         turns: Turns::default(),
         login: Arc::new(Semaphore::new(1)),
@@ -380,11 +383,11 @@ impl Daemon {
     }
 
     /// Does a call, if there are not too many already.
-    pub(crate) fn counted(&self, live: &Live, call: impl FnOnce() -> CallInfo) -> Result<CallInfo, ApiError> {
+    pub(crate) fn counted<T>(&self, live: &Live, call: impl FnOnce() -> T) -> Result<T, ApiError> {
         let place = self.place(live)?;
-        let info = call();
+        let done = call();
         drop(place);
-        Ok(info)
+        Ok(done)
     }
 
     /// Does a call on a thread of its own.

@@ -11,6 +11,7 @@ use ringfence_runtime::ledger::SessionEnd;
 use ringfence_types::{MadeBy, SessionId};
 use tokio::sync::{Notify, Semaphore};
 
+use crate::answers;
 use crate::call::{Inlets, LiveCall};
 use crate::door::Door;
 use crate::failure::{exhausted, internal, not_found};
@@ -47,6 +48,8 @@ pub(crate) struct Live {
     pub(crate) turns: OfSession,
     /// Its long requests that are taken in at once.
     pub(crate) long: Arc<Semaphore>,
+    /// The room that there is for what it is answered.
+    pub(crate) answers: Arc<Semaphore>,
     /// Told when the session is over: whoever serves its door goes.
     pub(crate) over: Notify,
 }
@@ -101,6 +104,7 @@ impl Live {
             door: Mutex::new(Some(door)),
             turns: OfSession::new(most_calls),
             long: Arc::new(Semaphore::new(LONG)),
+            answers: answers::of_session(),
             over: Notify::new(),
         }
     }

@@ -13,7 +13,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode, Version};
-use http_body_util::Full;
+
 use hyper_util::rt::TokioIo;
 use ringfence_api::{ApiError, Method};
 use tokio::sync::mpsc;
@@ -21,6 +21,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
+use crate::answers::Slices;
 use crate::ask::{Answer, UNDER_WAY, ask, blocking};
 use crate::authenticate::{Entrance, enter};
 use crate::dispatch::Arrived;
@@ -72,7 +73,7 @@ pub(crate) async fn open(
             Err(error) => tracing::debug!(why = %error, "no WebSocket came of it"),
         }
     });
-    let mut response = Response::new(Body::Whole(Full::new(Bytes::new())));
+    let mut response = Response::new(Body::Whole(Slices::default()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     let _new = headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -266,7 +267,12 @@ impl ToBe {
         let answer = ask(&line.daemon, arrived).await.map_err(|error| counted(&line, error));
         let mut items = match answer {
             Ok(Answer::Stream(items, _)) => items,
-            Ok(Answer::Value(value)) => return self.say(rpc::answer(&self.id, Ok(value))).await,
+            Ok(Answer::Value(value, scale)) => {
+                let text = scale.message(rpc::answer(&self.id, Ok(value)).into()).await;
+                let text =
+                    text.unwrap_or_else(|error| rpc::answer(&self.id, Err(counted(&line, error))).into());
+                return self.put(text).await;
+            }
             Err(error) => return self.say(rpc::answer(&self.id, Err(error))).await,
         };
         self.say(rpc::answer(&self.id, Ok(rpc::begun(self.subscription)))).await;
@@ -274,14 +280,19 @@ impl ToBe {
             let text = rpc::told(self.method, self.subscription, &item);
             let text = roomy(text.into(), item.room());
             drop(item);
-            // It was text before it took up room.
-            let Ok(text) = Utf8Bytes::try_from(text) else { return };
-            let _gone = self.outbox.send(text).await;
+            self.put(text).await;
         }
         self.say(rpc::ended(self.subscription)).await;
     }
 
     async fn say(&self, text: String) {
         let _gone = self.outbox.send(text.into()).await;
+    }
+
+    /// Text that takes up room. It was text before it did.
+    async fn put(&self, text: Bytes) {
+        if let Ok(text) = Utf8Bytes::try_from(text) {
+            let _gone = self.outbox.send(text).await;
+        }
     }
 }

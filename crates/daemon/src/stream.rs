@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame};
-use http_body_util::Full;
 use http_body_util::combinators::BoxBody;
 use ringfence_api::{ApiError, Chunk};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::answers::Slices;
 use crate::http::text;
 use crate::standing::Standing;
 use crate::told::Told;
@@ -21,7 +21,7 @@ use crate::told::Told;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(crate) enum Body {
-    Whole(Full<Bytes>),
+    Whole(Slices),
     Pieces(Pieces),
     /// As the Model Context Protocol has it. It ends with the call that it is about.
     Tools(BoxBody<Bytes, Infallible>),
@@ -115,7 +115,7 @@ impl HttpBody for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
-            Self::Whole(whole) => Pin::new(whole).poll_frame(context),
+            Self::Whole(whole) => Poll::Ready(whole.next().map(|piece| Ok(Frame::data(piece)))),
             Self::Tools(messages) => Pin::new(messages).poll_frame(context),
             Self::Pieces(pieces) => {
                 pieces.poll_next(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))

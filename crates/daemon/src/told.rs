@@ -10,6 +10,7 @@ use ringfence_grpc::{code, status};
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
+use crate::answers::Slices;
 use crate::stream::Held;
 
 /// The beginning of a message that is not compressed.
@@ -44,6 +45,8 @@ impl Failed {
 pub(crate) type Piece = Result<Bytes, Failed>;
 
 pub(crate) struct Told {
+    /// What is told first.
+    whole: Slices,
     pieces: mpsc::Receiver<Piece>,
     held: Held,
     request_id: String,
@@ -53,12 +56,19 @@ pub(crate) struct Told {
 impl Told {
     /// Ends well when `pieces` do.
     pub(crate) fn new(pieces: mpsc::Receiver<Piece>, held: Held, request_id: &str) -> Self {
-        Self { pieces, held, request_id: request_id.to_owned(), is_over: false }
+        Self { whole: Slices::default(), pieces, held, request_id: request_id.to_owned(), is_over: false }
+    }
+
+    pub(crate) fn beginning_with(self, whole: Slices) -> Self {
+        Self { whole, ..self }
     }
 
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         if self.is_over {
             return Poll::Ready(None);
+        }
+        if let Some(piece) = self.whole.next() {
+            return Poll::Ready(Some(Frame::data(piece)));
         }
         let piece = match self.held.poll_lost(context) {
             Poll::Ready(why) => Some(Err(why.into())),

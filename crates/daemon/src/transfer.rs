@@ -12,7 +12,7 @@ use crate::ask::{admit_elsewhere, blocking};
 use crate::dispatch::{Admitted, Arrived, told_no};
 use crate::failure::malformed;
 use crate::files;
-use crate::http::{Line, collected, hear_out, text, whole};
+use crate::http::{Line, collected, hear_out, short, text, whole};
 use crate::server::Daemon;
 use crate::stream::Body;
 use crate::telemetry::Context;
@@ -47,20 +47,22 @@ pub(crate) async fn upload(
             Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),
             _ => Err(malformed("this is no upload")),
         });
-        Ok(whole("application/json", text(&written.await?).into_bytes()))
+        Ok(short("application/json", text(&written.await?)))
     })
     .await
 }
 
 /// A file, with the transaction of its reading in the head.
-pub(crate) async fn download(daemon: Arc<Daemon>, arrived: Arrived) -> Result<Response<Body>, ApiError> {
-    let read = spanned(&daemon, arrived, async |arrived| {
-        let admitted = admit_elsewhere(&daemon, arrived).await?;
-        for_who_waits(&daemon, admitted, |visit, request| match request {
+pub(crate) async fn download(line: &Line, arrived: Arrived) -> Result<Response<Body>, ApiError> {
+    let read = spanned(&line.daemon, arrived, async |arrived| {
+        let admitted = admit_elsewhere(&line.daemon, arrived).await?;
+        let scale = admitted.work.scale.clone();
+        let read = for_who_waits(&line.daemon, admitted, |visit, request| match request {
             Request::FileDownload(request) => files::read_bytes(visit, &request.path),
             _ => Err(malformed("this is no download")),
-        })
-        .await
+        });
+        let (transaction, content) = read.await?;
+        Ok((transaction, scale.answer(content.into(), &line.cut).await?))
     });
     let (transaction, content) = read.await?;
     let mut response = whole("application/octet-stream", content);

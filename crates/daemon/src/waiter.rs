@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringfence_types::{Attenuation, MadeBy};
 use tokio::runtime::Handle;
 
+use crate::answers::Scale;
 use crate::call::LiveCall;
 use crate::session::Live;
 use crate::telemetry::{Context, Telemetry};
@@ -18,6 +19,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Work {
     state: Mutex<State>,
     handle: Handle,
+    /// Of what they are answered.
+    pub(crate) scale: Scale,
 }
 
 #[derive(Debug, Default)]
@@ -27,8 +30,8 @@ struct State {
 }
 
 impl Work {
-    pub(crate) fn new(handle: &Handle) -> Self {
-        Self { state: Mutex::default(), handle: handle.clone() }
+    pub(crate) fn new(handle: &Handle, scale: Scale) -> Self {
+        Self { state: Mutex::default(), handle: handle.clone(), scale }
     }
 
     /// `call` is done for whoever waits, and for nobody else.

@@ -24,6 +24,7 @@ pub mod secrets;
 mod session;
 pub mod standing;
 pub mod tls;
+mod weigh;
 mod workspace;
 
 pub use approval::{Approver, Heard, Nobody, local_operator, operator_of};
@@ -36,6 +37,7 @@ pub use session::{
     AgentSession, Asked, Bound, OpenSessionError, PolicySource, Runtime, Setup, Toolchain, end_abandoned,
     end_session, goes_on,
 };
+pub use weigh::Weigher;
 pub use workspace::Workspace;
 
 /// What a caller of this crate needs from the layers below.

@@ -30,6 +30,7 @@ use crate::pipeline::{self, Ended, Received, Settled};
 use crate::proposal::{self, Recovery, RecoveryError};
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
+use crate::weigh::Weigher;
 use crate::workspace::{Workspace, judge_extra_root, judge_name};
 use common::{Common, Standing};
 
@@ -317,6 +318,7 @@ pub struct AgentSession<'r> {
     /// On its way out in the call that is being made.
     pub(crate) found: Tally,
     observer: Option<Arc<dyn Observer>>,
+    weigher: Option<Arc<dyn Weigher>>,
 }
 
 /// What a session is, whoever makes its calls.
@@ -468,6 +470,15 @@ impl<'r> AgentSession<'r> {
         self.observer = Some(observer);
     }
 
+    /// Who is asked before the next calls read a file as a whole.
+    pub fn set_weigher(&mut self, weigher: Arc<dyn Weigher>) {
+        self.weigher = Some(weigher);
+    }
+
+    pub(crate) fn weigh(&self, bytes: u64) -> io::Result<()> {
+        self.weigher.as_ref().map_or(Ok(()), |weigher| weigher.weigh(bytes))
+    }
+
     pub(crate) fn reach(&self, stage: Stage) {
         self.observer.iter().for_each(|observer| observer.reached(stage));
     }
@@ -544,6 +555,7 @@ impl<'r> AgentSession<'r> {
             ends: false,
             found: Tally::default(),
             observer: None,
+            weigher: None,
         }
     }
 

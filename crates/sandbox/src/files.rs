@@ -102,6 +102,9 @@ pub struct Listed {
     pub modified_ms: i64,
 }
 
+/// How much a file may grow between being measured and being read.
+const GROWTH: u64 = 1024 * 1024;
+
 impl<'r> Tree<'r> {
     /// Surveys and opens `roots`.
     pub fn open(roots: &[Root], rules: &'r dyn Rules) -> Result<Self, SurveyError> {
@@ -135,6 +138,16 @@ impl<'r> Tree<'r> {
 
     /// The content of a regular file of at most `max` bytes.
     pub fn read(&self, path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
+        self.read_with_room(path, max, |_bytes| Ok(()))
+    }
+
+    /// The same; `room` is told how much it will be before anything is read, and may wait or say no.
+    pub fn read_with_room(
+        &self,
+        path: &Path,
+        max: u64,
+        room: impl FnOnce(u64) -> io::Result<()>,
+    ) -> Result<Vec<u8>, FileError> {
         let ask = Ask::new("read", path);
         let found = self.readable(&ask)?;
         if let Some(content) = found.plot.rewritten(&found.relative) {
@@ -143,9 +156,12 @@ impl<'r> Tree<'r> {
             }
             return Ok(content.to_vec());
         }
-        if found.stat.st_size.cast_unsigned() > max {
+        let bytes = found.stat.st_size.cast_unsigned();
+        if bytes > max {
             return Err(ask.refused(FileRefusal::TooLarge));
         }
+        room(bytes).map_err(ask.failed_io())?;
+        let max = max.min(bytes.saturating_add(GROWTH));
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = found.reopen(flags).map_err(ask.failed())?;
         let mut content = Vec::new();

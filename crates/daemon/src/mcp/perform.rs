@@ -59,7 +59,10 @@ impl Server {
         let answered = async {
             let value = serde_json::to_value(request).map_err(|error| internal(&error))?;
             match ask(&self.visitor.line.daemon, self.visitor.arrived(R::METHOD, value)).await? {
-                Answer::Value(value) => serde_json::from_value(value).map_err(|error| internal(&error)),
+                Answer::Value(value, scale) => {
+                    self.visitor.keep(scale);
+                    serde_json::from_value(value).map_err(|error| internal(&error))
+                }
                 Answer::Stream(..) => Err(no_sense("this is a stream")),
             }
         };

@@ -52,7 +52,8 @@ pub(super) fn perform(
     let absolute = |path: &Path| cwd.join(path);
     let done = match call {
         FileCall::Read { path } | FileCall::Send { path } => {
-            tree.read(&absolute(path.as_path()), MAX_READ).map(Touched::Read)
+            let room = |bytes| session.weigh(bytes);
+            tree.read_with_room(&absolute(path.as_path()), MAX_READ, room).map(Touched::Read)
         }
         FileCall::List { path } => tree.list(&absolute(path.as_path())).map(Touched::Listed),
         FileCall::Symlink { path, target } => {
