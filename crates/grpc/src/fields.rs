@@ -59,6 +59,28 @@ pub(crate) fn unknown(name: &str, mut bytes: &[u8]) -> Option<u32> {
     None
 }
 
+/// How many values are in `bytes`, which may be a message called `name`. Not counted much further than `most`.
+pub(crate) fn count(name: &str, mut bytes: &[u8], most: usize) -> usize {
+    let (fields, mut values) = (MESSAGES.get(name), 0);
+    while !bytes.is_empty() && values <= most {
+        values += 1;
+        // What is no message is for whoever reads it.
+        let Ok((number, wire)) = decode_key(&mut bytes) else { return values };
+        let before = bytes;
+        if skip_field(wire, number, &mut bytes, DecodeContext::default()).is_err() {
+            return values;
+        }
+        let nested = fields.and_then(|fields| fields.get(&number)).and_then(Option::as_deref);
+        if let (Some(nested), WireType::LengthDelimited) = (nested, wire) {
+            let mut inside = before.get(..before.len() - bytes.len()).unwrap_or_default();
+            if decode_varint(&mut inside).is_ok() {
+                values += count(nested, inside, most.saturating_sub(values));
+            }
+        }
+    }
+    values
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -82,5 +104,20 @@ mod tests {
         assert_eq!(unknown("ringfence.v1.ExecRequest", &[0x0a, 4, 0x42, 2, 0x48, 1]), Some(9));
         assert_eq!(unknown("ringfence.v1.ExecRequest", &[0x18, 1]), Some(3));
         assert_eq!(unknown("ringfence.v1.NoSuch", &[]), Some(0));
+    }
+
+    #[test]
+    fn values_are_counted_at_any_depth_and_not_for_ever() {
+        let command = |words: usize| {
+            let environment = BTreeMap::from([("A".to_owned(), "b".to_owned())]);
+            let argv = vec![String::new(); words];
+            let command = v1::Command { argv, environment, ..v1::Command::default() };
+            v1::ExecRequest { command: Some(command), background: true }.encode_to_vec()
+        };
+        let count = |bytes: &[u8]| count("ringfence.v1.ExecRequest", bytes, 1000);
+        // The command, its words, a variable of a name and a value, and the switch.
+        assert_eq!(count(&command(7)), 1 + 7 + 3 + 1);
+        assert_eq!(count(&command(500_000)), 1001);
+        assert_eq!((count(&[]), count(&[0xff; 20]), count(&[0x0a, 0xff])), (0, 1, 1));
     }
 }

@@ -202,8 +202,15 @@ fn messages<M: Stands>() -> (String, String) {
     (M::full_name(), M::Answer::full_name())
 }
 
+/// In one message, as in JSON. Commands have the most: a word each.
+const VALUES: usize = 100_000;
+
 fn read<M: Stands>(bytes: &[u8]) -> Result<Value, ApiError> {
     let malformed = |message| ApiError::new(ErrorCode::Malformed, message);
+    // A megabyte of empty words is half a million of them.
+    if fields::count(&M::full_name(), bytes, VALUES) > VALUES {
+        return Err(malformed(format!("there are more than {VALUES} values in the request")));
+    }
     let message = M::decode(bytes)
         .map_err(|error| malformed(format!("the request is not a `{}`: {error}", M::full_name())))?;
     // As in JSON: what is not understood is not done without it.
