@@ -83,7 +83,7 @@ pub struct StreamCall {
     #[schemars(with = "String")]
     pub session: SessionId,
     pub call: u64,
-    /// Go on after this chunk.
+    /// Go on after what has this number.
     #[serde(default)]
     pub after: u64,
 }
@@ -174,6 +174,7 @@ pub struct Done {}
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CallInfo {
     pub call: u64,
+    /// The command, path or address, without secrets, and not more than the first thousand characters.
     pub what: String,
     pub state: CallState,
     /// `ringfence ledger show` has all about it.
@@ -184,6 +185,9 @@ pub struct CallInfo {
     #[schemars(with = "Option<serde_json::Value>")]
     pub refusal: Option<Refusal>,
     pub failure: Option<String>,
+    /// What would change that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     #[schemars(with = "Option<serde_json::Value>")]
     pub posture: Option<Posture>,
     /// For a call that was waited for.

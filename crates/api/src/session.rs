@@ -7,6 +7,9 @@ use ringfence_types::{Limits, NetMode, Profile, SessionId, WorkspaceId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Characters of what a session or its agent is called.
+pub const MOST_NAME: usize = 256;
+
 /// Start a session. What it is bound to here it is bound to for life.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +18,7 @@ pub struct CreateSession {
     pub workspace: PathBuf,
     /// By which policy knows the agent.
     #[serde(default)]
+    #[schemars(length(max = MOST_NAME))]
     pub agent: Option<String>,
     /// The program that is the agent, with its arguments. Without one the session only takes calls.
     #[serde(default)]
@@ -48,6 +52,7 @@ pub struct CreateSession {
     pub parent: Option<SessionId>,
     /// A word for people.
     #[serde(default)]
+    #[schemars(length(max = MOST_NAME))]
     pub label: Option<String>,
 }
 

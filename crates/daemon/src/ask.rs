@@ -18,6 +18,7 @@ use crate::dispatch::{Admitted, Arrived, admit, carry_out};
 use crate::events::Sent;
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{exhausted, internal, malformed};
+use crate::outbox::{Inbox, outbox};
 use crate::output::seq;
 use crate::room::Room;
 use crate::server::Daemon;
@@ -29,6 +30,8 @@ use crate::{approvals, events};
 
 /// Pieces of a stream that are under way to a client.
 pub(crate) const UNDER_WAY: usize = 16;
+/// Of output, of which each is longer than most.
+pub(crate) const CHUNKS_UNDER_WAY: usize = 4;
 /// The longest that somebody waits for the end of a call with one request.
 const LONGEST_WAIT: u64 = 600_000;
 
@@ -221,11 +224,12 @@ fn about_a_question(event: &Happened) -> Option<(String, Turn)> {
 }
 
 fn output(call: Arc<LiveCall>, request: &StreamCall) -> mpsc::Receiver<Item> {
-    let (items, answer) = mpsc::channel(UNDER_WAY);
+    let (items, answer) = mpsc::channel(CHUNKS_UNDER_WAY);
     let mut after = request.after;
     let _writer = tokio::spawn(async move {
         loop {
             let (chunks, over) = call.output.after(after);
+            let is_all = chunks.is_empty();
             for chunk in chunks {
                 after = seq(&chunk);
                 if items.send(Item::Chunk(Box::new(chunk))).await.is_err() {
@@ -238,6 +242,9 @@ fn output(call: Arc<LiveCall>, request: &StreamCall) -> mpsc::Receiver<Item> {
                 let _gone = items.send(Item::Chunk(Box::new(ended))).await;
                 return;
             }
+            if !is_all {
+                continue;
+            }
             tokio::select! {
                 () = call.output.changed(after) => {}
                 () = items.closed() => return,
@@ -245,6 +252,19 @@ fn output(call: Arc<LiveCall>, request: &StreamCall) -> mpsc::Receiver<Item> {
         }
     });
     answer
+}
+
+/// Whether somebody has taken it. When nothing runs any more they are not waited for as long as they like.
+async fn given(items: &mpsc::Sender<Item>, chunk: Chunk, inbox: &Inbox) -> bool {
+    let sent = items.send(Item::Chunk(Box::new(chunk)));
+    tokio::pin!(sent);
+    loop {
+        match tokio::time::timeout(events::PATIENCE, sent.as_mut()).await {
+            Ok(sent) => return sent.is_ok(),
+            Err(_late) if inbox.is_over() => return false,
+            Err(_late) => {}
+        }
+    }
 }
 
 /// While the client does not read, the channel is full, the pipe is full, and the command waits.
@@ -256,18 +276,18 @@ fn run(
     work.includes(&wired.call);
     // Nobody wants it any more, or it is over.
     let waiter = Waiter::of(work);
-    let (sender, mut chunks) = mpsc::channel(UNDER_WAY);
+    let (sender, mut chunks) = outbox();
     daemon.in_background(live, wired, Sink::Send(sender))?;
-    let (items, answer) = mpsc::channel(UNDER_WAY);
+    let (items, answer) = mpsc::channel(CHUNKS_UNDER_WAY);
     let _writer = tokio::spawn(async move {
         let _waiter = waiter;
         loop {
             let chunk = tokio::select! {
-                chunk = chunks.recv() => chunk,
+                chunk = chunks.next() => chunk,
                 () = items.closed() => None,
             };
             let Some(chunk) = chunk else { break };
-            if items.send(Item::Chunk(Box::new(chunk))).await.is_err() {
+            if !given(&items, chunk, &chunks).await {
                 break;
             }
         }

@@ -48,9 +48,9 @@ impl Cancelled {
     }
 }
 
-/// The signals that a command can be sent, each with a pipe that says that it came.
-#[derive(Debug)]
-struct Bells(Vec<(Signal, OwnedFd, OwnedFd)>);
+/// The signals that a command can be sent, each with a pipe that says that it came. None when it is over.
+#[derive(Debug, Default)]
+pub(crate) struct Bells(Vec<(Signal, OwnedFd, OwnedFd)>);
 
 const SIGNALS: [Signal; 7] =
     [Signal::TERM, Signal::KILL, Signal::INT, Signal::HUP, Signal::USR1, Signal::USR2, Signal::WINCH];
@@ -62,6 +62,11 @@ impl Bells {
             Ok((*signal, read, write))
         };
         SIGNALS.iter().map(bell).collect::<io::Result<_>>().map(Self)
+    }
+
+    pub(crate) fn interrupts(&self) -> Vec<Interrupt<'_>> {
+        let bells = self.0.iter();
+        bells.map(|(signal, bell, _)| Interrupt { signal: signal.as_raw(), fd: bell.as_fd() }).collect()
     }
 
     fn ring(&self, wanted: Signal) {
@@ -78,13 +83,18 @@ pub(crate) struct LiveCall {
     pub(crate) number: u64,
     pub(crate) cancelled: Arc<Cancelled>,
     pub(crate) output: Output,
-    bells: Bells,
     info: Mutex<CallInfo>,
-    input: Mutex<Option<OwnedFd>>,
-    terminal: Option<OwnedFd>,
+    /// What is held open while it is under way, and no longer.
+    ends: Mutex<Ends>,
     ended: Notify,
     is_over: AtomicBool,
     pub(crate) ended_at: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug)]
+struct Ends {
+    bells: Arc<Bells>,
+    inlets: Inlets,
 }
 
 /// Where the rest of standard input and the size of the terminal go.
@@ -105,6 +115,7 @@ impl LiveCall {
             outcome: None,
             refusal: None,
             failure: None,
+            hint: None,
             posture: None,
             stdout: None,
             stderr: None,
@@ -116,19 +127,16 @@ impl LiveCall {
             number,
             cancelled: Arc::default(),
             output: Output::default(),
-            bells: Bells::new()?,
             info: Mutex::new(info),
-            input: Mutex::new(inlets.input),
-            terminal: inlets.terminal,
+            ends: Mutex::new(Ends { bells: Arc::new(Bells::new()?), inlets }),
             ended: Notify::new(),
             is_over: AtomicBool::new(false),
             ended_at: Mutex::default(),
         })
     }
 
-    pub(crate) fn interrupts(&self) -> Vec<Interrupt<'_>> {
-        let bells = self.bells.0.iter();
-        bells.map(|(signal, bell, _)| Interrupt { signal: signal.as_raw(), fd: bell.as_fd() }).collect()
+    pub(crate) fn bells(&self) -> Arc<Bells> {
+        Arc::clone(&self.ends().bells)
     }
 
     pub(crate) fn info(&self) -> CallInfo {
@@ -152,7 +160,7 @@ impl LiveCall {
             change(&mut info);
             info.clone()
         };
-        *self.input_mut() = None;
+        *self.ends() = Ends { bells: Arc::default(), inlets: Inlets::default() };
         *self.ended_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.is_over.store(true, Ordering::SeqCst);
         self.output.close();
@@ -171,51 +179,52 @@ impl LiveCall {
         }
     }
 
-    /// First politely; what waits for a person does not wait any longer.
     /// Whoever waits in it goes, and says that it was the daemon that ended. What runs is not touched.
     pub(crate) fn leave(&self) {
         self.cancelled.set(Ending::WithDaemon);
     }
 
+    /// First politely; what waits for a person does not wait any longer.
     pub(crate) fn cancel(&self) {
         self.cancelled.set(Ending::Cancelled);
-        self.bells.ring(Signal::TERM);
+        self.bells().ring(Signal::TERM);
     }
 
     pub(crate) fn kill(&self) {
         self.cancelled.set(Ending::Cancelled);
-        self.bells.ring(Signal::TERM);
-        self.bells.ring(Signal::KILL);
+        self.bells().ring(Signal::TERM);
+        self.bells().ring(Signal::KILL);
     }
 
     pub(crate) fn signal(&self, signal: CallSignal) {
         match signal {
             CallSignal::Kill => self.kill(),
-            CallSignal::Int => self.bells.ring(Signal::INT),
-            CallSignal::Term => self.bells.ring(Signal::TERM),
-            CallSignal::Hup => self.bells.ring(Signal::HUP),
-            CallSignal::Usr1 => self.bells.ring(Signal::USR1),
-            CallSignal::Usr2 => self.bells.ring(Signal::USR2),
+            CallSignal::Int => self.bells().ring(Signal::INT),
+            CallSignal::Term => self.bells().ring(Signal::TERM),
+            CallSignal::Hup => self.bells().ring(Signal::HUP),
+            CallSignal::Usr1 => self.bells().ring(Signal::USR1),
+            CallSignal::Usr2 => self.bells().ring(Signal::USR2),
         }
     }
 
     pub(crate) fn resize(&self, size: TerminalSize) -> Result<(), ApiError> {
-        let terminal = self.terminal.as_ref().ok_or_else(|| {
-            ApiError::new(ErrorCode::Conflict, "the call has no terminal")
+        let ends = self.ends();
+        let terminal = ends.inlets.terminal.as_ref().ok_or_else(|| {
+            ApiError::new(ErrorCode::Conflict, "the call has no terminal, or is over")
                 .with_hint("start it with `terminal`")
         })?;
         let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(terminal, size).map_err(|error| {
             ApiError::new(ErrorCode::Internal, format!("the size cannot be set: {error}"))
         })?;
-        self.bells.ring(Signal::WINCH);
+        ends.bells.ring(Signal::WINCH);
         Ok(())
     }
 
     /// A command that does not read holds nobody up.
     pub(crate) fn write(&self, mut bytes: &[u8], close: Closing) -> Result<(), ApiError> {
-        let mut input = self.input_mut();
-        let Some(pipe) = input.as_ref() else {
+        let mut ends = self.ends();
+        let Some(pipe) = ends.inlets.input.as_ref() else {
             return Err(ApiError::new(ErrorCode::Conflict, "the call takes no more input")
                 .with_hint("start it with `interactive` or `terminal`"));
         };
@@ -238,7 +247,7 @@ impl LiveCall {
             }
         }
         if close == Closing::Yes {
-            *input = None;
+            ends.inlets.input = None;
         }
         Ok(())
     }
@@ -247,8 +256,8 @@ impl LiveCall {
         self.info.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn input_mut(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

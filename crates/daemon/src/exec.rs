@@ -8,18 +8,15 @@ use std::thread::{self, Builder};
 
 use ringfence_api::{ApiError, CallInfo, CallState, Chunk, Data, Exec, TerminalSize};
 use ringfence_runtime::identity::TokenText;
-use ringfence_runtime::{AgentSession, Ended, Interrupt, Io, Settled, Source, Target};
+use ringfence_runtime::{AgentSession, Ended, Interrupt, Io, Pty, Settled, Source, Target};
 use ringfence_types::{Bytes, Call, Exec as Command, MadeBy};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
-use rustix::pty::OpenptFlags;
-use rustix::termios::{OptionalActions, Winsize};
-use tokio::sync::mpsc;
 
 use crate::call::{Inlets, LiveCall};
 use crate::desk::Desk;
 use crate::failure::{internal, malformed};
+use crate::outbox::Outbox;
 use crate::output::Stream;
 use crate::session::Live;
 use crate::telemetry::{Context, Telemetry, ToolCall, ToolSpan};
@@ -27,12 +24,24 @@ use crate::telemetry::{Context, Telemetry, ToolCall, ToolSpan};
 /// By which what runs in a session knows its token.
 pub(crate) const TOKEN_VARIABLE: &str = "RINGFENCE_SESSION_TOKEN";
 
+/// What is read at once of what a command prints.
+const PIECE: usize = 16 * 1024;
+
 /// Where the output of a call goes while it runs.
 pub(crate) enum Sink {
     /// Into the call, as much as it keeps.
     Keep,
     /// To somebody who takes it piece by piece. While they do not, the command waits.
-    Send(mpsc::Sender<Chunk>),
+    Send(Outbox),
+}
+
+impl Sink {
+    fn over(&self) {
+        match self {
+            Self::Keep => {}
+            Self::Send(outbox) => outbox.over(),
+        }
+    }
 }
 
 /// A command that was asked for, with everything it is connected by.
@@ -103,7 +112,7 @@ impl Wired {
         let broken = |error: rustix::io::Errno| internal(&std::io::Error::from(error));
         let bytes = exec.stdin.take().map(Data::bytes).transpose()?.unwrap_or_default();
         let (stdin, outlets, inlets) = match (exec.terminal, exec.interactive, form) {
-            (Some(size), _, _) => terminal(size, &bytes).map_err(broken)?,
+            (Some(size), _, _) => terminal(size).map_err(broken)?,
             (None, interactive, form) => {
                 let outlets = match form {
                     Form::Whole => Outlets::Buffers,
@@ -121,10 +130,9 @@ impl Wired {
                 }
             }
         };
-        let what = Bytes::from(exec.argv.join(" ").as_str()).display();
-        let call = live.call(what, inlets)?;
+        let call = live.call(live.bound.clean_argv(&exec.argv).join(" "), inlets)?;
         let open = Some(Open(Arc::clone(&call)));
-        if exec.interactive && exec.terminal.is_none() && !bytes.is_empty() {
+        if exec.interactive || exec.terminal.is_some() {
             call.write(&bytes, crate::call::Closing::No)?;
         }
         Ok(Self { call, exec, by: None, own: None, stdin, outlets, span: None, open })
@@ -173,7 +181,7 @@ impl Wired {
         if let Sink::Send(sender) = sink {
             let ended = Chunk::Ended { seq: u64::MAX, call: Box::new(info.clone()) };
             // Whoever has gone away needs no end.
-            let _gone = sender.blocking_send(ended);
+            let _gone = sender.send(ended);
         }
         info
     }
@@ -185,7 +193,8 @@ impl Wired {
         sink: &Sink,
     ) -> (Settled, Option<Data>, Option<Data>) {
         let Self { call, stdin, outlets, .. } = self;
-        let interrupts = call.interrupts();
+        let bells = call.bells();
+        let interrupts = bells.interrupts();
         match outlets {
             Outlets::Buffers => {
                 let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
@@ -203,7 +212,8 @@ impl Wired {
                     }
                     let targets = (Target::Fd(writers.0.as_fd()), Target::Fd(writers.1.as_fd()));
                     let settled = lane.call(command, io(&stdin, targets, &interrupts));
-                    // The reader is done when nobody can write any more.
+                    // The reader is done when nobody can write any more, and waits for nobody.
+                    sink.over();
                     drop(writers);
                     settled
                 });
@@ -219,6 +229,7 @@ impl Wired {
                     }
                     let targets = (Target::Terminal(slave.as_fd()), Target::Terminal(slave.as_fd()));
                     let settled = lane.call(command, io(&stdin, targets, &interrupts));
+                    sink.over();
                     over.store(true, Ordering::SeqCst);
                     settled
                 });
@@ -272,21 +283,9 @@ fn cwd(live: &Live, wanted: Option<&Path>) -> PathBuf {
     wanted.map_or_else(|| root.clone(), |wanted| root.join(wanted))
 }
 
-/// A terminal of our own: the fence has another, and bytes are copied between them.
-fn terminal(size: TerminalSize, typed: &[u8]) -> rustix::io::Result<(Stdin, Outlets, Inlets)> {
-    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    rustix::pty::grantpt(&master)?;
-    rustix::pty::unlockpt(&master)?;
-    let name = rustix::pty::ptsname(&master, Vec::new())?;
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let slave = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
-    let mut raw = rustix::termios::tcgetattr(&slave)?;
-    raw.make_raw();
-    rustix::termios::tcsetattr(&slave, OptionalActions::Now, &raw)?;
-    let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(&master, size)?;
+fn terminal(size: TerminalSize) -> rustix::io::Result<(Stdin, Outlets, Inlets)> {
+    let Pty { master, slave } = Pty::open(size.rows, size.columns)?;
     rustix::io::ioctl_fionbio(&master, true)?;
-    let _typed = rustix::io::write(&master, typed);
     let copy = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
     let inlets = Inlets { input: Some(copy(&master)?), terminal: Some(copy(&master)?) };
     let outlets = Outlets::Terminal { master, slave: copy(&slave)? };
@@ -296,7 +295,7 @@ fn terminal(size: TerminalSize, typed: &[u8]) -> rustix::io::Result<(Stdin, Outl
 /// Reads both pipes until nobody writes to them any more.
 fn pass_on(call: &LiveCall, pipes: [(Stream, OwnedFd); 2], sink: &Sink) {
     let mut open: Vec<(Stream, OwnedFd)> = pipes.into_iter().collect();
-    let mut bytes = vec![0_u8; 64 * 1024];
+    let mut bytes = vec![0_u8; PIECE];
     while !open.is_empty() {
         let mut fds: Vec<PollFd<'_>> = open.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
         if rustix::event::poll(&mut fds, None).is_err() {
@@ -322,7 +321,7 @@ fn pass_on(call: &LiveCall, pipes: [(Stream, OwnedFd); 2], sink: &Sink) {
 /// Reads our terminal until the call is over and nothing is left in it.
 fn pass_on_terminal(call: &LiveCall, master: &OwnedFd, (sink, over): (&Sink, &AtomicBool)) {
     const ROUND: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-    let mut bytes = vec![0_u8; 64 * 1024];
+    let mut bytes = vec![0_u8; PIECE];
     loop {
         let last = over.load(Ordering::SeqCst);
         let mut fds = [PollFd::new(master, PollFlags::IN)];
@@ -346,7 +345,7 @@ fn deliver(call: &LiveCall, (stream, bytes): (Stream, &[u8]), sink: &Sink) {
                 Stream::Stdout => Chunk::Stdout { seq: 0, data },
                 Stream::Stderr => Chunk::Stderr { seq: 0, data },
             };
-            if sender.blocking_send(chunk).is_err() {
+            if !sender.send(chunk) {
                 // Nobody wants it any more.
                 call.cancel();
             }
@@ -372,9 +371,9 @@ fn told(info: &mut CallInfo, settled: Settled, stdout: Option<Data>, stderr: Opt
             info.state = CallState::Refused;
             info.refusal = Some(refusal);
         }
-        Ended::Failed { what, .. } => {
+        Ended::Failed { what, hint } => {
             info.state = CallState::Failed;
-            info.failure = Some(what);
+            (info.failure, info.hint) = (Some(what), hint);
         }
     }
 }

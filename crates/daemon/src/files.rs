@@ -7,7 +7,7 @@ use ringfence_api::{
     FetchUrl, Fetched, FileContent, FileStatus, ListDirectory, Listing, MOST_SENT, MoveFile, ReadFile,
     RemoveFile, SendFile, StatFile, WriteFile, Written,
 };
-use ringfence_runtime::{Ended, Io, Settled, Source, Subject, Target, Touched, consider};
+use ringfence_runtime::{Ended, Io, Settled, Source, Subject, TOO_MANY, Target, Touched, consider};
 use ringfence_types::{Bytes, Call, Decision, Fetch, FileCall};
 use sha2::{Digest as _, Sha256};
 
@@ -18,6 +18,9 @@ use crate::narrowed;
 use crate::server::Daemon;
 use crate::telemetry::{ToolCall, tool_of};
 use crate::waiter::Visit;
+
+/// What an entry of a directory takes up besides its name.
+const ENTRY: usize = 256;
 
 pub(crate) fn read(visit: Visit<'_>, request: &ReadFile) -> Result<FileContent, ApiError> {
     let (transaction, bytes) = read_bytes(visit, &request.path)?;
@@ -83,6 +86,8 @@ pub(crate) fn list(visit: Visit<'_>, request: &ListDirectory) -> Result<Listing,
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Listed(entries)) => {
+            let names: usize = entries.iter().map(|entry| entry.name.len() + ENTRY).sum();
+            visit.work.scale.room_for(names as u64)?;
             let mut listed = Vec::with_capacity(entries.len());
             for entry in entries {
                 let name = Data::from(Bytes::from(entry.name).as_slice().to_vec());
@@ -209,7 +214,8 @@ fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Res
     lane.set_left(left.clone());
     lane.set_made_by(by.clone());
     lane.set_weigher(std::sync::Arc::new(work.scale.clone()));
-    let interrupts = under_way.interrupts();
+    let bells = under_way.bells();
+    let interrupts = bells.interrupts();
     let stdin = if content.is_empty() { Source::Empty } else { Source::Bytes(content) };
     let io = Io {
         stdin,
@@ -226,7 +232,10 @@ fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Res
         info.state = match &settled.ended {
             Ended::Executed(_) | Ended::Touched(_) => CallState::Done,
             Ended::Refused(_) => CallState::Refused,
-            Ended::Failed { .. } => CallState::Failed,
+            Ended::Failed { hint, .. } => {
+                info.hint.clone_from(hint);
+                CallState::Failed
+            }
         };
     });
     live.touch();
@@ -244,6 +253,11 @@ fn transaction(settled: &Settled) -> Option<String> {
 
 fn not_done(ended: Ended) -> ApiError {
     match ended {
+        Ended::Refused(refusal) if refusal.rule == TOO_MANY => {
+            let mut told = refused(&refusal);
+            told.code = ErrorCode::TooLarge;
+            told
+        }
         Ended::Refused(refusal) => refused(&refusal),
         // A file that is not there, a directory that is not empty: that is how the workspace stands.
         Ended::Failed { what, hint } => {

@@ -336,8 +336,8 @@ impl Teller {
         let goes_on = piece.is_ok();
         let sent = self.pieces.send(piece.map_err(Failed::from));
         let sent = match self.rpc.method.reply() {
-            // A command waits for whoever reads what it says.
-            Reply::Lines => Ok(sent.await),
+            // A command waits for whoever reads what it says, while it runs.
+            Reply::Lines if goes_on => Ok(sent.await),
             _ => tokio::time::timeout(events::PATIENCE, sent).await,
         };
         match sent {

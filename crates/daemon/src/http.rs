@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use zeroize::Zeroizing;
 
 use crate::answers::Slices;
-use crate::ask::{Answer, Item, UNDER_WAY, ask, blocking};
+use crate::ask::{Answer, CHUNKS_UNDER_WAY, Item, UNDER_WAY, ask, blocking};
 use crate::authenticate::{Entrance, not_let_in, note, source};
 use crate::dispatch::{Admitted, Arrived, admit, foretell};
 use crate::events;
@@ -490,7 +490,7 @@ fn streamed(
         _ => (stream::Form::Events, Some(events::PATIENCE)),
     };
     let (daemon, cut) = (Arc::clone(&line.daemon), Arc::clone(&line.cut));
-    let (pieces, body) = mpsc::channel(UNDER_WAY);
+    let (pieces, body) = mpsc::channel(if patience.is_some() { UNDER_WAY } else { CHUNKS_UNDER_WAY });
     let _writer = tokio::spawn(async move {
         loop {
             // Whoever has gone away is noticed also when nothing happens.
@@ -500,8 +500,10 @@ fn streamed(
             };
             let Some(item) = item else {
                 // What is about everything that happens has no end: they did not read it, or it could not go on. What they have not
-                // read yet would wait for them forever.
+                // read yet would wait for them forever. What has an end has said so, unless they did not read it.
                 if patience.is_some() && !pieces.is_closed() {
+                    cut.notify_one();
+                } else if patience.is_none() && !is_read(&pieces).await {
                     cut.notify_one();
                 }
                 return;
@@ -523,6 +525,12 @@ fn streamed(
         }
     });
     pieces_of(form, (body, standing), line)
+}
+
+/// Whether the last of it is taken, or nobody is there any more.
+async fn is_read(pieces: &mpsc::Sender<Bytes>) -> bool {
+    let all = pieces.reserve_many(pieces.max_capacity());
+    tokio::time::timeout(events::PATIENCE, all).await.is_ok()
 }
 
 fn piece(item: &Item) -> Bytes {

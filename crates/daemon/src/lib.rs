@@ -30,6 +30,7 @@ mod mcp;
 mod metrics;
 mod narrowed;
 mod network;
+mod outbox;
 mod output;
 mod pace;
 mod parts;

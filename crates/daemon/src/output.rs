@@ -8,6 +8,10 @@ use tokio::sync::Notify;
 
 /// Per call.
 const MOST: usize = 1024 * 1024;
+/// Changes from one stream to the other that are kept.
+const MOST_RUNS: usize = 16 * 1024;
+/// What is taken out of it at once.
+const STEP: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
@@ -15,7 +19,8 @@ pub(crate) enum Stream {
     Stderr,
 }
 
-/// The last megabyte of both streams, in the order it came.
+/// The last megabyte of both streams, in the order it came. What has a number is a byte, counted from one: whoever goes on after
+/// one misses nothing, however what was printed is put together.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     kept: Mutex<Kept>,
@@ -24,25 +29,65 @@ pub(crate) struct Output {
 
 #[derive(Debug, Default)]
 struct Kept {
-    pieces: VecDeque<(u64, Stream, Vec<u8>)>,
-    bytes: usize,
+    bytes: VecDeque<u8>,
+    /// Whose they are: as many of one stream, then as many of the other.
+    runs: VecDeque<Run>,
+    /// The number of the last one.
     last: u64,
     over: bool,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    stream: Stream,
+    length: usize,
+}
+
+impl Kept {
+    /// The number of the last byte that is forgotten.
+    fn lost(&self) -> u64 {
+        self.last - self.bytes.len() as u64
+    }
+
+    fn add(&mut self, stream: Stream, bytes: &[u8]) {
+        self.last += bytes.len() as u64;
+        let bytes = bytes.get(bytes.len().saturating_sub(MOST)..).unwrap_or_default();
+        self.forget((self.bytes.len() + bytes.len()).saturating_sub(MOST));
+        match self.runs.back_mut() {
+            Some(run) if run.stream == stream => run.length += bytes.len(),
+            _ => self.runs.push_back(Run { stream, length: bytes.len() }),
+        }
+        self.bytes.extend(bytes);
+        if self.runs.len() > MOST_RUNS {
+            self.forget(self.runs.front().map_or(0, |run| run.length));
+        }
+    }
+
+    fn forget(&mut self, mut count: usize) {
+        drop(self.bytes.drain(..count.min(self.bytes.len())));
+        while count > 0
+            && let Some(run) = self.runs.front_mut()
+        {
+            let some = run.length.min(count);
+            (run.length, count) = (run.length - some, count - some);
+            if run.length == 0 {
+                let _empty = self.runs.pop_front();
+            }
+        }
+    }
+
+    /// So many of the bytes after the first `skipped`.
+    fn copied(&self, skipped: usize, length: usize) -> Vec<u8> {
+        self.bytes.iter().skip(skipped).take(length).copied().collect()
+    }
+}
+
 impl Output {
     pub(crate) fn push(&self, stream: Stream, bytes: &[u8]) {
-        let mut kept = self.kept();
-        kept.last += 1;
-        kept.bytes += bytes.len();
-        let piece = (kept.last, stream, bytes.to_vec());
-        kept.pieces.push_back(piece);
-        while kept.bytes > MOST
-            && let Some((_, _, oldest)) = kept.pieces.pop_front()
-        {
-            kept.bytes -= oldest.len();
+        if bytes.is_empty() {
+            return;
         }
-        drop(kept);
+        self.kept().add(stream, bytes);
         self.changed.notify_waiters();
     }
 
@@ -52,23 +97,50 @@ impl Output {
         self.changed.notify_waiters();
     }
 
-    /// What came after piece `after`, and whether that is all there will ever be.
+    /// How much is kept.
+    pub(crate) fn size(&self) -> usize {
+        self.kept().bytes.len()
+    }
+
+    /// Others have come since, and nobody has asked for it.
+    pub(crate) fn forget(&self) {
+        let mut kept = self.kept();
+        (kept.bytes, kept.runs) = (VecDeque::new(), VecDeque::new());
+    }
+
+    /// Some of what came after byte `after`, and whether that is all there will ever be.
     pub(crate) fn after(&self, after: u64) -> (Vec<Chunk>, bool) {
         let kept = self.kept();
-        let mut chunks = Vec::new();
-        if let Some((first, _, _)) = kept.pieces.front()
-            && *first > after + 1
-        {
-            chunks.push(Chunk::Lost { seq: first - 1 });
+        let (mut at, mut chunks) = (after, Vec::new());
+        if after < kept.lost() {
+            at = kept.lost();
+            chunks.push(Chunk::Lost { seq: at });
         }
-        for (seq, stream, bytes) in kept.pieces.iter().filter(|(seq, _, _)| *seq > after) {
-            let (seq, data) = (*seq, Data::from(bytes.clone()));
-            chunks.push(match stream {
-                Stream::Stdout => Chunk::Stdout { seq, data },
-                Stream::Stderr => Chunk::Stderr { seq, data },
-            });
+        let mut begin = kept.lost();
+        let mut room = STEP;
+        for run in &kept.runs {
+            let end = begin + run.length as u64;
+            if end > at && room > 0 {
+                let skipped = usize::try_from(at - kept.lost()).unwrap_or(usize::MAX);
+                let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(room);
+                let mut data = kept.copied(skipped, wanted);
+                if at + (wanted as u64) < end {
+                    data.truncate(whole_characters(&data));
+                }
+                (at, room) = (at + data.len() as u64, room - wanted);
+                chunks.push(chunk(run.stream, at, data));
+            }
+            begin = end;
         }
-        (chunks, kept.over)
+        (chunks, kept.over && at >= kept.last)
+    }
+
+    /// The end of it, at most so many bytes, and whether there was more.
+    pub(crate) fn tail(&self, most: usize) -> (Vec<u8>, bool) {
+        let kept = self.kept();
+        let tail = kept.copied(kept.bytes.len().saturating_sub(most), most);
+        let is_part = (tail.len() as u64) < kept.last;
+        (tail, is_part)
     }
 
     /// Returns when there may be more than there was when this was called.
@@ -91,6 +163,24 @@ impl Output {
     }
 }
 
+fn chunk(stream: Stream, seq: u64, data: Vec<u8>) -> Chunk {
+    let data = Data::from(data);
+    match stream {
+        Stream::Stdout => Chunk::Stdout { seq, data },
+        Stream::Stderr => Chunk::Stderr { seq, data },
+    }
+}
+
+/// Text is not cut within a character, which would make bytes of it.
+fn whole_characters(bytes: &[u8]) -> usize {
+    let begins = |byte: &u8| byte & 0b1100_0000 != 0b1000_0000;
+    let last = bytes.iter().rev().take(4).position(begins).map(|back| bytes.len() - 1 - back);
+    match last {
+        Some(last) if std::str::from_utf8(bytes.get(last..).unwrap_or_default()).is_err() && last > 0 => last,
+        _ => bytes.len(),
+    }
+}
+
 pub(crate) fn seq(chunk: &Chunk) -> u64 {
     match chunk {
         Chunk::Stdout { seq, .. }
@@ -105,6 +195,28 @@ pub(crate) fn seq(chunk: &Chunk) -> u64 {
 mod tests {
     use super::*;
 
+    /// Everything after a byte, as it is read step by step: what there is of each stream, and whether something was lost.
+    fn read(output: &Output, mut after: u64) -> (Vec<u8>, Vec<u8>, bool) {
+        let (mut stdout, mut stderr, mut lost) = (Vec::new(), Vec::new(), false);
+        loop {
+            let (chunks, _) = output.after(after);
+            let mut weight = 0;
+            for chunk in &chunks {
+                after = seq(chunk);
+                match chunk.clone() {
+                    Chunk::Stdout { data, .. } => stdout.extend(data.bytes().unwrap()),
+                    Chunk::Stderr { data, .. } => stderr.extend(data.bytes().unwrap()),
+                    Chunk::Lost { .. } => lost = true,
+                    other => panic!("{other:?}"),
+                }
+                weight = weight.max(stdout.len() + stderr.len());
+            }
+            if chunks.is_empty() {
+                return (stdout, stderr, lost);
+            }
+        }
+    }
+
     #[test]
     fn no_more_than_a_megabyte_is_kept_and_what_is_lost_is_told() {
         let output = Output::default();
@@ -112,9 +224,53 @@ mod tests {
         output.push(Stream::Stderr, b"end");
         let (chunks, over) = output.after(0);
         assert!(matches!(chunks.first(), Some(Chunk::Lost { .. })) && !over);
-        assert!(output.kept().bytes <= MOST);
-        assert_eq!(output.after(40).0.len(), 1);
+        let (stdout, stderr, lost) = read(&output, 0);
+        assert_eq!((stdout.len() + stderr.len(), lost), (MOST, true));
+        let last = 40 * 64 * 1024;
+        assert_eq!(read(&output, last), (Vec::new(), b"end".to_vec(), false));
         output.close();
-        assert!(output.after(41).1);
+        assert!(output.after(last).1 && output.after(last + 3).1);
+        assert!(!output.after(0).1, "there is more");
+        assert!(output.after(u64::MAX).0.is_empty() && output.after(u64::MAX).1);
+    }
+
+    #[test]
+    fn a_million_pieces_take_up_what_they_are() {
+        for alternates in [false, true] {
+            let output = Output::default();
+            for number in 0..1_500_000 {
+                let is_aside = alternates && number % 2 == 0;
+                output.push(if is_aside { Stream::Stderr } else { Stream::Stdout }, b"x");
+            }
+            let kept = output.kept();
+            let size = kept.bytes.capacity() + kept.runs.capacity() * size_of::<Run>();
+            assert!(size < 4 * 1024 * 1024, "{size}");
+            assert_eq!(kept.bytes.len(), kept.runs.iter().map(|run| run.length).sum::<usize>());
+            assert!(kept.bytes.len() >= MOST_RUNS);
+        }
+    }
+
+    #[test]
+    fn whoever_goes_on_after_any_byte_misses_nothing() {
+        let output = Output::default();
+        let text = "äöü€ ".repeat(30_000);
+        output.push(Stream::Stdout, text.as_bytes());
+        output.push(Stream::Stderr, b"aside");
+        output.push(Stream::Stdout, b"on");
+        let (chunks, _) = output.after(0);
+        let sizes: Vec<usize> = chunks
+            .iter()
+            .map(|chunk| match chunk {
+                Chunk::Stdout { data: Data::Text(text), .. } => text.len(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(sizes.iter().sum::<usize>() <= STEP && sizes.len() == 1);
+        assert_eq!(read(&output, 0), ([text.as_bytes(), b"on"].concat(), b"aside".to_vec(), false));
+        let at = text.len() as u64;
+        assert_eq!(read(&output, at + 2), (b"on".to_vec(), b"ide".to_vec(), false));
+        assert_eq!(output.tail(4), (b"deon".to_vec(), true));
+        output.forget();
+        assert_eq!((output.size(), read(&output, 0).2), (0, true));
     }
 }

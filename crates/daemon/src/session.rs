@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::{ApiError, CallInfo, ErrorCode, ProviderInfo, SessionInfo, SessionState};
 use ringfence_runtime::Bound;
 use ringfence_runtime::ledger::SessionEnd;
-use ringfence_types::{MadeBy, SessionId};
+use ringfence_types::{Bytes, MadeBy, SessionId};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::answers;
@@ -25,6 +25,20 @@ const LONG: usize = 2;
 pub(crate) const TIME: Because<'_> = Because(SessionEnd::Timeout, "its time was over");
 /// Calls that are over and still remembered.
 const REMEMBERED: usize = 64;
+
+/// Of all calls that are over, the newest first.
+const MOST_OUTPUT: usize = 8 * 1024 * 1024;
+/// Of what a call is about.
+const MOST_SHOWN: usize = 1024;
+
+/// Text for lists, not longer than that.
+pub(crate) fn shown(text: &str, most: usize) -> String {
+    let text = Bytes::from(text).display();
+    match text.char_indices().nth(most) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
 
 /// What a session is bound to, and its calls.
 #[derive(Debug)]
@@ -135,6 +149,7 @@ impl Live {
 
     /// A place for a call, if there is one.
     pub(crate) fn call(&self, what: String, inlets: Inlets) -> Result<Arc<LiveCall>, ApiError> {
+        let what = shown(&self.bound.clean(&what), MOST_SHOWN);
         self.sweep();
         let mut inside = self.inside();
         if inside.state != SessionState::Running {
@@ -164,6 +179,13 @@ impl Live {
         }
         while inside.done.len() > REMEMBERED {
             let _oldest = inside.done.pop_front();
+        }
+        let mut kept = 0;
+        for call in inside.done.iter().rev() {
+            kept += call.output.size();
+            if kept > MOST_OUTPUT {
+                call.output.forget();
+            }
         }
     }
 

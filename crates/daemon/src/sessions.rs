@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use ringfence_api::{
-    ApiError, CallState, Caller, CreateSession, ErrorCode, Exec, ProviderInfo, SessionInfo, SessionState,
+    ApiError, CallState, Caller, CreateSession, ErrorCode, Exec, MOST_NAME, ProviderInfo, SessionInfo,
+    SessionState,
 };
 use ringfence_runtime::authz::{check_flags, check_profile};
 use ringfence_runtime::identity::{Denied, Grantee, Known};
@@ -27,7 +28,7 @@ use crate::failure::{broken_for_operator, exhausted, malformed, not_found, refus
 use crate::identity;
 use crate::reload::{Above, Again};
 use crate::server::Daemon;
-use crate::session::{Live, Terms};
+use crate::session::{Live, Terms, shown};
 use crate::telemetry::Context;
 use crate::{Wanted, ceiling, parts, threads};
 
@@ -40,6 +41,8 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// What is captured of one stream is held in memory.
 const MOST_OUTPUT: u64 = 16 * 1024 * 1024;
 const WITH_THE_WHOLE: Because<'_> = Because(SessionEnd::WholeEnded, "the session it is a part of ended");
+/// Of a command, where it is shown.
+const MOST_WORDS: usize = 32;
 /// Variables that are ours to set.
 const RESERVED: &str = "RINGFENCE_";
 
@@ -179,6 +182,7 @@ pub(crate) fn create(
     }
     session.set_flow_policy_source(Arc::clone(&again));
     session.set_flow_approver(Desk { cancelled: Arc::new(Cancelled::default()) });
+    let provider = request.provider.clone();
     let (live, token) = bind(daemon, (session, caller), request, (door, again))?;
     if let Err(error) = live.bound.lane().begin() {
         // What cannot be written down is not begun; its token is worth nothing without a session.
@@ -200,7 +204,9 @@ pub(crate) fn create(
     daemon.serve_door(&live, listener);
     daemon.end_with_token(&live, token);
     live.bound.keep_containers();
-    start_provider(daemon, &live, (by, span));
+    if let Some(argv) = provider {
+        start_provider(daemon, &live, argv, (by, span));
+    }
     Ok(live.info())
 }
 
@@ -245,6 +251,12 @@ fn check(request: &CreateSession) -> Result<(), ApiError> {
         return Err(told
             .with_rule("env.reserved")
             .with_hint("names that begin with RINGFENCE_ are set by the daemon"));
+    }
+    for (what, text) in [("label", &request.label), ("agent", &request.agent)] {
+        if text.as_ref().is_some_and(|text| text.chars().count() > MOST_NAME) {
+            let told = malformed(format!("`{what}` is longer than {MOST_NAME} characters"));
+            return Err(told.with_hint("give it a shorter name"));
+        }
     }
     if request.timeout_s == Some(0) || request.idle_timeout_s == Some(0) {
         let told = malformed("a session that ends at once does nothing");
@@ -297,15 +309,20 @@ fn bind(
     };
     let token = daemon.identities.session_token(grantee).map_err(identity::failed)?;
     let known = daemon.identities.holder_of(&token).map_err(|error| unavailable(&error))?;
-    let provider = request.provider.clone().map(|argv| ProviderInfo { argv, exit_code: None, failure: None });
     let mut variables = vec![
         (Bytes::from("RINGFENCE_SESSION_SOCKET"), Bytes::from(door.socket())),
         (Bytes::from(TOKEN_VARIABLE), Bytes::from(token.text.reveal().as_str())),
     ];
-    if let Some(program) = provider.as_ref().and_then(|provider| provider.argv.first()) {
+    if let Some(program) = request.provider.as_ref().and_then(|argv| argv.first()) {
         variables.push((Bytes::from("RINGFENCE_PROVIDER"), Bytes::from(program.as_str())));
     }
     session.set_variables(variables);
+    let provider = request.provider.as_ref().map(|argv| ProviderInfo {
+        argv: shown_argv(session.clean_argv(argv)),
+        exit_code: None,
+        failure: None,
+    });
+    let label = request.label.map(|label| session.clean(&label));
     let now = Instant::now();
     let terms = Terms {
         until: seconds(request.timeout_s).and_then(|time| now.checked_add(time)),
@@ -313,7 +330,7 @@ fn bind(
     };
     let card = SessionInfo {
         session: session.id().clone(),
-        label: request.label,
+        label,
         agent: request.agent,
         state: SessionState::Running,
         ended: None,
@@ -337,9 +354,22 @@ fn bind(
     Ok((Arc::new(live), known))
 }
 
+/// A command as lists have it: its first words, each not too long.
+fn shown_argv(mut argv: Vec<String>) -> Vec<String> {
+    if argv.len() > MOST_WORDS {
+        argv.truncate(MOST_WORDS);
+        argv.push("…".to_owned());
+    }
+    argv.iter().map(|word| shown(word, MOST_NAME)).collect()
+}
+
 /// The provider is a call like any other, of whoever made the session, and the session ends with it.
-fn start_provider(daemon: &Arc<Daemon>, live: &Arc<Live>, (by, span): (&MadeBy, Option<Context>)) {
-    let Some(ProviderInfo { argv, .. }) = live.info().provider else { return };
+fn start_provider(
+    daemon: &Arc<Daemon>,
+    live: &Arc<Live>,
+    argv: Vec<String>,
+    (by, span): (&MadeBy, Option<Context>),
+) {
     let exec = Exec {
         session: live.id().clone(),
         argv,

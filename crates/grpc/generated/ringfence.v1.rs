@@ -1198,6 +1198,9 @@ pub struct Call {
     /// Why the outcome is not in the ledger.
     #[prost(string, optional, tag = "14")]
     pub unrecorded: ::core::option::Option<::prost::alloc::string::String>,
+    /// What would change the failure.
+    #[prost(string, optional, tag = "15")]
+    pub hint: ::core::option::Option<::prost::alloc::string::String>,
 }
 impl ::prost::Name for Call {
     const NAME: &'static str = "Call";

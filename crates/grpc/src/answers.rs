@@ -179,6 +179,7 @@ fn call(info: api::CallInfo) -> Result<v1::Call, ApiError> {
         outcome,
         refusal,
         failure,
+        hint,
         posture,
         stdout,
         stderr,
@@ -207,6 +208,7 @@ fn call(info: api::CallInfo) -> Result<v1::Call, ApiError> {
         note,
         leaks,
         unrecorded,
+        hint,
     })
 }
 

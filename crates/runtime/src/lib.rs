@@ -32,7 +32,7 @@ pub use consider::{Subject, consider, tool_refused};
 pub use leaks::{LeakError, Leaked};
 pub use observe::{Observer, Stage};
 pub use outbound::{Outbound, OutboundError, private_value};
-pub use pipeline::{Ended, Settled, Touched};
+pub use pipeline::{Ended, Settled, TOO_MANY, Touched};
 pub use session::{
     AgentSession, Asked, Bound, OpenSessionError, PolicySource, Runtime, Setup, Toolchain, end_abandoned,
     end_session, goes_on,
@@ -47,5 +47,5 @@ pub use ringfence_ledger as ledger;
 pub use ringfence_sandbox::container;
 pub use ringfence_sandbox::files::Listed;
 pub use ringfence_sandbox::sys::{close_on_exec, peer_pidfd};
-pub use ringfence_sandbox::{Finished, Interrupt, Io, SkeletonFile, Source, Target};
+pub use ringfence_sandbox::{Finished, Interrupt, Io, Pty, SkeletonFile, Source, Target};
 pub use ringfence_web as web;

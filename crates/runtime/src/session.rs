@@ -31,7 +31,7 @@ use crate::proposal::{self, Recovery, RecoveryError};
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
 use crate::weigh::Weigher;
-use crate::workspace::{Workspace, judge_extra_root, judge_name};
+use crate::workspace::{Workspace, judge_agent, judge_extra_root, judge_name};
 use common::{Common, Standing};
 
 pub use resume::{end_abandoned, end_session, goes_on};
@@ -230,6 +230,7 @@ impl Runtime {
             if !asked.policy.danger.allow_sensitive_roots {
                 asked.roots.iter().try_for_each(|root| judge_extra_root(&self.setup, root.path.as_path()))?;
             }
+            asked.agent.iter().try_for_each(|agent| judge_agent(&leaks, agent))?;
             Ok((workspace, images::judge(&self.setup, &asked)?))
         });
         let (workspace, container) = match judged {
@@ -382,6 +383,17 @@ impl<'r> Bound<'r> {
 
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Text as it may be shown to whoever may look: without secrets.
+    pub fn clean(&self, text: &str) -> String {
+        self.leaks.text(text)
+    }
+
+    /// The same of a command, of which some options are followed by secrets.
+    pub fn clean_argv(&self, argv: &[String]) -> Vec<String> {
+        let (clean, _) = self.leaks.scanner().redact_argv(argv);
+        clean.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
     }
 
     pub fn is_in_container(&self) -> bool {

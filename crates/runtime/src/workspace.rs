@@ -70,9 +70,7 @@ pub(crate) fn judge_extra_root(setup: &Setup, path: &Path) -> Result<(), Refusal
 
 /// What a root is called is in every record of it, so it must not hold a secret.
 pub(crate) fn judge_name(leaks: &LeakScanner, path: &Path) -> Result<(), Refusal> {
-    let findings = leaks.scanner().search(Bytes::from(path).as_slice()).findings;
-    let found = findings.into_iter().find(|finding| finding.confidence >= Confidence::Shape);
-    let Some(rule) = found.map(|finding| finding.rule) else { return Ok(()) };
+    let Some(rule) = secret_in(leaks, Bytes::from(path).as_slice()) else { return Ok(()) };
     Err(Refusal {
         code: RefusalCode::Workspace,
         layer: Layer::Floor,
@@ -80,6 +78,24 @@ pub(crate) fn judge_name(leaks: &LeakScanner, path: &Path) -> Result<(), Refusal
         message: format!("the name of a directory holds a secret ({rule}), which would be in every record"),
         hint: Some("give the directory another name; the secret has to be replaced as well".to_owned()),
     })
+}
+
+/// So is what an agent is called.
+pub(crate) fn judge_agent(leaks: &LeakScanner, name: &str) -> Result<(), Refusal> {
+    let Some(rule) = secret_in(leaks, name.as_bytes()) else { return Ok(()) };
+    Err(Refusal {
+        code: RefusalCode::Secret,
+        layer: Layer::Floor,
+        rule: "session.secret".to_owned(),
+        message: format!("the name of the agent holds a secret ({rule}), which would be in every record"),
+        hint: Some("give the agent another name; the secret has to be replaced as well".to_owned()),
+    })
+}
+
+fn secret_in(leaks: &LeakScanner, name: &[u8]) -> Option<String> {
+    let findings = leaks.scanner().search(name).findings;
+    let found = findings.into_iter().find(|finding| finding.confidence >= Confidence::Shape);
+    found.map(|finding| finding.rule.to_string())
 }
 
 fn facts(setup: &Setup, requested: &Path) -> WorkspaceFacts {

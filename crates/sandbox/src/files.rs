@@ -77,6 +77,8 @@ pub enum FileRefusal {
     NotDirectory,
     #[error("it is larger than asked for")]
     TooLarge,
+    #[error("it has more than {MOST_LISTED} entries")]
+    TooMany,
     #[error("it exists already")]
     Exists,
     #[error("it is not a path that can name a file")]
@@ -102,6 +104,8 @@ pub struct Listed {
     pub modified_ms: i64,
 }
 
+/// The most entries of a directory that are listed.
+const MOST_LISTED: usize = 20_000;
 /// How much a file may grow between being measured and being read.
 const GROWTH: u64 = 1024 * 1024;
 
@@ -191,6 +195,9 @@ impl<'r> Tree<'r> {
             let entry = entry.map_err(ask.failed())?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name != "." && name != ".." {
+                if entries.len() == MOST_LISTED {
+                    return Err(ask.refused(FileRefusal::TooMany));
+                }
                 entries.push(listed(&found.handle, name, entry.file_type()));
             }
         }

@@ -370,6 +370,8 @@ struct Report<'a> {
     outcome: Option<&'a Outcome>,
     refusal: Option<&'a Refusal>,
     failure: Option<&'a str>,
+    /// What would change the failure.
+    hint: Option<&'a str>,
     posture: Option<&'a Posture>,
     /// With `--net filtered`: flows, and hosts that were refused.
     network: Option<&'a Seen>,
@@ -415,6 +417,7 @@ fn as_json(settled: &Settled, stdout: Vec<u8>, stderr: Vec<u8>) -> ExitCode {
         outcome: if let Ended::Executed(outcome) = &settled.ended { Some(outcome) } else { None },
         refusal: if let Ended::Refused(refusal) = &settled.ended { Some(refusal) } else { None },
         failure: if let Ended::Failed { what, .. } = &settled.ended { Some(what) } else { None },
+        hint: if let Ended::Failed { hint, .. } = &settled.ended { hint.as_deref() } else { None },
         posture: settled.posture.as_ref(),
         network: settled.network.as_ref(),
         stdout: Some(stdout.into()),
@@ -439,6 +442,7 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
         outcome: None,
         refusal: Some(refusal),
         failure: None,
+        hint: None,
         posture: None,
         network: None,
         stdout: None,

@@ -295,7 +295,10 @@ fn explained(settled: &Settled, bound: &Bound<'_>, inner: &Inner) -> i32 {
         Ended::Refused(refusal) => {
             (Denial::of("exec_command", refusal, Some(&bound.workspace().path)).text(), REFUSED)
         }
-        Ended::Failed { what, .. } => (format!("ringfence: {what}"), crate::args::FAILED),
+        Ended::Failed { what, hint } => {
+            let hint = hint.as_ref().map(|hint| format!("\nringfence: {hint}")).unwrap_or_default();
+            (format!("ringfence: {what}{hint}"), crate::args::FAILED)
+        }
         Ended::Touched(_) => ("ringfence: something else was done".to_owned(), crate::args::FAILED),
     };
     // Whoever reads it is a thread of ours.

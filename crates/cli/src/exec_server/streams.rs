@@ -3,11 +3,8 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use ringfence_runtime::{Interrupt, Io, Source, Target};
-use rustix::fs::OFlags;
+use ringfence_runtime::{Interrupt, Io, Pty, Source, Target};
 use rustix::pipe::PipeFlags;
-use rustix::pty::OpenptFlags;
-use rustix::termios::{OptionalActions, Winsize};
 
 /// How a process wants to be connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,19 +65,8 @@ pub(super) fn connected(form: Form) -> rustix::io::Result<(Inner, Outer)> {
     Ok((Inner::Pipes { stdin, stdout, stderr }, outer))
 }
 
-/// A terminal of our own: the fence has another, and bytes are copied between them. Raw: what is typed is not echoed twice.
 fn terminal() -> rustix::io::Result<(Inner, Outer)> {
-    const SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    rustix::pty::grantpt(&master)?;
-    rustix::pty::unlockpt(&master)?;
-    let name = rustix::pty::ptsname(&master, Vec::new())?;
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let slave = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
-    let mut raw = rustix::termios::tcgetattr(&slave)?;
-    raw.make_raw();
-    rustix::termios::tcsetattr(&slave, OptionalActions::Now, &raw)?;
-    rustix::termios::tcsetwinsize(&master, SIZE)?;
+    let Pty { master, slave } = Pty::open(24, 80)?;
     let input = rustix::io::fcntl_dupfd_cloexec(&master, 0)?;
     let outer = Outer { input: Some(Arc::new(input)), outputs: vec![("pty", master)] };
     Ok((Inner::Terminal(slave), outer))

@@ -117,7 +117,8 @@ impl Desk<'_, '_> {
     fn not_done(&self, what: &str, settled: &Settled) -> Option<CallToolResult> {
         let shown = match &settled.ended {
             Ended::Refused(refusal) => Denial::of(what, refusal, Some(&self.session.workspace().path)).text(),
-            Ended::Failed { what, .. } => what.clone(),
+            Ended::Failed { what, hint: None } => what.clone(),
+            Ended::Failed { what, hint: Some(hint) } => format!("{what}\n{hint}"),
             Ended::Executed(_) | Ended::Touched(_) => return None,
         };
         Some(structured(self.said(what, settled), &shown))

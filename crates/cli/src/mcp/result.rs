@@ -20,8 +20,11 @@ pub(super) fn settled(
             say("denial", json!(denial(refusal)));
             say("ended", json!("refused"))
         }
-        Ended::Failed { what, .. } => {
+        Ended::Failed { what, hint } => {
             say("failure", json!(what));
+            if let Some(hint) = hint {
+                say("hint", json!(hint));
+            }
             say("ended", json!("failed"))
         }
     };

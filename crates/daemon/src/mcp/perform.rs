@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ringfence_api::methods::Asks;
 use ringfence_api::{
-    ApiError, CallInfo, CallSignal, CallState, Chunk, Data, Entry, ErrorCode, Exec, Explain, ExplainSubject,
+    ApiError, CallInfo, CallSignal, CallState, Data, Entry, ErrorCode, Exec, Explain, ExplainSubject,
     FetchUrl, ListCalls, ListDirectory, Method, ReadFile, ShowCall, SignalCall, WriteFile,
 };
 use ringfence_mcp::input::{self, JobSignal, read};
@@ -127,7 +127,10 @@ impl Server {
         }
         let shown = match &info.refusal {
             Some(refusal) => self.denial(what, refusal).text(),
-            None => info.failure.unwrap_or_default(),
+            None => {
+                let failure = info.failure.unwrap_or_default();
+                info.hint.map_or(failure.clone(), |hint| format!("{failure}\n{hint}"))
+            }
         };
         Err(structured(said, &shown))
     }
@@ -144,6 +147,9 @@ impl Server {
             }
             CallState::Failed => {
                 say("failure", json!(info.failure));
+                if let Some(hint) = &info.hint {
+                    say("hint", json!(hint));
+                }
                 say("ended", json!("failed"))
             }
         };
@@ -281,23 +287,14 @@ impl Server {
             let admitted = self.visitor.admit(Method::CallOutput, value).await?;
             let live = admitted.live.ok_or_else(|| no_sense("the request names no session"))?;
             let call = live.find_call(call)?;
-            Ok((call.output.after(0).0, call.info()))
+            Ok((call.output.tail(MOST), call.info()))
         };
-        let (chunks, info) = printed.await.map_err(|error: ApiError| self.not_done("jobs", &error))?;
-        let mut output = Vec::new();
-        let mut lost = false;
-        for chunk in chunks {
-            match chunk {
-                Chunk::Stdout { data, .. } | Chunk::Stderr { data, .. } => output.extend(bytes(Some(data))?),
-                Chunk::Lost { .. } => lost = true,
-                Chunk::Ended { .. } | Chunk::Cut { .. } => {}
-            }
-        }
-        let more = output.len().saturating_sub(MOST);
-        let output = String::from_utf8_lossy(output.get(more..).unwrap_or_default()).into_owned();
+        let ((output, is_part), info) =
+            printed.await.map_err(|error: ApiError| self.not_done("jobs", &error))?;
+        let output = String::from_utf8_lossy(&output).into_owned();
         let mut said = done(None);
         said.insert("jobs".to_owned(), json!([self.line(&info)]));
-        said.insert("truncated".to_owned(), json!(lost || more > 0));
+        said.insert("truncated".to_owned(), json!(is_part));
         said.insert("output".to_owned(), json!(output));
         Ok(structured(said, &output))
     }

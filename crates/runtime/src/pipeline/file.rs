@@ -19,6 +19,9 @@ use crate::session::AgentSession;
 /// The most that one read returns (S002-15).
 const MAX_READ: u64 = 25 * 1024 * 1024;
 
+/// The rule that a directory is listed as a whole or not at all.
+pub const TOO_MANY: &str = "path.too-many";
+
 /// How every mark begins that stands for a secret.
 const MARK: &[u8] = b"[redacted:";
 
@@ -154,6 +157,7 @@ fn hint_of(refusal: FileRefusal) -> Option<&'static str> {
         FileRefusal::ReadOnly => Some("declare its root writable at startup"),
         FileRefusal::HardLinked => Some("make a copy of it and change that"),
         FileRefusal::DanglingLink | FileRefusal::Link => Some("name the file that it leads to"),
+        FileRefusal::TooMany => Some("list a part of it with a command inside the fence, such as `find`"),
         FileRefusal::NotRegular
         | FileRefusal::NotDirectory
         | FileRefusal::TooLarge
@@ -175,6 +179,7 @@ fn rule_of(refusal: FileRefusal) -> &'static str {
         FileRefusal::NotRegular => "path.not-regular",
         FileRefusal::NotDirectory => "path.not-directory",
         FileRefusal::TooLarge => "path.too-large",
+        FileRefusal::TooMany => TOO_MANY,
         FileRefusal::Exists => "path.exists",
         FileRefusal::Malformed => "path.malformed",
     }

@@ -115,7 +115,10 @@ fn ended(call: &CallInfo) -> ExitCode {
     match (call.state, &call.refusal) {
         (CallState::Refused, Some(refusal)) => error::refused(refusal),
         (CallState::Done, _) => ExitCode::from(code(call)),
-        _ => error::failed_text(call.failure.as_deref().unwrap_or("the call did not come to its end"), None),
+        _ => error::failed_text(
+            call.failure.as_deref().unwrap_or("the call did not come to its end"),
+            call.hint.as_deref(),
+        ),
     }
 }
 
