@@ -529,8 +529,16 @@ fn streamed(
 
 /// Whether the last of it is taken, or nobody is there any more.
 async fn is_read(pieces: &mpsc::Sender<Bytes>) -> bool {
-    let all = pieces.reserve_many(pieces.max_capacity());
-    tokio::time::timeout(events::PATIENCE, all).await.is_ok()
+    loop {
+        let left = pieces.capacity();
+        let all = pieces.reserve_many(pieces.max_capacity());
+        if tokio::time::timeout(events::PATIENCE, all).await.is_ok() {
+            return true;
+        }
+        if pieces.capacity() == left {
+            return false;
+        }
+    }
 }
 
 fn piece(item: &Item) -> Bytes {

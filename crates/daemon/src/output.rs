@@ -11,7 +11,7 @@ const MOST: usize = 1024 * 1024;
 /// Changes from one stream to the other that are kept.
 const MOST_RUNS: usize = 16 * 1024;
 /// What is taken out of it at once.
-const STEP: usize = 64 * 1024;
+const STEP: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {

@@ -104,6 +104,8 @@ mod daemon_guesses;
 #[cfg(test)]
 mod daemon_http;
 #[cfg(test)]
+mod daemon_kept;
+#[cfg(test)]
 mod daemon_left;
 #[cfg(test)]
 mod daemon_load;

@@ -177,10 +177,9 @@ impl Server {
     async fn text_of(&self, what: &str, path: &std::path::Path) -> Result<Read, CallToolResult> {
         let request = ReadFile { session: self.visitor.session.clone(), path: path.to_owned() };
         let read = self.call(what, &request).await?;
-        match read.content {
-            Data::Text(text) => Ok(Read { text, transaction: read.transaction }),
-            Data::Base64 { .. } => Err(malformed("the file is not text (UTF-8)")),
-        }
+        let text = String::from_utf8(bytes(Some(read.content))?);
+        let text = text.map_err(|_bytes| malformed("the file is not text (UTF-8)"))?;
+        Ok(Read { text, transaction: read.transaction })
     }
 
     async fn read_file(&self, input: input::Read) -> Told {
