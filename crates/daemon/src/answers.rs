@@ -11,7 +11,7 @@ use bytes::Bytes;
 use ringfence_api::{ApiError, ErrorCode};
 use ringfence_runtime::Weigher;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::http::{PATIENCE, UNASKED};
@@ -97,6 +97,7 @@ impl Answers {
             handle: handle.clone(),
             making: Arc::default(),
             was_crowded: Arc::default(),
+            gone: Arc::new(watch::Sender::new(false)),
         }
     }
 }
@@ -127,9 +128,16 @@ pub(crate) struct Scale {
     handle: Handle,
     making: Arc<Mutex<Option<Permits>>>,
     was_crowded: Arc<AtomicBool>,
+    /// Whether whoever asked has gone.
+    gone: Arc<watch::Sender<bool>>,
 }
 
 impl Scale {
+    /// Nobody waits for the answer any more, and so it waits for no room.
+    pub(crate) fn give_up(&self) {
+        let _before = self.gone.send_replace(true);
+    }
+
     /// Room for an answer that is made out of so many bytes. Waits for it, and not for ever. For threads that may wait.
     pub(crate) fn room_for(&self, bytes: u64) -> Result<(), ApiError> {
         if bytes <= UNASKED as u64 || self.making().is_some() {
@@ -139,7 +147,12 @@ impl Scale {
         let (told, hears) = std::sync::mpsc::sync_channel(1);
         let scale = self.clone();
         let _asking = self.handle.spawn(async move {
-            let _gone = told.send(scale.permits(bytes).await);
+            let mut gone = scale.gone.subscribe();
+            let permits = tokio::select! {
+                permits = scale.permits(bytes) => permits,
+                _gone = gone.wait_for(|is_gone| *is_gone) => Err(crowded()),
+            };
+            let _unheard = told.send(permits);
         });
         let permits = hears.recv().unwrap_or_else(|_ended| Err(crowded()));
         *self.making() = Some(permits.inspect_err(|_| self.was_crowded.store(true, Ordering::SeqCst))?);
@@ -156,7 +169,8 @@ impl Scale {
         let Some(permits) = self.fitting(bytes.len()).await? else { return Ok(Slices::from(bytes)) };
         let taken = Arc::new(AtomicUsize::new(0));
         let (there, gone) = oneshot::channel();
-        let _watching = tokio::spawn(watch(Arc::clone(&taken), (gone, self.timing.unread), Arc::clone(cut)));
+        let _watching =
+            tokio::spawn(look_after(Arc::clone(&taken), (gone, self.timing.unread), Arc::clone(cut)));
         let room = Arc::new(Room { _permits: permits, _there: there });
         Ok(Slices { rest: roomy(bytes, Some(room)), taken })
     }
@@ -219,7 +233,7 @@ struct Room {
     _there: oneshot::Sender<Infallible>,
 }
 
-async fn watch(
+async fn look_after(
     taken: Arc<AtomicUsize>,
     (gone, unread): (oneshot::Receiver<Infallible>, Duration),
     cut: Arc<Notify>,
@@ -312,6 +326,9 @@ mod tests {
         assert!(others.answer(long(), &cut).await.is_ok(), "another session has its own");
         let told = scale().answer(long(), &Arc::new(Notify::new())).await.unwrap_err();
         assert_eq!(told.code, ErrorCode::Exhausted);
+        let gone = scale();
+        gone.give_up();
+        assert!(made(&gone).await.is_err() && gone.crowded().is_some(), "it is made for nobody");
         cut.notified().await;
         drop(held);
         let read = Arc::new(Notify::new());

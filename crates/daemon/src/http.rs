@@ -501,9 +501,11 @@ fn streamed(
             let Some(item) = item else {
                 // What is about everything that happens has no end: they did not read it, or it could not go on. What they have not
                 // read yet would wait for them forever. What has an end has said so, unless they did not read it.
-                if patience.is_some() && !pieces.is_closed() {
-                    cut.notify_one();
-                } else if patience.is_none() && !is_read(&pieces).await {
+                let is_left = match patience {
+                    Some(_) => !pieces.is_closed(),
+                    None => !is_read(&pieces).await,
+                };
+                if is_left {
                     cut.notify_one();
                 }
                 return;

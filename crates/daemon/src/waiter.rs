@@ -45,6 +45,7 @@ impl Work {
     }
 
     fn give_up(&self) {
+        self.scale.give_up();
         let mut state = self.state();
         state.given_up = true;
         state.calls.drain(..).filter(|call| !call.is_over()).for_each(|call| self.end(&call));

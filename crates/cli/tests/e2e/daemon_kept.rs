@@ -135,8 +135,9 @@ fn calls_that_are_over_keep_nothing_open() {
     let open = || fs::read_dir(format!("/proc/{}/fd", served.child.id())).unwrap().count();
     assert_eq!(served.client().call(&terminal(&session, "true")).unwrap().exit_code, Some(0));
     let before = open();
-    for _ in 0..CALLS {
-        assert_eq!(served.client().call(&terminal(&session, "true")).unwrap().exit_code, Some(0));
+    for number in 0..CALLS {
+        let call = terminal(&session, &format!(": {number}"));
+        assert_eq!(served.client().call(&call).unwrap().exit_code, Some(0));
     }
     let calls = served.client().call(&ListCalls { session: session.session.clone() }).unwrap().calls;
     assert_eq!(calls.len(), CALLS + 1, "they are remembered");
