@@ -74,11 +74,7 @@ fn served(arguments: &Serve) -> Result<ExitCode, ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn governor(
-    arguments: &Serve,
-    environment: Environment,
-    setup: &Setup,
-) -> Result<HostGovernor, ExitCode> {
+fn governor(arguments: &Serve, environment: Environment, setup: &Setup) -> Result<HostGovernor, ExitCode> {
     let (named, danger) = (arguments.policy.clone(), arguments.danger.into());
     HostGovernor::new(named, environment, setup.clone(), danger)
 }
