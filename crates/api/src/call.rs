@@ -195,7 +195,7 @@ pub struct CallInfo {
     pub stdout: Option<Data>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<Data>,
-    /// That it goes round in circles.
+    /// That it goes round in circles, or that there was no room for what it printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Secrets that were on their way out.

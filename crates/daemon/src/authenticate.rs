@@ -190,7 +190,7 @@ pub(crate) fn note(
 ) -> Result<(), AppendError> {
     let mut refusal = refused.map(refusal_of);
     if let Some(refusal) = &mut refusal {
-        match daemon.quotas.refusal(principal) {
+        match daemon.quotas.refusal(principal, format!("{purpose} {}", refusal.rule)) {
             Noted::Written => {}
             Noted::Last => refusal.message.push_str("; there were many, and the next are not written down"),
             Noted::LeftOut => return Ok(()),

@@ -342,6 +342,13 @@ pub(crate) fn perform(daemon: &Arc<Daemon>, admitted: Admitted) -> Result<Value,
     }
 }
 
+/// What was done is told as done, also where there was no room for what it printed: whoever is told to ask again would do it twice.
+fn without_output(info: CallInfo) -> CallInfo {
+    let told = "there was no room for what it printed: too many long answers are under way";
+    let note = info.note.map_or(told.to_owned(), |note| format!("{note}; {told}"));
+    CallInfo { stdout: None, stderr: None, note: Some(note), ..info }
+}
+
 fn in_session(
     daemon: &Arc<Daemon>,
     (live, visit, own): (&Arc<Live>, Visit<'_>, Option<&TokenText>),
@@ -355,13 +362,13 @@ fn in_session(
             match form {
                 Form::Whole => {
                     visit.work.includes(&wired.call);
-                    let (info, room) = daemon.counted(live, || {
+                    let info = daemon.counted(live, || {
                         let info = wired.run(live, Sink::Keep);
                         // While it still has its place, so that no more of them wait than there are places.
                         let room = visit.work.scale.room_for(printed(&info));
-                        (info, room)
+                        if room.is_ok() { info } else { without_output(info) }
                     })?;
-                    room.and_then(|()| json(&info))
+                    json(&info)
                 }
                 Form::Pieces => {
                     let call = Arc::clone(&wired.call);

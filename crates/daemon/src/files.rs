@@ -15,6 +15,7 @@ use crate::call::Inlets;
 use crate::desk::Desk;
 use crate::failure::{malformed, refused};
 use crate::narrowed;
+use crate::places::Place;
 use crate::server::Daemon;
 use crate::telemetry::{ToolCall, tool_of};
 use crate::waiter::Visit;
@@ -47,7 +48,7 @@ pub(crate) fn send(visit: Visit<'_>, request: &SendFile) -> Result<Attachment, A
 
 fn content(visit: Visit<'_>, call: FileCall) -> Result<(Option<String>, Vec<u8>), ApiError> {
     let what = call.path().display();
-    let settled = settle(visit, (Call::File(call), what), b"")?;
+    let (settled, _place) = settle(visit, (Call::File(call), what), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Read(bytes)) => Ok((transaction, bytes)),
@@ -71,7 +72,7 @@ pub(crate) fn write_bytes(visit: Visit<'_>, path: &Path, content: &[u8]) -> Resu
     }
     let sha256 = digest(content);
     let call = FileCall::Write { path: Bytes::from(path), sha256, bytes };
-    let settled = settle(visit, (Call::File(call), shown(path)), content)?;
+    let (settled, _place) = settle(visit, (Call::File(call), shown(path)), content)?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Written) => Ok(Written { transaction, bytes }),
@@ -82,7 +83,8 @@ pub(crate) fn write_bytes(visit: Visit<'_>, path: &Path, content: &[u8]) -> Resu
 pub(crate) fn list(visit: Visit<'_>, request: &ListDirectory) -> Result<Listing, ApiError> {
     let path = request.path.clone().unwrap_or_else(|| visit.live.bound.workspace().path.clone());
     let what = shown(&path);
-    let settled = settle(visit, (Call::File(FileCall::List { path: Bytes::from(path) }), what), b"")?;
+    let (settled, _place) =
+        settle(visit, (Call::File(FileCall::List { path: Bytes::from(path) }), what), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Listed(entries)) => {
@@ -101,7 +103,7 @@ pub(crate) fn list(visit: Visit<'_>, request: &ListDirectory) -> Result<Listing,
 
 pub(crate) fn stat(visit: Visit<'_>, request: &StatFile) -> Result<FileStatus, ApiError> {
     let call = Call::File(FileCall::Stat { path: Bytes::from(request.path.as_path()) });
-    let settled = settle(visit, (call, shown(&request.path)), b"")?;
+    let (settled, _place) = settle(visit, (call, shown(&request.path)), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Looked(status)) => Ok(FileStatus {
@@ -126,7 +128,7 @@ pub(crate) fn remove(visit: Visit<'_>, request: &RemoveFile) -> Result<Changed, 
 
 fn change(visit: Visit<'_>, call: FileCall) -> Result<Changed, ApiError> {
     let what = call.path().display();
-    let settled = settle(visit, (Call::File(call), what), b"")?;
+    let (settled, _place) = settle(visit, (Call::File(call), what), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Moved | Touched::Removed) => Ok(Changed { transaction }),
@@ -137,7 +139,7 @@ fn change(visit: Visit<'_>, call: FileCall) -> Result<Changed, ApiError> {
 pub(crate) fn fetch(visit: Visit<'_>, request: &FetchUrl) -> Result<Fetched, ApiError> {
     let call = Call::Fetch(Fetch::new("GET".to_owned(), request.url.clone()));
     let what = Bytes::from(request.url.as_str()).display();
-    let settled = settle(visit, (call, what), b"")?;
+    let (settled, _place) = settle(visit, (call, what), b"")?;
     let transaction = transaction(&settled);
     match settled.ended {
         Ended::Touched(Touched::Fetched(page)) => {
@@ -197,11 +199,16 @@ pub(crate) fn explain(
     })
 }
 
-/// One call without a command, from beginning to end.
-fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Result<Settled, ApiError> {
+/// One call without a command, from beginning to end. Its place is given back by whoever has made the answer: that may wait for room
+/// and has a thread meanwhile.
+fn settle(
+    visit: Visit<'_>,
+    (call, what): (Call, String),
+    content: &[u8],
+) -> Result<(Settled, Place), ApiError> {
     let Visit { live, work, left, by, telemetry, parent } = visit;
     // It may wait for a person, and has a thread meanwhile.
-    let _place = live.places.take()?;
+    let place = live.places.take()?;
     let under_way = live.call(what, Inlets::default())?;
     work.includes(&under_way);
     let mut lane = live.bound.lane();
@@ -240,7 +247,7 @@ fn settle(visit: Visit<'_>, (call, what): (Call, String), content: &[u8]) -> Res
     });
     live.touch();
     // What there was no room for was not read, which is nothing that is wrong with it.
-    work.scale.crowded().map_or(Ok(settled), Err)
+    work.scale.crowded().map_or(Ok((settled, place)), Err)
 }
 
 fn shown(path: &Path) -> String {

@@ -8,6 +8,9 @@ use ringfence_types::{Principal, SessionId};
 
 /// Refusals of one credential or agent that are written down: so many at once, and so many in a minute.
 const REFUSALS: Rate = Rate { most: 256.0, per_minute: 10.0 };
+/// Of one kind, a method and the rule against it, one in ten minutes is written down in any case: nobody hides an attempt behind
+/// many others.
+const OF_A_KIND: Rate = Rate { most: 1.0, per_minute: 0.1 };
 /// Bytes of the reports of one agent.
 const REPORTS: Rate = Rate { most: 4.0 * 1024.0 * 1024.0, per_minute: 1024.0 * 1024.0 };
 /// What a report takes besides its text.
@@ -39,12 +42,16 @@ pub(crate) enum Noted {
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     refusals: Mutex<HashMap<Principal, Left>>,
+    kinds: Mutex<HashMap<(Principal, String), Left>>,
     reports: Mutex<HashMap<SessionId, Left>>,
 }
 
 impl Quotas {
-    pub(crate) fn refusal(&self, who: &Principal) -> Noted {
-        match take(&self.refusals, (who, REFUSALS), (1.0, Instant::now())) {
+    pub(crate) fn refusal(&self, who: &Principal, kind: String) -> Noted {
+        let now = Instant::now();
+        let is_news = take(&self.kinds, (&(who.clone(), kind), OF_A_KIND), (1.0, now)).is_some();
+        match take(&self.refusals, (who, REFUSALS), (1.0, now)) {
+            None if is_news => Noted::Written,
             None => Noted::LeftOut,
             Some(left) if left < 1.0 => Noted::Last,
             Some(_) => Noted::Written,
@@ -98,9 +105,11 @@ mod tests {
     #[test]
     fn the_last_one_says_so() {
         let quotas = Quotas::default();
-        let noted: Vec<Noted> = (0..258).map(|_| quotas.refusal(&Principal::System)).collect();
+        let refused = |kind: &str| quotas.refusal(&Principal::System, kind.to_owned());
+        let noted: Vec<Noted> = (0..258).map(|_| refused("one")).collect();
         assert_eq!(noted.iter().filter(|noted| **noted == Noted::Written).count(), 255);
         assert_eq!(noted[254..], [Noted::Written, Noted::Last, Noted::LeftOut, Noted::LeftOut]);
+        assert_eq!([refused("another"), refused("another")], [Noted::Written, Noted::LeftOut]);
     }
 
     #[test]

@@ -1189,7 +1189,7 @@ pub struct Call {
     pub stdout: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
     #[prost(bytes = "vec", optional, tag = "11")]
     pub stderr: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
-    /// That it goes round in circles.
+    /// That it goes round in circles, or that there was no room for what it printed.
     #[prost(string, optional, tag = "12")]
     pub note: ::core::option::Option<::prost::alloc::string::String>,
     /// Secrets that were on their way out.

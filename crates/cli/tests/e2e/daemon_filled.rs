@@ -93,6 +93,7 @@ fn what_an_agent_is_refused_does_not_fill_the_ledger() {
     for _ in 0..400 {
         assert_eq!(refused(agent.raw(Method::TokenList, json!({}))).code, ErrorCode::Forbidden);
     }
+    assert_eq!(refused(agent.raw(Method::OperatorList, json!({}))).code, ErrorCode::Forbidden);
     assert_eq!(refused(another.raw(Method::TokenList, json!({}))).code, ErrorCode::Forbidden);
     let written = served.records("authenticated");
     let of = |session: &str| -> Vec<&Value> {
@@ -106,6 +107,8 @@ fn what_an_agent_is_refused_does_not_fill_the_ledger() {
     let says_so =
         |event: &&Value| event["refusal"]["message"].to_string().contains("the next are not written down");
     assert!(its.iter().any(says_so), "{its:?}");
+    let hidden = its.iter().filter(|event| event["purpose"] == Method::OperatorList.name()).count();
+    assert_eq!(hidden, 1, "what is new is not hidden behind what is old");
     assert_eq!(of(other.session.as_str()).len(), 1, "and of others as before");
 }
 
