@@ -7,7 +7,7 @@ use std::time::Instant;
 use ringfence_types::{Principal, SessionId};
 
 /// Refusals of one credential or agent that are written down: so many at once, and so many in a minute.
-const REFUSALS: Rate = Rate { most: 256.0, per_minute: 10.0 };
+const REFUSALS: Rate = Rate { most: 1024.0, per_minute: 10.0 };
 /// Of one kind, a method and the rule against it, one in ten minutes is written down in any case: nobody hides an attempt behind
 /// many others.
 const OF_A_KIND: Rate = Rate { most: 1.0, per_minute: 0.1 };
@@ -96,19 +96,19 @@ mod tests {
             let now = start + Duration::from_secs(seconds);
             std::iter::from_fn(|| take(&all, (&who.to_owned(), REFUSALS), (1.0, now))).count()
         };
-        assert_eq!(taken("one", 0), 256);
+        assert_eq!(taken("one", 0), 1024);
         assert_eq!((taken("one", 59), taken("one", 60)), (9, 1));
-        assert_eq!(taken("another", 60), 256, "everybody for themselves");
-        assert_eq!(taken("one", 1_000_000), 256, "and not beyond");
+        assert_eq!(taken("another", 60), 1024, "everybody for themselves");
+        assert_eq!(taken("one", 1_000_000), 1024, "and not beyond");
     }
 
     #[test]
     fn the_last_one_says_so() {
         let quotas = Quotas::default();
         let refused = |kind: &str| quotas.refusal(&Principal::System, kind.to_owned());
-        let noted: Vec<Noted> = (0..258).map(|_| refused("one")).collect();
-        assert_eq!(noted.iter().filter(|noted| **noted == Noted::Written).count(), 255);
-        assert_eq!(noted[254..], [Noted::Written, Noted::Last, Noted::LeftOut, Noted::LeftOut]);
+        let noted: Vec<Noted> = (0..1026).map(|_| refused("one")).collect();
+        assert_eq!(noted.iter().filter(|noted| **noted == Noted::Written).count(), 1023);
+        assert_eq!(noted[1022..], [Noted::Written, Noted::Last, Noted::LeftOut, Noted::LeftOut]);
         assert_eq!([refused("another"), refused("another")], [Noted::Written, Noted::LeftOut]);
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use ringfence_api::{CheckHealth, ErrorCode};
 use serde_json::{Value, json};
@@ -89,6 +90,8 @@ fn what_becomes_much_in_memory_is_refused_before_it_does() {
             let mut client = served.client();
             while !over.load(Ordering::SeqCst) {
                 client.call(&CheckHealth {}).unwrap();
+                // Below the rate of one connection.
+                thread::sleep(Duration::from_millis(2));
                 asked.fetch_add(1, Ordering::SeqCst);
             }
         });
