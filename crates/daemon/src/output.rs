@@ -10,8 +10,9 @@ use tokio::sync::Notify;
 const MOST: usize = 1024 * 1024;
 /// Changes from one stream to the other that are kept.
 const MOST_RUNS: usize = 16 * 1024;
-/// What is taken out of it at once.
+/// What is taken out of it at once: so many bytes, and no more chunks, of which each takes up more than what is in it.
 const STEP: usize = 16 * 1024;
+const STEP_CHUNKS: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
@@ -119,8 +120,11 @@ impl Output {
         let mut begin = kept.lost();
         let mut room = STEP;
         for run in &kept.runs {
+            if room == 0 || chunks.len() >= STEP_CHUNKS {
+                break;
+            }
             let end = begin + run.length as u64;
-            if end > at && room > 0 {
+            if end > at {
                 let skipped = usize::try_from(at - kept.lost()).unwrap_or(usize::MAX);
                 let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(room);
                 let mut data = kept.copied(skipped, wanted);
@@ -200,7 +204,7 @@ mod tests {
         let (mut stdout, mut stderr, mut lost) = (Vec::new(), Vec::new(), false);
         loop {
             let (chunks, _) = output.after(after);
-            let mut weight = 0;
+            let before = stdout.len() + stderr.len();
             for chunk in &chunks {
                 after = seq(chunk);
                 match chunk.clone() {
@@ -209,8 +213,9 @@ mod tests {
                     Chunk::Lost { .. } => lost = true,
                     other => panic!("{other:?}"),
                 }
-                weight = weight.max(stdout.len() + stderr.len());
             }
+            let step = stdout.len() + stderr.len() - before;
+            assert!(step <= STEP && chunks.len() <= STEP_CHUNKS, "{step} bytes in {} chunks", chunks.len());
             if chunks.is_empty() {
                 return (stdout, stderr, lost);
             }
@@ -248,6 +253,29 @@ mod tests {
             assert_eq!(kept.bytes.len(), kept.runs.iter().map(|run| run.length).sum::<usize>());
             assert!(kept.bytes.len() >= MOST_RUNS);
         }
+    }
+
+    #[test]
+    fn a_step_has_few_chunks_and_nothing_is_left_out() {
+        const EACH: usize = 8_000;
+        let output = Output::default();
+        for _ in 0..EACH {
+            output.push(Stream::Stdout, b"o");
+            output.push(Stream::Stderr, b"e");
+        }
+        output.close();
+        let (chunks, over) = output.after(0);
+        assert!((1..=STEP_CHUNKS).contains(&chunks.len()) && !over, "{}", chunks.len());
+        assert_eq!(read(&output, 0), (vec![b'o'; EACH], vec![b'e'; EACH], false));
+        (0..MOST_RUNS).for_each(|_| output.push(Stream::Stdout, b"o"));
+        (0..MOST_RUNS / 2).for_each(|_| {
+            output.push(Stream::Stderr, b"e");
+            output.push(Stream::Stdout, b"o");
+        });
+        let (chunks, _) = output.after(0);
+        assert!(matches!(chunks.first(), Some(Chunk::Lost { .. })) && chunks.len() <= STEP_CHUNKS);
+        let (stdout, stderr, lost) = read(&output, 0);
+        assert_eq!((stdout.len() + stderr.len(), lost), (output.size(), true));
     }
 
     #[test]
