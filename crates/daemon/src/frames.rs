@@ -3,13 +3,14 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::{CapacityError, Error};
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
 
@@ -22,7 +23,7 @@ pub(crate) struct Timing {
     round: Duration,
     /// How long it may say nothing, not even that it is there.
     silence: Duration,
-    /// How long it may leave unread what is sent to it.
+    /// How long it may take nothing of what is sent to it.
     patience: Duration,
 }
 
@@ -32,6 +33,10 @@ impl Default for Timing {
         Self { round, silence, patience }
     }
 }
+
+/// What is longer is sent in frames of this size. Of what is sent there is a copy until the stream has taken it: were that the whole,
+/// the room that an answer takes up would be given back before anything of it has gone.
+const PIECE: usize = 16 * 1024;
 
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -114,22 +119,48 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         loop {
             tokio::select! {
                 message = self.socket.next() => {
-                    let message = message.unwrap_or(Ok(Message::Close(None)));
-                    self.heard = Instant::now();
-                    self.socket.get_mut().discount(beside(&message));
-                    if let Some(text) = text_of(message)? {
+                    if let Some(text) = self.understood(message)? {
                         return Ok(text);
                     }
                 }
-                Some(text) = outbox.recv() => self.send(text).await?,
+                Some(text) = outbox.recv() => {
+                    if let Some(text) = self.send_and_hear(text).await? {
+                        return Ok(text);
+                    }
+                }
                 _at = self.round.tick() => self.look().await?,
             }
         }
     }
 
-    /// Whoever does not take it in time gets nothing more: nothing is kept for them.
+    fn understood(&mut self, message: Option<Result<Message, Error>>) -> Result<Option<Utf8Bytes>, End> {
+        let message = message.unwrap_or(Ok(Message::Close(None)));
+        self.heard = Instant::now();
+        self.socket.get_mut().discount(beside(&message));
+        text_of(message)
+    }
+
+    /// Whoever takes nothing of it in time gets nothing more: nothing is kept for them.
     pub(crate) async fn send(&mut self, text: Utf8Bytes) -> Result<(), End> {
-        self.put(Message::Text(text)).await
+        for piece in Pieces::of(text) {
+            self.put(Message::Frame(piece)).await?;
+        }
+        Ok(())
+    }
+
+    /// The same. What takes long is no reason to leave unanswered whether anybody is here; a message that comes meanwhile is the last that
+    /// is read before the end.
+    async fn send_and_hear(&mut self, text: Utf8Bytes) -> Result<Option<Utf8Bytes>, End> {
+        let mut heard = None;
+        for piece in Pieces::of(text) {
+            if heard.is_none()
+                && let Some(message) = self.socket.next().now_or_never()
+            {
+                heard = self.understood(message)?;
+            }
+            self.put(Message::Frame(piece)).await?;
+        }
+        Ok(heard)
     }
 
     async fn look(&mut self) -> Result<(), End> {
@@ -139,8 +170,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         self.put(Message::Ping(Bytes::new())).await
     }
 
+    /// While this waits nothing is read, which is no fault of whoever sends.
     async fn put(&mut self, message: Message) -> Result<(), End> {
-        match timeout(self.timing.patience, self.socket.send(message)).await {
+        let began = Instant::now();
+        let sent = timeout(self.timing.patience, self.socket.send(message)).await;
+        self.heard += began.elapsed();
+        self.socket.get_mut().excuse(began.elapsed());
+        match sent {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(End::Gone),
             Err(_late) => Err(End::Slow),
@@ -159,6 +195,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
             }
         })
         .await;
+    }
+}
+
+/// A text in frames. It takes up room until the last of them is sent.
+struct Pieces {
+    whole: Bytes,
+    /// Where the next one begins, if there is one.
+    at: Option<usize>,
+}
+
+impl Pieces {
+    fn of(text: Utf8Bytes) -> Self {
+        Self { whole: text.into(), at: Some(0) }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Frame;
+
+    fn next(&mut self) -> Option<Frame> {
+        let begin = self.at?;
+        let end = self.whole.len().min(begin + PIECE);
+        self.at = (end < self.whole.len()).then_some(end);
+        let kind = if begin == 0 { Data::Text } else { Data::Continue };
+        Some(Frame::message(self.whole.slice(begin..end), OpCode::Data(kind), self.at.is_none()))
     }
 }
 
@@ -188,17 +249,109 @@ fn text_of(message: Result<Message, Error>) -> Result<Option<Utf8Bytes>, End> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::DuplexStream;
+    use std::sync::{Arc, Weak};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::*;
+    use crate::room::roomy;
 
     const MOST: usize = 4096;
 
     async fn pair(timing: Timing) -> (Frames<DuplexStream>, WebSocketStream<DuplexStream>) {
+        pair_within(timing, Duration::from_secs(60)).await
+    }
+
+    /// With the time in which something of a message comes.
+    async fn pair_within(
+        timing: Timing,
+        window: Duration,
+    ) -> (Frames<DuplexStream>, WebSocketStream<DuplexStream>) {
         let (here, there) = tokio::io::duplex(1024);
         let client = WebSocketStream::from_raw_socket(there, Role::Client, None).await;
-        let rationed = Rationed::new(here, |_| Box::pin(std::future::ready(None)));
+        let rationed = Rationed::new(here, |_| Box::pin(std::future::ready(None))).within(window);
         (Frames::over(rationed, MOST, timing).await, client)
+    }
+
+    /// A text that takes up room, and whether it does. Its pieces end within characters.
+    fn roomy_text(bytes: usize) -> (Utf8Bytes, Weak<()>) {
+        let room = Arc::new(());
+        let held = Arc::downgrade(&room);
+        let text = format!("x{}y", "ä".repeat(bytes / 2 - 1));
+        (Utf8Bytes::try_from(roomy(text.into(), Some(room))).unwrap(), held)
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_takes_up_room_until_its_last_piece_and_may_take_long() {
+        const PIECES: usize = 25;
+        let pause = Duration::from_millis(50);
+        let (outbox, mut texts) = mpsc::channel(2);
+        let (mut frames, mut client) = pair(Timing { patience: 20 * pause, ..Timing::default() }).await;
+        let (text, held) = roomy_text(PIECES * PIECE);
+        outbox.send(text.clone()).await.unwrap();
+        let whole = Bytes::copy_from_slice(text.as_ref());
+        drop(text);
+        let server = tokio::spawn(async move { (frames.next(&mut texts).await, texts) });
+        let stream = client.get_mut();
+        for number in 0..PIECES {
+            tokio::time::sleep(pause).await;
+            let (mut head, mut piece) = ([0; 4], vec![0; PIECE]);
+            let _read = stream.read_exact(&mut head).await.unwrap();
+            assert!(held.upgrade().is_some(), "{number}: the rest has not gone");
+            let _read = stream.read_exact(&mut piece).await.unwrap();
+            let first = u8::from(number == 0) | if number + 1 == PIECES { 0x80 } else { 0 };
+            assert_eq!((head[0], piece), (first, whole[number * PIECE..][..PIECE].to_vec()));
+        }
+        let (text, held_too) = roomy_text(3 * PIECE + 2);
+        outbox.send(text.clone()).await.unwrap();
+        assert_eq!(client.next().await.unwrap().unwrap(), Message::Text(text), "a client makes one of them");
+        assert!(held.upgrade().is_none());
+        client.send(Message::from("read")).await.unwrap();
+        assert_eq!(server.await.unwrap().0, Ok("read".into()));
+        assert!(held_too.upgrade().is_none());
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_is_answered_within_a_long_message() {
+        let (outbox, mut texts) = mpsc::channel(1);
+        let (mut frames, mut client) = pair(Timing::default()).await;
+        outbox.send("x".repeat(8 * PIECE).into()).await.unwrap();
+        let server = tokio::spawn(async move { (frames.next(&mut texts).await, texts) });
+        let stream = client.get_mut();
+        let mut first = vec![0; 4 + PIECE];
+        let _read = stream.read_exact(&mut first).await.unwrap();
+        client.send(Message::Ping(Bytes::from_static(b"here?"))).await.unwrap();
+        client.send(Message::from("next")).await.unwrap();
+        let mut rest = vec![0; 7 * (4 + PIECE) + 7];
+        let _read = client.get_mut().read_exact(&mut rest).await.unwrap();
+        let pong = [0x8a, 5, b'h', b'e', b'r', b'e', b'?'];
+        let at = rest.windows(pong.len()).position(|bytes| bytes == pong).unwrap();
+        assert!(at < rest.len() - pong.len(), "not after everything else");
+        assert_eq!(server.await.unwrap().0, Ok("next".into()));
+    }
+
+    #[tokio::test]
+    async fn whoever_sends_is_not_late_while_nothing_is_read() {
+        let window = Duration::from_millis(500);
+        let (outbox, mut texts) = mpsc::channel(1);
+        let (mut frames, mut client) = pair_within(Timing::default(), window).await;
+        let server = tokio::spawn(async move { (frames.next(&mut texts).await, texts) });
+        let stream = client.get_mut();
+        // A text of four bytes and a mask that changes nothing, of which two are there.
+        stream.write_all(&[0x81, 0x84, 0, 0, 0, 0, b'l', b'a']).await.unwrap();
+        tokio::time::sleep(window / 10).await;
+        outbox.send("x".repeat(2 * PIECE).into()).await.unwrap();
+        tokio::time::sleep(2 * window).await;
+        let mut sent = vec![0; 2 * (4 + PIECE)];
+        let _read = stream.read_exact(&mut sent).await.unwrap();
+        tokio::time::sleep(window / 10).await;
+        stream.write_all(b"te").await.unwrap();
+        let (message, mut texts) = server.await.unwrap();
+        assert_eq!(message, Ok("late".into()));
+        // The control: nobody is written to.
+        let (mut frames, mut client) = pair_within(Timing::default(), window).await;
+        client.get_mut().write_all(&[0x81, 0x84, 0, 0, 0, 0, b'l', b'a']).await.unwrap();
+        assert_eq!(frames.next(&mut texts).await, Err(End::Late));
     }
 
     #[tokio::test]

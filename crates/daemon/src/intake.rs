@@ -185,6 +185,12 @@ impl<S> Rationed<S> {
         })
     }
 
+    #[cfg(test)]
+    pub(crate) fn within(mut self, window: Duration) -> Self {
+        self.window = window;
+        self
+    }
+
     /// Another message begins.
     pub(crate) fn begin(&mut self) {
         (self.read, self.allowed) = (0, UNASKED);
@@ -195,6 +201,17 @@ impl<S> Rationed<S> {
     /// Those of the message that was read, for as long as it is there.
     pub(crate) fn handed_over(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.places)
+    }
+
+    /// For so long nothing was read, and whoever sends could not go on.
+    pub(crate) fn excuse(&mut self, time: Duration) {
+        if let Some(pace) = &mut self.pace {
+            pace.excuse(time);
+        }
+        if let Some(late) = &mut self.late {
+            let until = late.deadline() + time;
+            late.as_mut().reset(until);
+        }
     }
 
     /// So many of the bytes that were read are of no message.

@@ -32,6 +32,12 @@ impl Pace {
         self.came = self.came.saturating_add(bytes);
     }
 
+    /// For so long nobody looked whether anything came.
+    pub(crate) fn excuse(&mut self, time: Duration) {
+        let until = self.until.deadline() + time;
+        self.until.as_mut().reset(until);
+    }
+
     /// Ready when it is too slow. For whoever waits for more of it.
     pub(crate) fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {

@@ -14,6 +14,7 @@ use ringfence_types::{Rights, Scope, Within};
 use serde_json::json;
 
 use crate::daemon_load::resident_kb;
+use crate::daemon_socket::Talk;
 use crate::grpc_client::Speaker;
 use crate::mcp_http::{Tools, door};
 use crate::served::{Served, exec, stdout};
@@ -38,9 +39,32 @@ fn asked(door: &std::path::Path, token: &str, session: &SessionInfo) -> UnixStre
 }
 
 /// S003-23: answers that nobody reads take a known part of memory; who asks for what is short does not wait for them.
+/// The same on a WebSocket.
+fn asked_on_a_socket(door: &std::path::Path, token: &str, session: &SessionInfo) -> Talk {
+    let mut talk = Talk::open(door, Some(token)).unwrap();
+    talk.send("file.read", json!({ "session": session.session, "path": "long" }));
+    talk
+}
+
 #[test]
 fn answers_that_nobody_reads_take_a_known_part_of_memory() {
     const SILENT: usize = 24;
+    unread(asked);
+}
+
+/// S003-23: the same on WebSockets, where the room of an answer is not given back before it has gone.
+#[test]
+fn answers_on_sockets_that_nobody_reads_take_a_known_part_of_memory() {
+    let (served, session) = unread(asked_on_a_socket);
+    // The control: whoever reads gets it, in however many frames.
+    let (door, token) = door(&served, &session);
+    let mut talk = Talk::open(&door, Some(&token)).unwrap();
+    let long = talk.call("file.read", json!({ "session": session.session, "path": "long" })).unwrap();
+    assert_eq!(long["content"].as_str().map(str::len), Some(25 * MIB));
+    assert!(talk.call("session.show", json!({ "session": session.session })).is_ok(), "it goes on");
+}
+
+fn unread<T>(asked: impl Fn(&std::path::Path, &str, &SessionInfo) -> T) -> (Served, SessionInfo) {
     let served = Served::new();
     served.world.write("long", "x".repeat(25 * MIB));
     served.world.write("short", "short");
@@ -48,7 +72,7 @@ fn answers_that_nobody_reads_take_a_known_part_of_memory() {
     let (door, token) = door(&served, &session);
     assert_eq!(stdout(&served.sh(&session, "cat short")), "short");
     let before = resident_kb(&served);
-    let silent: Vec<UnixStream> = (0..SILENT).map(|_| asked(&door, &token, &session)).collect();
+    let silent: Vec<T> = (0..SILENT).map(|_| asked(&door, &token, &session)).collect();
     let (mut most, mut last, mut still) = (0, 0, 0);
     eventually("they take up what they take up", || {
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -67,6 +91,7 @@ fn answers_that_nobody_reads_take_a_known_part_of_memory() {
     let long = ringfence_api::ReadFile { path: "long".into(), ..read };
     eventually("there is room again", || agent.call(&long).is_ok_and(|file| file.bytes == 25 * MIB as u64));
 }
+    (served, session)
 
 /// S003-23: a directory is listed as a whole or not at all, by whatever way.
 #[test]
