@@ -18,7 +18,7 @@ use crate::dispatch::{Admitted, Arrived, admit, carry_out};
 use crate::events::Sent;
 use crate::exec::{Form, Sink, Wired};
 use crate::failure::{exhausted, internal, malformed};
-use crate::outbox::{Inbox, outbox};
+use crate::outbox::{LEFT, Passed, outbox, passed};
 use crate::output::seq;
 use crate::room::Room;
 use crate::server::Daemon;
@@ -254,19 +254,6 @@ fn output(call: Arc<LiveCall>, request: &StreamCall) -> mpsc::Receiver<Item> {
     answer
 }
 
-/// Whether somebody has taken it. When nothing runs any more they are not waited for as long as they like.
-async fn given(items: &mpsc::Sender<Item>, chunk: Chunk, inbox: &Inbox) -> bool {
-    let sent = items.send(Item::Chunk(Box::new(chunk)));
-    tokio::pin!(sent);
-    loop {
-        match tokio::time::timeout(events::PATIENCE, sent.as_mut()).await {
-            Ok(sent) => return sent.is_ok(),
-            Err(_late) if inbox.is_over() => return false,
-            Err(_late) => {}
-        }
-    }
-}
-
 /// While the client does not read, the channel is full, the pipe is full, and the command waits.
 fn run(
     daemon: &Arc<Daemon>,
@@ -287,7 +274,8 @@ fn run(
                 () = items.closed() => None,
             };
             let Some(chunk) = chunk else { break };
-            if !given(&items, chunk, &chunks).await {
+            let item = Item::Chunk(Box::new(chunk));
+            if passed(&items, item, || chunks.is_over(), LEFT).await != Passed::Taken {
                 break;
             }
         }

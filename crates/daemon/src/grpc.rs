@@ -25,6 +25,7 @@ use crate::events;
 use crate::failure::{internal, malformed};
 use crate::http::{Line, UNASKED, hear_out, most, token};
 use crate::intake::Place;
+use crate::outbox::{LEFT, Passed, passed};
 use crate::pace::{Late, Paced};
 use crate::rate::is_urgent;
 use crate::room::{Room, roomy};
@@ -279,7 +280,7 @@ impl Asker {
                 Ok(None) => return,
                 Err(error) => Err(error),
             };
-            if !teller.say(answer, None).await {
+            if !teller.say(answer, None, || true).await {
                 return;
             }
         }
@@ -317,7 +318,7 @@ impl Teller {
             let is_last = matches!(&item, Ok(Item::Chunk(chunk)) if matches!(**chunk, Chunk::Ended { .. }));
             let room = item.as_ref().ok().and_then(Item::room);
             let value = item.and_then(|item| serde_json::to_value(item).map_err(|error| internal(&error)));
-            if !self.say(value, room).await || is_last {
+            if !self.say(value, room, || items.is_closed()).await || is_last {
                 // Whoever does not even read that it is over keeps nothing open.
                 if is_cut_off && tokio::time::timeout(events::PATIENCE, self.pieces.closed()).await.is_err() {
                     self.cut.notify_one();
@@ -328,22 +329,28 @@ impl Teller {
     }
 
     /// Whether there is more to say.
-    async fn say(&self, value: Result<Value, ApiError>, room: Option<Arc<Room>>) -> bool {
+    async fn say(
+        &self,
+        value: Result<Value, ApiError>,
+        room: Option<Arc<Room>>,
+        is_over: impl Fn() -> bool,
+    ) -> bool {
         let piece = value.and_then(|value| framed(&self.rpc.write(value)?)).map(|piece| roomy(piece, room));
         if let Err(error) = &piece {
             self.daemon.meters.error(error.code);
         }
         let goes_on = piece.is_ok();
-        let sent = self.pieces.send(piece.map_err(Failed::from));
-        let sent = match self.rpc.method.reply() {
+        let piece = piece.map_err(Failed::from);
+        let passed = match self.rpc.method.reply() {
             // A command waits for whoever reads what it says, while it runs.
-            Reply::Lines if goes_on => Ok(sent.await),
-            _ => tokio::time::timeout(events::PATIENCE, sent).await,
+            Reply::Lines if goes_on => passed(&self.pieces, piece, is_over, LEFT).await,
+            _ => passed(&self.pieces, piece, || true, events::PATIENCE).await,
         };
-        match sent {
-            Ok(sent) => goes_on && sent.is_ok(),
+        match passed {
+            Passed::Taken => goes_on,
+            Passed::Gone => false,
             // What waits for them would wait forever, and so would their place.
-            Err(_) => {
+            Passed::Left => {
                 let _before = self.daemon.meters.dropped.fetch_add(1, Ordering::Relaxed);
                 self.cut.notify_one();
                 false

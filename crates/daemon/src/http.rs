@@ -33,6 +33,7 @@ use crate::identity::{self, Turn};
 use crate::intake::{Place, Whose};
 use crate::mcp;
 use crate::network::Network;
+use crate::outbox::{LEFT, Passed, passed};
 use crate::pace::{Late, Paced};
 use crate::peer::Peer;
 use crate::rate::{Rate, is_urgent};
@@ -510,16 +511,15 @@ fn streamed(
                 }
                 return;
             };
-            let sent = pieces.send(piece(&item));
-            let sent = match patience {
-                Some(patience) => tokio::time::timeout(patience, sent).await,
-                None => Ok(sent.await),
+            let passed = match patience {
+                Some(patience) => passed(&pieces, piece(&item), || true, patience).await,
+                None => passed(&pieces, piece(&item), || items.is_closed(), LEFT).await,
             };
-            match sent {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return,
+            match passed {
+                Passed::Taken => {}
+                Passed::Gone => return,
                 // What waits for them would wait forever, and so would their place.
-                Err(_) => {
+                Passed::Left => {
                     let _before = daemon.meters.dropped.fetch_add(1, Ordering::Relaxed);
                     return cut.notify_one();
                 }
@@ -534,7 +534,7 @@ async fn is_read(pieces: &mpsc::Sender<Bytes>) -> bool {
     loop {
         let left = pieces.capacity();
         let all = pieces.reserve_many(pieces.max_capacity());
-        if tokio::time::timeout(events::PATIENCE, all).await.is_ok() {
+        if tokio::time::timeout(LEFT, all).await.is_ok() {
             return true;
         }
         if pieces.capacity() == left {

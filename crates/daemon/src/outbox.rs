@@ -2,12 +2,16 @@
 //! left behind when it ended is kept for them, which is no more than pipes hold: it is over, whether they read or not.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ringfence_api::Chunk;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 
 /// Pieces that are under way while the command runs.
 const UNDER_WAY: usize = 4;
+/// How long somebody may take nothing of what is left. It is little, and people read slowly.
+pub(crate) const LEFT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Default)]
 struct Flow {
@@ -87,9 +91,43 @@ impl Drop for Inbox {
     }
 }
 
+/// What became of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    Taken,
+    /// Nobody is there any more.
+    Gone,
+    /// It is over, and they have taken nothing for all that time.
+    Left,
+}
+
+/// Passes on a piece: until it `is_over`, to somebody who may take as long as they like, and then to somebody who has as long as `left`.
+pub(crate) async fn passed<T>(
+    pieces: &Sender<T>,
+    piece: T,
+    is_over: impl Fn() -> bool,
+    left: Duration,
+) -> Passed {
+    let sent = pieces.send(piece);
+    tokio::pin!(sent);
+    loop {
+        // From when it was: what they did not take before is no fault of theirs.
+        let was_over = is_over();
+        match timeout(left, sent.as_mut()).await {
+            Ok(Ok(())) => return Passed::Taken,
+            Ok(Err(_gone)) => return Passed::Gone,
+            Err(_late) if was_over => return Passed::Left,
+            Err(_late) => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
+
+    use tokio::sync::mpsc;
 
     use super::*;
 
@@ -115,6 +153,26 @@ mod tests {
             assert!(matches!(inbox.next().await, Some(Chunk::Lost { seq }) if seq == number));
         }
         assert!(inbox.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn who_reads_has_as_long_as_they_like_and_then_as_long_as_is_left() {
+        const SHORT: Duration = Duration::from_millis(50);
+        let (sender, mut pieces) = mpsc::channel(1);
+        let over = AtomicBool::new(false);
+        let pass = |number: u64| passed(&sender, number, || over.load(Ordering::SeqCst), SHORT);
+        assert_eq!(pass(0).await, Passed::Taken);
+        let mut waits = std::pin::pin!(pass(1));
+        assert!(
+            timeout(4 * SHORT, waits.as_mut()).await.is_err(),
+            "it is not over, and so there is no hurry"
+        );
+        over.store(true, Ordering::SeqCst);
+        assert_eq!(pieces.recv().await, Some(0));
+        assert_eq!(waits.await, Passed::Taken);
+        assert_eq!(pass(2).await, Passed::Left);
+        drop(pieces);
+        assert_eq!(pass(3).await, Passed::Gone);
     }
 
     #[test]

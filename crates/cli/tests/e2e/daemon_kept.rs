@@ -1,7 +1,7 @@
 //! What the daemon keeps of calls and sessions: so much, no longer than it is needed, and nothing that is secret.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 
 use ringfence_api::{
@@ -17,6 +17,7 @@ use crate::daemon_load::resident_kb;
 use crate::daemon_socket::Talk;
 use crate::grpc_client::Speaker;
 use crate::mcp_http::{Tools, door};
+use crate::patience::PATIENCE;
 use crate::served::{Served, exec, stdout};
 use crate::testkit::eventually;
 
@@ -38,7 +39,6 @@ fn asked(door: &std::path::Path, token: &str, session: &SessionInfo) -> UnixStre
     stream
 }
 
-/// S003-23: answers that nobody reads take a known part of memory; who asks for what is short does not wait for them.
 /// The same on a WebSocket.
 fn asked_on_a_socket(door: &std::path::Path, token: &str, session: &SessionInfo) -> Talk {
     let mut talk = Talk::open(door, Some(token)).unwrap();
@@ -46,9 +46,9 @@ fn asked_on_a_socket(door: &std::path::Path, token: &str, session: &SessionInfo)
     talk
 }
 
+/// S003-23: answers that nobody reads take a known part of memory; who asks for what is short does not wait for them.
 #[test]
 fn answers_that_nobody_reads_take_a_known_part_of_memory() {
-    const SILENT: usize = 24;
     unread(asked);
 }
 
@@ -65,6 +65,7 @@ fn answers_on_sockets_that_nobody_reads_take_a_known_part_of_memory() {
 }
 
 fn unread<T>(asked: impl Fn(&std::path::Path, &str, &SessionInfo) -> T) -> (Served, SessionInfo) {
+    const SILENT: usize = 24;
     let served = Served::new();
     served.world.write("long", "x".repeat(25 * MIB));
     served.world.write("short", "short");
@@ -90,8 +91,8 @@ fn unread<T>(asked: impl Fn(&std::path::Path, &str, &SessionInfo) -> T) -> (Serv
     // The control: alone it is read.
     let long = ringfence_api::ReadFile { path: "long".into(), ..read };
     eventually("there is room again", || agent.call(&long).is_ok_and(|file| file.bytes == 25 * MIB as u64));
-}
     (served, session)
+}
 
 /// S003-23: a directory is listed as a whole or not at all, by whatever way.
 #[test]
@@ -170,13 +171,27 @@ fn calls_that_are_over_keep_nothing_open() {
     eventually("nothing is left open", || open() < before + CALLS);
 }
 
-/// Whoever does not read what a command prints does not keep its place when nothing runs any more.
+/// The output that is in the rest of an answer, if its end is.
+fn output_of(answer: UnixStream) -> Option<String> {
+    answer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut printed = Vec::new();
+    for line in BufReader::new(answer).lines().map_while(Result::ok).filter(|line| line.starts_with('{')) {
+        match serde_json::from_str(&line).unwrap() {
+            Chunk::Stdout { data, .. } => printed.extend(data.bytes().unwrap()),
+            Chunk::Ended { .. } => return Some(String::from_utf8(printed).unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+    None
+}
+
+/// Whoever does not read what a command prints does not keep its place when nothing runs any more, and has the rest of it when they do.
 #[test]
 fn a_command_that_nobody_listens_to_is_over_when_it_is() {
     let served = Served::new();
     let session = served.session();
     let mut stream = UnixStream::connect(&served.socket).unwrap();
-    let body = json!({ "argv": ["yes"], "timeout_ms": 500 }).to_string();
+    let body = json!({ "argv": ["seq", "100000000"], "timeout_ms": 500 }).to_string();
     let path = format!("/v1/sessions/{}/run", session.session);
     write!(stream, "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len())
         .unwrap();
@@ -184,7 +199,10 @@ fn a_command_that_nobody_listens_to_is_over_when_it_is() {
     eventually("it has begun", || calls().len() == 1);
     eventually("it is over", || calls().iter().all(|call| call.state == CallState::Done));
     assert_eq!(served.sessions()[0].running, 0);
-    drop(stream);
+    let printed = output_of(stream).expect("the end is told");
+    let lines: Vec<&str> = printed.split_inclusive('\n').filter(|line| line.ends_with('\n')).collect();
+    let is_whole = lines.iter().zip(1..).all(|(line, number)| line.trim_end() == i32::to_string(&number));
+    assert!(is_whole && printed.len() > 64 * 1024, "{} bytes", printed.len());
 }
 
 /// What is typed before a command reads is taken as a whole, or refused.

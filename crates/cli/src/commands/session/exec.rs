@@ -92,7 +92,11 @@ fn as_it_comes(run: &SessionRun, exec: Exec) -> Result<ExitCode, ExitCode> {
 }
 
 pub(super) fn gone() -> ExitCode {
-    error::failed_text("the daemon went away before the command ended", None)
+    let hint = "`ringfence session calls` shows what became of it, unless its daemon has gone";
+    error::failed_text(
+        "the end of the command was not told: the daemon went away, or what it sent was not read for too long",
+        Some(hint),
+    )
 }
 
 /// A piece of output goes where it came from; the last is the call itself.
