@@ -168,7 +168,7 @@ pub(crate) fn create(
     let (door, listener) = Door::open(&daemon.doors).map_err(|error| broken_for_operator(&error))?;
     asked.shown = vec![door.directory().to_owned()];
     asked.agent.clone_from(&request.agent);
-    asked.started_by = caller.principal.clone();
+    (asked.started_by, asked.started_with) = (by.principal.clone(), by.shown.clone());
     let opened = daemon.runtime.session(asked).map_err(|error| broken_for_operator(&error))?;
     let mut session = opened.map_err(|refusal| refused(&refusal))?;
     if !caller.rights.covers_workspace(&session.workspace().path) {

@@ -58,7 +58,7 @@ pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) ->
         .authenticate()
         .and_then(|authenticated| authenticated.renew_policy(session))
         .and_then(|authenticated| authenticated.hold_secrets(session, &io))
-        .and_then(|authenticated| authenticated.decide(session, io.interrupts));
+        .and_then(|authenticated| authenticated.decide(session, &io));
     let decided = match decided {
         Ok(decided) => decided,
         Err(refused) => return refused.settle(session),
@@ -87,7 +87,7 @@ pub(crate) fn leave(
         .authenticate()
         .and_then(|authenticated| authenticated.renew_policy(session))
         .and_then(|authenticated| authenticated.hold_secrets(session, io))
-        .and_then(|authenticated| authenticated.decide(session, io.interrupts));
+        .and_then(|authenticated| authenticated.decide(session, io));
     left(decided, session, to)
 }
 

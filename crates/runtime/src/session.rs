@@ -17,7 +17,8 @@ use ringfence_ledger::{
 };
 use ringfence_sandbox::{Io, Pool, SkeletonFile};
 use ringfence_types::{
-    Attenuation, Bytes, Call, Decision, Limits, MadeBy, Principal, Refusal, Root, SessionId, TransactionId,
+    Attenuation, Bytes, Call, Decision, Limits, MadeBy, Principal, Refusal, Root, SessionId, ShownCredential,
+    TransactionId,
 };
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
@@ -121,6 +122,8 @@ pub struct Asked {
     pub name: Option<String>,
     pub agent: Option<String>,
     pub started_by: Principal,
+    /// What they showed, where they are not known by the kernel.
+    pub started_with: Option<ShownCredential>,
     /// For the backend `container`.
     pub image: Option<InImage>,
     /// Directories that are shown besides, read-only: the door of a session that has one.
@@ -141,6 +144,7 @@ impl Asked {
             name: None,
             agent: None,
             started_by: approval::local_operator(),
+            started_with: None,
             image: None,
             shown: Vec::new(),
         }
@@ -257,6 +261,7 @@ impl Runtime {
             name: asked.name,
             agent: asked.agent,
             started_by: asked.started_by,
+            started_with: asked.started_with,
             workspace,
             policy: asked.policy,
             policy_digest: images::bound(asked.policy_digest, container.as_ref()),
@@ -330,6 +335,7 @@ pub struct Bound<'r> {
     name: Option<String>,
     agent: Option<String>,
     pub(crate) started_by: Principal,
+    started_with: Option<ShownCredential>,
     pub(crate) workspace: Workspace,
     pub(crate) policy: Policy,
     pub(crate) policy_digest: String,
@@ -407,6 +413,11 @@ impl<'r> Bound<'r> {
         roots
     }
 
+    /// Who began it, and with what.
+    pub(crate) fn started(&self) -> MadeBy {
+        MadeBy { principal: self.started_by.clone(), shown: self.started_with.clone() }
+    }
+
     /// Writes down that the answer was no to something that is no call of the pipeline.
     pub fn refuse(&self, refusal: &Refusal) -> Result<(), AppendError> {
         let (session, refusal) = (Some(self.id.clone()), self.leaks.refusal(refusal));
@@ -424,6 +435,7 @@ impl<'r> Bound<'r> {
             worked_in: self.worked_in.clone(),
             agent: self.agent.clone(),
             started_by: self.started_by.clone(),
+            started_with: self.started_with.clone(),
             ..Asked::new(self.workspace.path.clone(), self.policy.clone())
         }
     }

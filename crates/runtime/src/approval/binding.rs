@@ -83,10 +83,12 @@ impl Binding {
     }
 }
 
-/// What a yes is for once whoever asked is gone: all of it but the session, and whoever asks the same then. `asker` is who that
-/// is, in words that hold from one session to the next.
-pub(crate) fn of_next(question: &Question, ground: &Ground<'_>, bound: &[Bound], asker: &str) -> String {
-    let ground = Ground { session: "any", requester: asker.to_owned(), ..ground.clone() };
+/// What a yes is for once whoever asked is gone: all of it but the session, and whoever asks the same then. `same` is who that
+/// is and what the call is given, in words that hold from one session to the next.
+pub(crate) fn of_next(question: &Question, ground: &Ground<'_>, bound: &[Bound], same: &[String]) -> String {
+    let mut hash = Sha256::new();
+    same.iter().for_each(|words| field(&mut hash, words.as_bytes()));
+    let ground = Ground { session: "any", requester: hex(hash.finalize()), ..ground.clone() };
     digest(("ringfence next v1", question.action().fingerprint().as_str()), &ground, bound)
 }
 
@@ -121,19 +123,21 @@ pub(crate) fn noun(what: BoundKind) -> &'static str {
 
 fn digest((domain, fingerprint): (&str, &str), ground: &Ground<'_>, bound: &[Bound]) -> String {
     let mut hash = Sha256::new();
-    let mut field = |bytes: &[u8]| {
-        hash.update((bytes.len() as u64).to_le_bytes());
-        hash.update(bytes);
-    };
     for text in [domain, fingerprint, ground.policy, ground.session, &ground.requester] {
-        field(text.as_bytes());
+        field(&mut hash, text.as_bytes());
     }
     for bound in bound {
-        field(&[bound.what as u8]);
-        field(bound.path.as_slice());
-        field(bound.sha256.as_bytes());
+        field(&mut hash, &[bound.what as u8]);
+        field(&mut hash, bound.path.as_slice());
+        field(&mut hash, bound.sha256.as_bytes());
     }
     hex(hash.finalize())
+}
+
+/// With its length: two fields are never one that reads the same.
+fn field(hash: &mut Sha256, bytes: &[u8]) {
+    hash.update((bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
 }
 
 struct Looked {

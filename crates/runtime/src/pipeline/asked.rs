@@ -1,7 +1,10 @@
 use ringfence_authz::{Action, Answer, Question, Verdict, decide};
 use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantMade};
-use ringfence_sandbox::Interrupt;
-use ringfence_types::{Call, Decision, GrantId, Layer, Principal, Refusal, RefusalCode, TransactionId};
+use ringfence_sandbox::{Io, Source};
+use ringfence_types::{
+    Call, Decision, GrantId, Layer, MadeBy, Principal, Refusal, RefusalCode, TransactionId, hex,
+};
+use sha2::{Digest as _, Sha256};
 
 use super::authenticated::refused_leak;
 use super::decided::{Decided, chain, describe};
@@ -27,11 +30,7 @@ pub(super) enum Turn {
 }
 
 impl Asked {
-    pub(super) fn answer(
-        self,
-        session: &mut AgentSession<'_>,
-        interrupts: &[Interrupt<'_>],
-    ) -> Result<Turn, Refused> {
+    pub(super) fn answer(self, session: &mut AgentSession<'_>, io: &Io<'_>) -> Result<Turn, Refused> {
         if session.common.memory().is_denied(self.question.action().fingerprint()) {
             return Err(self.denied_before(session));
         }
@@ -39,7 +38,7 @@ impl Asked {
         if let Some(grant) = self.granted(session, &binding)? {
             return self.follow(Answer::Session, Some(grant), None);
         }
-        let next = next(&self.question, session, &binding);
+        let next = next(&self.question, session, &binding, &io.stdin);
         if let Some(grant) = self.answered_before(session, next.as_deref())? {
             return self.follow(Answer::Once, Some(grant), None);
         }
@@ -52,7 +51,7 @@ impl Asked {
         asked.map_err(|error| self.unasked(&describe(&error), error.hint().map(str::to_owned)))?;
         session.reach(Stage::Ask);
         let judgement = self.question.judgement();
-        let decided = approval::decision(session.inquiry(), &request, judgement, interrupts)
+        let decided = approval::decision(session.inquiry(), &request, judgement, io.interrupts)
             .map_err(|error| self.unasked(&chain(&error), None))?;
         // The question is not this call's any more, and its record goes on without it.
         let Some(decided) = decided else { return Err(Refused::early(self.call(), left())) };
@@ -258,18 +257,43 @@ fn ground<'a>(session: &'a AgentSession<'_>) -> Ground<'a> {
     }
 }
 
-/// What a yes is for when this call cannot wait for it: the same, of the same maker, for the same who began the session, as the
-/// same agent. `None` where nobody is known who made it: nobody could tell whether another one is theirs.
-fn next(question: &Question, session: &AgentSession<'_>, binding: &Binding) -> Option<String> {
+/// What a yes is for when this call cannot wait for it: the same, with the same input and secrets, of the same maker, for the same
+/// who began the session, as the same agent. `None` where nobody is known who made it, or what it reads comes later: nobody could
+/// tell whether another one is the same.
+fn next(
+    question: &Question,
+    session: &AgentSession<'_>,
+    binding: &Binding,
+    stdin: &Source<'_>,
+) -> Option<String> {
     let by = session.made_by.as_ref()?;
     // An agent is another one in every session; its name is what lasts.
-    let maker = if by.principal.is_person() { by.principal.identity() } else { "agent".to_owned() };
+    let maker = if by.principal.is_person() { lasting(by) } else { "agent".to_owned() };
     let agent = match session.requester() {
         Principal::Agent { name: Some(name), .. } => name,
         _ => "\0".to_owned(),
     };
-    let asker = format!("{maker}\0{}\0{agent}", session.started_by.identity());
-    Some(of_next(question, &ground(session), &binding.bound, &asker))
+    let mut same = vec![maker, lasting(&session.started()), agent, input(stdin)?];
+    same.extend(session.secrets.given()?);
+    Some(of_next(question, &ground(session), &binding.bound, &same))
+}
+
+/// Who somebody is from one session to the next. Tokens without an account are all the owner's, and each is somebody else's.
+fn lasting(who: &MadeBy) -> String {
+    let identity = who.principal.identity();
+    match (&who.principal, &who.shown) {
+        (Principal::Account { .. }, _) | (_, None) => identity,
+        (_, Some(shown)) => format!("{identity}\0{} {}", shown.kind, shown.id),
+    }
+}
+
+/// What a call reads, where that is known before it is made.
+fn input(stdin: &Source<'_>) -> Option<String> {
+    match stdin {
+        Source::Empty => Some(String::new()),
+        Source::Bytes(bytes) => Some(hex(Sha256::digest(bytes))),
+        Source::Fd(_) | Source::Terminal(_) => None,
+    }
 }
 
 fn left() -> Refusal {

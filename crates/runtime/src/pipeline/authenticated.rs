@@ -1,6 +1,6 @@
 use ringfence_authz::{Action, Verdict, decide, placed, refer};
 use ringfence_ledger::Event;
-use ringfence_sandbox::{Interrupt, Io, Source};
+use ringfence_sandbox::{Io, Source};
 use ringfence_types::{
     Call, Decision, FileCall, Fingerprint, Layer, LeakAction, Refusal, RefusalCode, TransactionId,
 };
@@ -48,11 +48,7 @@ impl Authenticated {
         }
     }
 
-    pub(super) fn decide(
-        self,
-        session: &mut AgentSession<'_>,
-        interrupts: &[Interrupt<'_>],
-    ) -> Result<Decided, Refused> {
+    pub(super) fn decide(self, session: &mut AgentSession<'_>, io: &Io<'_>) -> Result<Decided, Refused> {
         if let Some(refusal) = ended(&self.call, session) {
             return Err(Refused::early(self.call, refusal));
         }
@@ -60,7 +56,7 @@ impl Authenticated {
         let turns = if self.transaction.is_some() { 1 } else { TURNS };
         let mut begun = self.transaction;
         for _turn in 0..turns {
-            match turn(&self.call, begun.take(), session, interrupts)? {
+            match turn(&self.call, begun.take(), session, io)? {
                 Turn::Decided(decided) => return Ok(*decided),
                 Turn::Again => {}
             }
@@ -121,7 +117,7 @@ fn turn(
     call: &Call,
     begun: Option<TransactionId>,
     session: &mut AgentSession<'_>,
-    interrupts: &[Interrupt<'_>],
+    io: &Io<'_>,
 ) -> Result<Turn, Refused> {
     let early = |refusal| Refused::early(call.clone(), refusal);
     let transaction = begun.map_or_else(TransactionId::random, Ok);
@@ -138,7 +134,7 @@ fn turn(
     });
     match verdict {
         Verdict::Allow(grant) => Ok(Turn::Decided(Box::new(Decided::by_policy(*grant, transaction)))),
-        Verdict::Ask(question) => Asked { question: *question, transaction }.answer(session, interrupts),
+        Verdict::Ask(question) => Asked { question: *question, transaction }.answer(session, io),
         Verdict::Deny(refusal) => Err(early(refusal)),
     }
 }

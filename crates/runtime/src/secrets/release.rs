@@ -53,6 +53,15 @@ impl SessionSecrets {
         Self { all, ..Self::default() }
     }
 
+    /// What the session was given, each as everything that may be shown of it: another value, place or scope is another secret.
+    /// `None` where that cannot be said.
+    pub(crate) fn given(&self) -> Option<Vec<String>> {
+        let shown = |release: &Release| serde_json::to_string(&release.meta).ok();
+        let mut given: Vec<String> = self.released.iter().map(shown).collect::<Option<_>>()?;
+        given.sort();
+        Some(given)
+    }
+
     /// The files that the sandbox of the session starts with.
     pub(crate) fn files(&self) -> Vec<SecretFile> {
         let file = |release: &Release| match &release.content {
