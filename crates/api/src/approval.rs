@@ -60,6 +60,9 @@ pub struct AnswerApproval {
     pub terms: Option<AnswerTerms>,
     #[serde(default)]
     pub reason: Option<String>,
+    /// What the question said when it was read. A yes without it is a conflict once nobody waits any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asker_gone: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

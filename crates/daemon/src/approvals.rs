@@ -40,7 +40,7 @@ pub(crate) fn answer(
     (caller, known): (&Caller, Option<&Known>),
     request: AnswerApproval,
 ) -> Result<Answered, ApiError> {
-    let AnswerApproval { id, answer, terms, reason } = request;
+    let AnswerApproval { id, answer, terms, reason, asker_gone } = request;
     // Whoever says what runs instead runs it: where policy asks about that, their answer is the yes to their own command.
     if matches!(answer, Answer::Instead { .. }) {
         require(caller, Scope::Run)?;
@@ -56,8 +56,10 @@ pub(crate) fn answer(
     let say = meant(daemon, &pending.request, (answer, terms))?;
     let reply = Reply { by: caller.principal.clone(), say, reason };
     let shown = known.map(shown_of);
+    let seen = if asker_gone { Awaited::ByNobody } else { Awaited::BySomebody };
     let done = inbox(daemon)
         .showing(shown.as_ref())
+        .seeing(seen)
         .answer(pending.request.transaction.as_str(), &reply)
         .map_err(|error| not_counted(&error))?;
     Ok(match done {

@@ -361,6 +361,9 @@ pub struct AnswerApprovalRequest {
     /// and takes scope `run` besides `approve`.
     #[prost(bytes = "vec", repeated, tag = "6")]
     pub instead: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// What the question said when it was read. A yes without it is a conflict once nobody waits any more.
+    #[prost(bool, tag = "7")]
+    pub asker_gone: bool,
 }
 impl ::prost::Name for AnswerApprovalRequest {
     const NAME: &'static str = "AnswerApprovalRequest";

@@ -238,10 +238,11 @@ fn signal_word(signal: i32) -> Option<&'static str> {
 }
 
 fn answer(request: v1::AnswerApprovalRequest) -> Value {
-    let v1::AnswerApprovalRequest { id, answer, offer, reason, terms, instead } = request;
+    let v1::AnswerApprovalRequest { id, answer, offer, reason, terms, instead, asker_gone } = request;
     let terms =
         terms.map(|v1::AnswerTerms { expires_ms, uses }| json!({ "expires_ms": expires_ms, "uses": uses }));
-    json!({ "id": id, "answer": answer_word(answer, offer, instead), "terms": terms, "reason": reason })
+    let answer = answer_word(answer, offer, instead);
+    json!({ "id": id, "answer": answer, "terms": terms, "reason": reason, "asker_gone": asker_gone })
 }
 
 /// An offer or a command that is not said, or said with another answer, makes no sense.
@@ -275,6 +276,7 @@ mod tests {
             terms: Some(v1::AnswerTerms { expires_ms: Some(5), uses: None }),
             instead: instead.iter().map(|word| word.to_vec()).collect(),
             reason: None,
+            asker_gone: true,
         };
         match Request::parse(Method::ApprovalAnswer, message.said()) {
             Ok(Request::ApprovalAnswer(asked)) => Some(asked),
@@ -297,6 +299,7 @@ mod tests {
         assert_eq!(answer(v1::Answer::AlwaysHere, None, &[]), None);
         assert_eq!(answer(v1::Answer::Deny, Some(0), &[]), None);
         assert_eq!(answer(v1::Answer::Unspecified, None, &[]), None);
+        assert!(said(v1::Answer::Once, None, &[]).is_some_and(|asked| asked.asker_gone));
         let terms = said(v1::Answer::Session, None, &[]).and_then(|asked| asked.terms);
         assert_eq!(terms, Some(api::AnswerTerms { expires_ms: Some(5), uses: None }));
     }

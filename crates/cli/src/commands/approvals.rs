@@ -150,8 +150,8 @@ impl Desk {
     fn approve(&self, approve: &Approve) -> Result<ExitCode, ExitCode> {
         let by = self.operator(Need::Terminal, &format!("approve {}", shown(&approve.id)))?;
         let question = self.find(&approve.id)?;
-        if let Some(decision) = question.decision {
-            let by = Box::new(decision.by);
+        if let Some(decision) = &question.decision {
+            let by = Box::new(decision.by.clone());
             return Err(not_counted(AnswerError::AnsweredBefore { answer: decision.answer, by }));
         }
         let say = meant(approve, &question.request)?;
@@ -164,17 +164,18 @@ impl Desk {
         if confirmed != Some(true) {
             return Err(not_counted_text("nothing was answered"));
         }
-        self.answered(&question.request, Reply { by, say, reason: approve.reason.clone() })
+        self.answered(&question, Reply { by, say, reason: approve.reason.clone() })
     }
 
     fn deny(&self, id: &str, reason: Option<String>) -> Result<ExitCode, ExitCode> {
         let by = self.operator(Need::Nothing, &format!("deny {}", shown(id)))?;
-        self.answered(&self.find(id)?.request, Reply { by, say: Say::Deny, reason })
+        self.answered(&self.find(id)?, Reply { by, say: Say::Deny, reason })
     }
 
-    /// Gives an answer, and says what came of it.
-    fn answered(&self, request: &ApprovalRequest, reply: Reply) -> Result<ExitCode, ExitCode> {
-        let answered = self.place.answer(&self.environment, request, reply);
+    /// Gives an answer to a question as it was shown, and says what came of it.
+    fn answered(&self, question: &Asked, reply: Reply) -> Result<ExitCode, ExitCode> {
+        let answered = self.place.answer(&self.environment, question, reply);
+        let request = &question.request;
         match answered.map_err(|error| error.told(NOT_COUNTED))? {
             Outcome::Decided { answer, stored } => {
                 say!("{}: {}", request.transaction, approval::word(answer));

@@ -68,7 +68,7 @@ fn asks(served: &Served) -> (SessionInfo, u64, String) {
 }
 
 fn answered(served: &Served, id: &str, answer: Answer) -> Result<(), ApiError> {
-    let answer = AnswerApproval { id: id.to_owned(), answer, terms: None, reason: None };
+    let answer = AnswerApproval { id: id.to_owned(), answer, terms: None, reason: None, asker_gone: false };
     match served.client().call(&answer) {
         Ok(_) => Ok(()),
         Err(ClientError::Api(error)) => Err(error),

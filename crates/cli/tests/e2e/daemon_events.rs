@@ -40,7 +40,7 @@ fn a_question_is_pushed_answered_and_obeyed() {
     let asked = events.find(|event| event.as_ref().unwrap().kind == "approval-requested").unwrap().unwrap();
     let id = asked.event["transaction"].as_str().unwrap().to_owned();
     assert!(!served.world.workspace.join("made").exists());
-    let answer = AnswerApproval { id, answer: Answer::Once, terms: None, reason: None };
+    let answer = AnswerApproval { id, answer: Answer::Once, terms: None, reason: None, asker_gone: false };
     served.client().call(&answer).unwrap();
     let done = served
         .client()
@@ -71,6 +71,7 @@ fn a_no_and_a_cancelled_question_do_nothing() {
         answer: Answer::Deny,
         terms: None,
         reason: Some("not now".to_owned()),
+        asker_gone: false,
     };
     served.client().call(&answer).unwrap();
     let done = served.client().call(&ShowCall { session: id(), call, wait_ms: Some(60_000) }).unwrap();

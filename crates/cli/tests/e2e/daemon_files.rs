@@ -195,6 +195,7 @@ fn identity_files_are_not_written_moved_over_or_removed() {
             answer: Answer::Deny,
             terms: None,
             reason: Some("mine".to_owned()),
+            asker_gone: false,
         };
         served.client().call(&answer).unwrap();
         assert_eq!(waiting.join().unwrap().code, ErrorCode::Refused);

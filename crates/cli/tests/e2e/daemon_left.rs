@@ -3,7 +3,7 @@
 use std::fs;
 
 use ringfence_api::{
-    Answer, AnswerApproval, Answered, ApiError, CallInfo, CallState, CreateSession, ErrorCode, Exec,
+    Answer, AnswerApproval, Answered, ApiError, CallInfo, CallState, CreateSession, Data, ErrorCode, Exec,
     ListApprovals, Question, SessionInfo, ShowApproval, ShowCall,
 };
 use ringfence_client::{Client, ClientError};
@@ -12,15 +12,16 @@ use ringfence_types::Profile;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::approvals::{approvals, configure};
+use crate::approvals::{approvals, approve, configure};
 use crate::daemon_cli::posted;
 use crate::daemon_socket::token_with;
-use crate::grpc_client::Speaker;
+use crate::grpc_client::{Speaker, reason};
 use crate::patience::ended;
 use crate::served::{Served, exec};
-use crate::testkit::{World, eventually, send};
+use crate::testkit::{World, eventually, finish, send};
 
 const GONE: &str = "whoever asked is gone";
+const MADE: &[&str] = &["mkdir", "made"];
 
 /// A daemon whose operator says this, and that waits for nothing when it is told to end.
 fn served(settings: &str) -> Served {
@@ -33,9 +34,13 @@ fn guarded(client: &mut Client, wanted: CreateSession) -> SessionInfo {
     client.call(&CreateSession { profile: Some(Profile::Guarded), ..wanted }).unwrap()
 }
 
-fn begin(client: &mut Client, session: &SessionInfo, argv: &[&str]) -> u64 {
+fn command(session: &SessionInfo, argv: &[&str]) -> Exec {
     let argv = argv.iter().map(|word| (*word).to_owned()).collect();
-    client.call(&Exec { background: true, argv, ..exec(session, "") }).unwrap().call
+    Exec { background: true, argv, ..exec(session, "") }
+}
+
+fn begin(client: &mut Client, session: &SessionInfo, argv: &[&str]) -> u64 {
+    client.call(&command(session, argv)).unwrap().call
 }
 
 fn end(served: &Served, session: &SessionInfo, call: u64) -> CallInfo {
@@ -52,8 +57,13 @@ fn one(served: &Served) -> Question {
     questions(served).remove(0)
 }
 
+/// By somebody who knows who waits.
 fn answer(client: &mut Client, id: &str, answer: Answer) -> Result<Answered, ApiError> {
-    let answer = AnswerApproval { id: id.to_owned(), answer, terms: None, reason: None };
+    let asker_gone = client.call(&ShowApproval { id: id.to_owned() }).is_ok_and(|shown| shown.asker_gone);
+    said(client, AnswerApproval { id: id.to_owned(), answer, terms: None, reason: None, asker_gone })
+}
+
+fn said(client: &mut Client, answer: AnswerApproval) -> Result<Answered, ApiError> {
     match client.call(&answer) {
         Ok(answered) => Ok(answered),
         Err(ClientError::Api(error)) => Err(error),
@@ -63,11 +73,16 @@ fn answer(client: &mut Client, id: &str, answer: Answer) -> Result<Answered, Api
 
 /// The call is asked about; nothing is done, and the answer is no.
 fn is_asked(served: &Served, session: &SessionInfo, argv: &[&str]) {
-    let call = begin(&mut served.client(), session, argv);
+    asks(served, &mut served.client(), session, command(session, argv));
+}
+
+/// The same of what somebody runs.
+fn asks(served: &Served, client: &mut Client, session: &SessionInfo, exec: Exec) {
+    let call = client.call(&exec).unwrap().call;
     let question = one(served);
-    assert!(!question.asker_gone, "{argv:?}");
+    assert!(!question.asker_gone, "{exec:?}");
     answer(&mut served.client(), &question.id, Answer::Deny).unwrap();
-    assert_eq!(end(served, session, call).state, CallState::Refused, "{argv:?}");
+    assert_eq!(end(served, session, call).state, CallState::Refused, "{exec:?}");
 }
 
 fn made(served: &Served) -> bool {
@@ -159,6 +174,98 @@ fn a_question_that_was_left_is_answered_by_who_might_have() {
     let session = guarded(&mut served.client(), served.wanted());
     is_asked(&served, &session, &["mkdir", "made"]);
     assert!(!made(&served));
+}
+
+/// Tokens without an account are all the owner's, and each is somebody else's: a yes is for the token that asked in a session that
+/// it began, and not for the one that said it, whose own question it could not have answered.
+#[test]
+fn a_yes_to_a_question_that_was_left_is_for_the_token_that_asked() {
+    let served = served("");
+    let (_, asker) = token_with(&served, &["run", "read"]);
+    let (_, other) = token_with(&served, &["run", "approve", "read"]);
+    let mut client = served.client_with(&asker);
+    let session = guarded(&mut client, served.wanted());
+    begin(&mut client, &session, MADE);
+    let id = one(&served).id;
+    let served = posted(served.again(Signal::TERM));
+    let (mut asker, mut other) = (served.client_with(&asker), served.client_with(&other));
+    answer(&mut other, &id, Answer::Once).unwrap();
+    assert_eq!(served.records("grant-made").len(), 1);
+    let (own, others) =
+        (guarded(&mut asker, served.wanted()), [(); 2].map(|()| guarded(&mut other, served.wanted())));
+    asks(&served, &mut other, &others[0], command(&others[0], MADE));
+    asks(&served, &mut asker, &others[1], command(&others[1], MADE));
+    asks(&served, &mut other, &own, command(&own, MADE));
+    is_asked(&served, &guarded(&mut served.client(), served.wanted()), MADE);
+    assert!(!made(&served));
+    let own = guarded(&mut asker, served.wanted());
+    let call = begin(&mut asker, &own, MADE);
+    assert_eq!(end(&served, &own, call).state, CallState::Done, "the control");
+    assert!(made(&served));
+}
+
+/// Whoever said yes has seen a call without the key of another session, and with this input. What reads what comes later could
+/// not be compared, and is not left.
+#[test]
+fn a_yes_to_a_question_that_was_left_is_for_the_same_secrets_and_the_same_input() {
+    let served = served("");
+    let set = ["secret", "set", "deploy-key"];
+    finish(served.world.ringfence().args(set), b"a-key-of-some-length-3141592653").expect(0);
+    let reads = |session: &SessionInfo, text: &str| Exec {
+        stdin: Some(Data::Text(text.to_owned())),
+        ..command(session, MADE)
+    };
+    let mut client = served.client();
+    let session = guarded(&mut client, served.wanted());
+    client.call(&Exec { interactive: true, ..reads(&session, "one") }).unwrap();
+    eventually("it asks", || questions(&served).len() == 1);
+    client.call(&reads(&session, "one")).unwrap();
+    eventually("both ask", || questions(&served).len() == 2);
+    let served = posted(served.again(Signal::TERM));
+    let mut client = served.client();
+    answer(&mut client, &one(&served).id, Answer::Once).unwrap();
+    let with = CreateSession { secrets: vec!["deploy-key".to_owned()], ..served.wanted() };
+    let with = guarded(&mut client, with);
+    asks(&served, &mut served.client(), &with, reads(&with, "one"));
+    for other in ["two", ""] {
+        let session = guarded(&mut client, served.wanted());
+        asks(&served, &mut served.client(), &session, reads(&session, other));
+    }
+    assert!(!made(&served));
+    let session = guarded(&mut client, served.wanted());
+    let call = client.call(&reads(&session, "one")).unwrap().call;
+    assert_eq!(end(&served, &session, call).state, CallState::Done, "the control");
+    assert!(made(&served));
+}
+
+/// Whoever has read it as a question of somebody who waits says nothing about what comes later.
+#[test]
+fn a_yes_by_somebody_who_does_not_know_that_the_asker_is_gone_is_none() {
+    let (served, id) = left("", Signal::KILL);
+    let unaware = |answer| {
+        let answer = AnswerApproval { id: id.clone(), answer, terms: None, reason: None, asker_gone: false };
+        said(&mut served.client(), answer).unwrap_err()
+    };
+    for yes in [Answer::Once, Answer::AlwaysHere { offer: 0 }] {
+        let refused = unaware(yes);
+        assert!(refused.code == ErrorCode::Conflict && refused.message.contains(GONE), "{refused:?}");
+        assert!(refused.hint.unwrap().contains("asker_gone"));
+    }
+    let speaker = Speaker::at(&served.socket, None);
+    let by_grpc = |asker_gone| {
+        let answer = v1::Answer::Once.into();
+        let answer = v1::AnswerApprovalRequest { id: id.clone(), answer, asker_gone, ..Default::default() };
+        speaker.wait(speaker.approvals().answer_approval(answer))
+    };
+    assert_eq!(reason(&by_grpc(false).unwrap_err()), ErrorCode::Conflict);
+    assert!(one(&served).asker_gone && served.records("grant-made").is_empty());
+    by_grpc(true).unwrap();
+    assert_eq!(served.records("grant-made").len(), 1, "the control");
+    // At a terminal the answer says what was shown there.
+    let (served, id) = left("", Signal::KILL);
+    let (terminal, done) = approve(&served.world, &id, "", b"y");
+    assert!(done.expect(0).text().contains("stored as gr_") && terminal.seen().contains("nobody waits"));
+    assert_eq!(served.records("grant-made").len(), 1);
 }
 
 /// It has no more time than it had, and neither has a yes.

@@ -63,7 +63,10 @@ fn writes_that_wait_for_people_have_a_bound_and_hold_up_nobody() {
     assert_eq!(raw(&served.socket, health).0, 200);
     // The control: with an answer there is a place again, and what was answered is done.
     let id = questions().remove(0).id;
-    served.client().call(&AnswerApproval { id, answer: Answer::Once, reason: None, terms: None }).unwrap();
+    served
+        .client()
+        .call(&AnswerApproval { id, answer: Answer::Once, reason: None, terms: None, asker_gone: false })
+        .unwrap();
     let written = || (0..OF_ONE).filter(|n| served.world.read(&format!("d{n}/AGENTS.md")).is_some()).count();
     eventually("one is done", || written() == 1);
     // What was done gives its place back a moment later.

@@ -75,7 +75,13 @@ fn asked_and_approved(served: &Served, session: &SessionInfo) {
         found = served.client().call(&ListApprovals {}).unwrap().questions.into_iter().next();
         found.is_some()
     });
-    let answer = AnswerApproval { id: found.unwrap().id, answer: Answer::Once, reason: None, terms: None };
+    let answer = AnswerApproval {
+        id: found.unwrap().id,
+        answer: Answer::Once,
+        reason: None,
+        terms: None,
+        asker_gone: false,
+    };
     served.client().call(&answer).unwrap();
     let wait = ShowCall { session: session.session.clone(), call, wait_ms: Some(60_000) };
     assert_eq!(served.client().call(&wait).unwrap().exit_code, Some(0));

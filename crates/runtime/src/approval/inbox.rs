@@ -28,6 +28,7 @@ pub struct Inbox<'l> {
     ledger: &'l Ledger,
     state_dir: &'l Path,
     shown: Option<&'l ShownCredential>,
+    seen: Awaited,
 }
 
 /// A question that waits.
@@ -164,6 +165,9 @@ pub enum AnswerError {
     Terms(&'static str),
     #[error("you have answered already; it takes somebody else")]
     VotedBefore,
+    /// It was read as a question of somebody who waits.
+    #[error("whoever asked is gone by now: a yes would be for the next call that is the same")]
+    AskerGone,
     #[error(transparent)]
     Inbox(#[from] InboxError),
 }
@@ -176,6 +180,9 @@ impl AnswerError {
             Self::Ambiguous { .. } => Some("write more of the id"),
             Self::ReasonRequired => Some("add `--reason TEXT`"),
             Self::NotOffered(_) => Some("answer `--once`"),
+            Self::AskerGone => Some(
+                "look at the question again, and answer anew; over the interface such a yes says `asker_gone: true`",
+            ),
             _ => None,
         }
     }
@@ -190,13 +197,19 @@ impl From<ReadError> for AnswerError {
 impl<'l> Inbox<'l> {
     /// `state_dir` is where those who ask say that they are alive.
     pub fn new(ledger: &'l Ledger, state_dir: &'l Path) -> Self {
-        Self { ledger, state_dir, shown: None }
+        Self { ledger, state_dir, shown: None, seen: Awaited::BySomebody }
     }
 
     /// For somebody who has shown this. It is written down with what they say where it takes several, so that whoever knows which
     /// credentials belong together can tell one person from two.
     pub fn showing(self, shown: Option<&'l ShownCredential>) -> Self {
         Self { shown, ..self }
+    }
+
+    /// For somebody who was told this of the question that they answer. Whoever was not told that the asker is gone says no yes to
+    /// what comes later.
+    pub fn seeing(self, seen: Awaited) -> Self {
+        Self { seen, ..self }
     }
 
     /// The questions that wait, oldest first. What nobody waits for any more is closed on the way.
@@ -374,6 +387,10 @@ impl<'l> Inbox<'l> {
             return Err(AnswerError::VotedBefore);
         }
         offered(pending, &reply.say)?;
+        if pending.awaited == Awaited::ByNobody && self.seen == Awaited::BySomebody && reply.say != Say::Deny
+        {
+            return Err(AnswerError::AskerGone);
+        }
         self.check_bound(pending, reply)
     }
 

@@ -189,6 +189,7 @@ impl Asking<'_, '_> {
             Err(
                 error @ (AnswerError::AnsweredBefore { .. }
                 | AnswerError::Expired
+                | AnswerError::AskerGone
                 | AnswerError::Changed { .. }),
             ) => {
                 self.inquiry.approver.tell(&error.to_string());

@@ -155,14 +155,15 @@ impl Place {
     pub(super) fn answer(
         &self,
         environment: &Environment,
-        request: &ApprovalRequest,
+        question: &Asked,
         reply: Reply,
     ) -> Result<Outcome, PlaceError> {
         match self {
-            Self::Daemon(daemon) => daemon.try_ask(&over_the_interface(request, reply)?)?.try_into(),
+            Self::Daemon(daemon) => daemon.try_ask(&over_the_interface(question, reply)?)?.try_into(),
             Self::Here(runtime) => {
                 let reply = with_expiry(environment, runtime, reply)?;
-                let answered = inbox(runtime).answer(request.transaction.as_str(), &reply)?;
+                let inbox = inbox(runtime).seeing(question.awaited);
+                let answered = inbox.answer(question.request.transaction.as_str(), &reply)?;
                 let reader = runtime.ledger().reader()?;
                 Ok(match answered {
                     Answered::Counted { approve, deny } => Outcome::Counted { approve, deny },
@@ -232,7 +233,7 @@ fn with_expiry(environment: &Environment, runtime: &Runtime, mut reply: Reply) -
     Ok(reply)
 }
 
-fn over_the_interface(request: &ApprovalRequest, reply: Reply) -> Result<AnswerApproval, PlaceError> {
+fn over_the_interface(question: &Asked, reply: Reply) -> Result<AnswerApproval, PlaceError> {
     let Reply { say, reason, .. } = reply;
     let (answer, terms) = match say {
         Say::Once => (Answer::Once, None),
@@ -247,7 +248,9 @@ fn over_the_interface(request: &ApprovalRequest, reply: Reply) -> Result<AnswerA
             _ => return Err(PlaceError::Strange),
         },
     };
-    Ok(AnswerApproval { id: request.transaction.to_string(), answer, terms, reason })
+    let id = question.request.transaction.to_string();
+    let asker_gone = question.awaited == Awaited::ByNobody;
+    Ok(AnswerApproval { id, answer, terms, reason, asker_gone })
 }
 
 fn said_of(terms: Terms) -> Option<AnswerTerms> {

@@ -6,13 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence_runtime::Heard;
-use ringfence_runtime::approval::watching;
+use ringfence_runtime::approval::{Awaited, watching};
 use ringfence_runtime::ledger::ApprovalDecision;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::place::Asked;
-use super::{Desk, Form, Question};
+use super::{Desk, Form, GONE, Question};
 use crate::approval::{Need, Terminal};
 use crate::args::FAILED;
 use crate::commands::run::print_json;
@@ -75,12 +75,15 @@ impl Watch {
             .partition(|question| is_open(question.request.transaction.as_str()));
         self.open = still;
         closed.iter().for_each(|question| self.closed(question));
+        let is = |one: &Asked, other: &Asked| one.request.transaction == other.request.transaction;
+        // Once nobody waits for the answer, it is another question.
         let known = |question: &Asked| {
-            self.open.iter().any(|open| open.request.transaction == question.request.transaction)
+            self.open.iter().any(|open| is(open, question) && open.awaited == question.awaited)
         };
         let fresh: Vec<Asked> = pending.iter().filter(|question| !known(question)).cloned().collect();
         for question in fresh {
             self.asked(&question);
+            self.open.retain(|open| !is(open, &question));
             self.open.push(question);
         }
         Ok(())
@@ -96,10 +99,13 @@ impl Watch {
             });
         }
         let Ok(waiting) = self.desk.place.wait(&question.request) else { return };
+        if question.awaited == Awaited::ByNobody {
+            say!("{GONE}");
+        }
         match Terminal::new(&self.desk.environment).asked(waiting.as_ref()) {
             Heard::Reply(reply) => {
                 // What came of it was said.
-                let _said = self.desk.answered(&question.request, reply);
+                let _said = self.desk.answered(question, reply);
             }
             Heard::Elsewhere => {}
             Heard::Silence => note!("nobody answered in time: the answer is no"),
