@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use ringfence_api::{Caller, SessionLimits, TokenKind};
 use ringfence_runtime::Asked;
 use ringfence_runtime::authz::Policy;
+use ringfence_runtime::secrets::NamedBy;
 use ringfence_types::{Layer, Refusal, RefusalCode};
 
 use crate::Wanted;
@@ -28,6 +29,14 @@ impl Chooses {
     }
 }
 
+
+    /// In a session whose agent is called so.
+    pub(crate) fn names_secrets(self, agent: Option<&str>) -> NamedBy<'_> {
+        match self {
+            Self::Freely => NamedBy::Operator { agent },
+            Self::WithinGiven => NamedBy::Guest,
+        }
+    }
 /// The same session without anything that was asked for beyond where it is and who asks; `None`: nothing was.
 pub(crate) fn without_wishes(wanted: &Wanted) -> Option<Wanted> {
     let given = Wanted { profile: None, net: None, limits: SessionLimits::default(), ..wanted.clone() };

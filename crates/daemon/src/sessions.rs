@@ -174,8 +174,8 @@ pub(crate) fn create(
     if !caller.rights.covers_workspace(&session.workspace().path) {
         return Err(not_for());
     }
-    let released =
-        session.release(&request.secrets, request.agent.as_deref()).map_err(|error| unavailable(&error))?;
+    let by_whom = Chooses::of(caller).names_secrets(request.agent.as_deref());
+    let released = session.release(&request.secrets, by_whom).map_err(|error| unavailable(&error))?;
     released.map_err(|refusal| refused(&refusal))?;
     if let Some(parent) = &parent {
         within(parent, &session).map_err(|refusal| not_governed(daemon, &refusal))?;

@@ -14,6 +14,7 @@ mod store;
 pub use entry::{EntryError, Meta, NameError, NewSecret, Scope, SecretName};
 pub use input::{Line, MAX_VALUE, Value, ValueError};
 pub use place::PlaceError;
+pub use release::NamedBy;
 pub(crate) use release::SessionSecrets;
 pub use sealed::SealError;
 pub use store::{ChangeError, Changed, SecretStore, Secrets, StoreError};

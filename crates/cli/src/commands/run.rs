@@ -9,6 +9,7 @@ use base64::Engine as _;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::{Flags, LimitFlags};
 use ringfence_runtime::network::Seen;
+use ringfence_runtime::secrets::NamedBy;
 use ringfence_runtime::{Asked, Ended, Io, PolicySource, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
     Access, Bytes, Call, Exec, Exit, Layer, LimitName, Limits, Outcome, Posture, Refusal, RefusalCode, Root,
@@ -141,7 +142,7 @@ fn call(
         Ok(session) => session,
         Err(refusal) => return Ok(refused(run, &refusal)),
     };
-    let released = session.release(&run.secrets, run.place.agent.as_deref());
+    let released = session.release(&run.secrets, NamedBy::Operator { agent: run.place.agent.as_deref() });
     if let Err(refusal) = released.map_err(|error| error::failed(&error, error.hint()))? {
         session.end().map_err(|error| error::failed(&error, error.hint()))?;
         return Ok(refused(run, &refusal));

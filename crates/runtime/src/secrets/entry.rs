@@ -86,6 +86,11 @@ impl Scope {
             && self.agent.as_deref().is_none_or(|own| Some(own) == agent)
     }
 
+    /// For this workspace and for every agent there.
+    pub(crate) fn is_of(&self, workspace: &Path) -> bool {
+        self.agent.is_none() && self.workspace.as_ref().is_some_and(|own| own.as_path() == workspace)
+    }
+
     /// The narrower of two secrets with one name is meant.
     pub(crate) fn rank(&self) -> u8 {
         2 * u8::from(self.workspace.is_some()) + u8::from(self.agent.is_some())
@@ -318,5 +323,15 @@ mod tests {
             !scope(None, Some("a")).covers(here, Some("b")) && !scope(None, Some("a")).covers(here, None)
         );
         assert!(!scope(Some("/w"), Some("a")).covers(here, None));
+        assert!(scope(Some("/w"), None).is_of(here));
+        for other in [
+            (None, None),
+            (None, Some("a")),
+            (Some("/w"), Some("a")),
+            (Some("/w/x"), None),
+            (Some("/"), None),
+        ] {
+            assert!(!scope(other.0, other.1).is_of(here), "{other:?}");
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Which secrets a session was given, and how they reach its commands.
 //!
-//! Only the operator names a secret: a flag at startup. Neither an agent nor a file of the workspace can. A release is
-//! written to the ledger before the launch that makes it true.
+//! Only the operator names a secret: a flag at startup. Neither an agent nor a file of the workspace can. Whoever the operator let
+//! in names those that were kept for the workspace where they work. A release is written to the ledger before the launch that
+//! makes it true.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use ringfence_authz::env;
@@ -15,7 +17,7 @@ use ringfence_types::{
     TransactionId,
 };
 
-use super::entry::{Meta, SecretName};
+use super::entry::{Meta, Scope, SecretName};
 use super::input::Value;
 use super::placeholder::Placeholder;
 use super::store::Secrets;
@@ -33,6 +35,25 @@ const MAX_RELEASED: usize = 64;
 pub(crate) struct SessionSecrets {
     pub(crate) all: Secrets,
     released: Vec<Release>,
+}
+
+/// Who names the secrets of a session.
+#[derive(Clone, Copy, Debug)]
+pub enum NamedBy<'a> {
+    /// Whoever starts Ringfence, who says which agent it is for.
+    Operator { agent: Option<&'a str> },
+    /// Somebody whom the operator let in. A scope is what keeps a secret from them, and which agent they say it is proves
+    /// nothing: theirs is what was kept for this very workspace.
+    Guest,
+}
+
+impl NamedBy<'_> {
+    fn may_have(self, scope: &Scope, workspace: &Path) -> bool {
+        match self {
+            Self::Operator { agent } => scope.covers(workspace, agent),
+            Self::Guest => scope.is_of(workspace),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -163,12 +184,8 @@ impl Bound<'_> {
 
 impl AgentSession<'_> {
     /// Gives the session these secrets of the operator, all or none. A no is in the ledger.
-    pub fn release(
-        &mut self,
-        names: &[String],
-        agent: Option<&str>,
-    ) -> Result<Result<(), Refusal>, AppendError> {
-        match self.released(names, agent) {
+    pub fn release(&mut self, names: &[String], by: NamedBy<'_>) -> Result<Result<(), Refusal>, AppendError> {
+        match self.released(names, by) {
             Ok(()) => Ok(Ok(())),
             Err(refusal) => {
                 if let Ok(secrets) = self.own_secrets() {
@@ -193,9 +210,9 @@ impl AgentSession<'_> {
         })
     }
 
-    fn released(&mut self, names: &[String], agent: Option<&str>) -> Result<(), Refusal> {
+    fn released(&mut self, names: &[String], by: NamedBy<'_>) -> Result<(), Refusal> {
         for name in names {
-            let (meta, value) = self.chosen(name, agent)?;
+            let (meta, value) = self.chosen(name, by)?;
             if self.secrets.released.iter().any(|release| release.meta.name == meta.name) {
                 continue;
             }
@@ -223,15 +240,21 @@ impl AgentSession<'_> {
     }
 
     /// The narrowest secret of this name that may be used here.
-    fn chosen(&self, name: &str, agent: Option<&str>) -> Result<(Meta, Value), Refusal> {
+    fn chosen(&self, name: &str, by: NamedBy<'_>) -> Result<(Meta, Value), Refusal> {
         let all = &self.secrets.all;
         let named = || all.values().filter(|(meta, _)| meta.name.as_str() == name);
-        let here = named().filter(|(meta, _)| meta.scope.covers(&self.workspace.path, agent));
-        match here.max_by_key(|(meta, _)| meta.scope.rank()) {
-            Some((meta, value)) => Ok((meta.clone(), value.clone())),
-            None if named().next().is_some() => Err(elsewhere(name, named().map(|(meta, _)| meta))),
-            None => Err(unknown(name, all)),
+        let here = named().filter(|(meta, _)| by.may_have(&meta.scope, &self.workspace.path));
+        if let Some((meta, value)) = here.max_by_key(|(meta, _)| meta.scope.rank()) {
+            return Ok((meta.clone(), value.clone()));
         }
+        let is_known = named().next().is_some();
+        Err(match by {
+            NamedBy::Operator { .. } if is_known => elsewhere(name, named().map(|(meta, _)| meta)),
+            NamedBy::Operator { .. } => unknown(name, all.nearest(name)),
+            NamedBy::Guest if is_known => not_kept_here(name, &self.workspace.path),
+            // Of the others they are not told the names.
+            NamedBy::Guest => unknown(name, None),
+        })
     }
 
     fn judge(&self, meta: &Meta) -> Result<(), Refusal> {
@@ -341,8 +364,21 @@ fn elsewhere<'m>(name: &str, metas: impl Iterator<Item = &'m Meta>) -> Refusal {
     refuse("secret.scope", message, Some("set one for this place with `ringfence secret set --workspace`"))
 }
 
-fn unknown(name: &str, all: &Secrets) -> Refusal {
-    let hint = match all.nearest(name) {
+/// To somebody who is not told where else it is kept.
+fn not_kept_here(name: &str, workspace: &Path) -> Refusal {
+    let message = format!(
+        "the secret `{name}` was not kept for this workspace, and with a token a session has no other, whatever its agent is called"
+    );
+    let hint = format!(
+        "the operator keeps one with `ringfence secret set {name} --workspace {}`, without `--agent`, or starts the session at the \
+         socket without a token",
+        Bytes::from(workspace).display()
+    );
+    Refusal { layer: Layer::Session, ..refuse("session.ceiling", message, Some(&hint)) }
+}
+
+fn unknown(name: &str, nearest: Option<SecretName>) -> Refusal {
+    let hint = match nearest {
         Some(nearest) => format!("did you mean `{nearest}`? `ringfence secret list` shows all"),
         None => "`ringfence secret list` shows all; `ringfence secret set` adds one".to_owned(),
     };

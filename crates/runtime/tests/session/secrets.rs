@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ringfence_runtime::authz::Policy;
 use ringfence_runtime::authz::env::Attendance;
-use ringfence_runtime::secrets::{NewSecret, Scope, SecretStore, Value};
+use ringfence_runtime::secrets::{NamedBy, NewSecret, Scope, SecretStore, Value};
 use ringfence_runtime::{Asked, Runtime, Setup};
 use ringfence_types::{Backend, Bytes, Delivery, NetMode, Profile, SecretClass};
 use tempfile::TempDir;
@@ -47,7 +47,7 @@ impl World {
     /// The rule that refused, or `given`.
     fn release(&self, asked: Asked, name: &str, agent: Option<&str>) -> String {
         let mut session = self.runtime.session(asked).unwrap().unwrap();
-        match session.release(&[name.to_owned()], agent).unwrap() {
+        match session.release(&[name.to_owned()], NamedBy::Operator { agent }).unwrap() {
             Ok(()) => "given".to_owned(),
             Err(refusal) => refusal.rule,
         }
@@ -135,9 +135,15 @@ fn two_secrets_do_not_share_a_variable() {
         World::new(vec![tool("ONE"), NewSecret { variable: Some("ONE_FILE".to_owned()), ..tool("TWO") }]);
     let mut session = world.runtime.session(world.asked("w", |_| {})).unwrap().unwrap();
     let names = ["ONE", "TWO"].map(str::to_owned);
-    assert_eq!(session.release(&names, None).unwrap().unwrap_err().rule, "secret.variable");
+    assert_eq!(
+        session.release(&names, NamedBy::Operator { agent: None }).unwrap().unwrap_err().rule,
+        "secret.variable"
+    );
     let twice = ["ONE", "ONE"].map(str::to_owned);
-    assert!(session.release(&twice, None).unwrap().is_ok(), "the same twice is one");
+    assert!(
+        session.release(&twice, NamedBy::Operator { agent: None }).unwrap().is_ok(),
+        "the same twice is one"
+    );
 }
 
 /// S002-12: what a command would read is part of the call, where it is known whole.
