@@ -30,7 +30,7 @@ use crate::tools::ToolRules;
 pub use container::ContainerPolicy;
 pub use file::{Loader, PolicyFile, Role};
 pub use held::roots_held_to;
-pub use layers::{Effective, Flags, Request, Setting, Trust, effective, trust};
+pub use layers::{Effective, Flags, Request, Setting, Trust, effective, overlapping, trust};
 pub use leaks::{Leaks, Sinks};
 pub use limits::LimitFlags;
 pub use problem::{PolicyError, Problem};

@@ -121,7 +121,9 @@ impl HostGovernor {
             Flags { net: wanted.net, limits: limits(wanted), danger: self.danger, ..Flags::default() };
         let governed = asked::governed_by(&place, (&self.environment, &self.setup), flags, read)?;
         let mut asked = governed.asked();
-        asked.worked_in = vec![asked::real(&wanted.workspace)];
+        // Where it was found to be when its part of the files was looked for.
+        asked.workspace.clone_from(&governed.flags.workspace);
+        asked.worked_in = vec![governed.flags.workspace.clone()];
         Ok(Governed { asked, files: governed.read_files })
     }
 

@@ -5,12 +5,13 @@
 //! what the kernel says of them, is who starts Ringfence.
 
 use std::cmp::Ordering;
+use std::path::Path;
 
 use ringfence_api::{Caller, SessionLimits, TokenKind};
 use ringfence_runtime::Asked;
 use ringfence_runtime::authz::Policy;
 use ringfence_runtime::secrets::NamedBy;
-use ringfence_types::{Layer, Refusal, RefusalCode};
+use ringfence_types::{Bytes, Layer, Refusal, RefusalCode};
 
 use crate::Wanted;
 
@@ -27,8 +28,6 @@ impl Chooses {
     pub(crate) fn of(caller: &Caller) -> Self {
         if caller.kind == TokenKind::Socket { Self::Freely } else { Self::WithinGiven }
     }
-}
-
 
     /// In a session whose agent is called so.
     pub(crate) fn names_secrets(self, agent: Option<&str>) -> NamedBy<'_> {
@@ -37,6 +36,8 @@ impl Chooses {
             Self::WithinGiven => NamedBy::Guest,
         }
     }
+}
+
 /// The same session without anything that was asked for beyond where it is and who asks; `None`: nothing was.
 pub(crate) fn without_wishes(wanted: &Wanted) -> Option<Wanted> {
     let given = Wanted { profile: None, net: None, limits: SessionLimits::default(), ..wanted.clone() };
@@ -58,6 +59,25 @@ pub(crate) fn check(wanted: &Wanted, asked: &Asked, given: &Asked) -> Result<(),
 pub(crate) fn more_than(part: &Asked, whole: &Asked) -> Option<&'static str> {
     let more = Value::ALL.iter().find(|value| value.is_more(&part.policy, &whole.policy));
     more.map(|value| value.word())
+}
+
+/// A place where files would be had by the policy of another place. `told`: the other one, to whoever may know of it.
+pub(crate) fn overlap(told: Option<&Path>) -> Refusal {
+    let message = "the operator's policy has a part of its own for a workspace around this one or within it, which would not be heard here";
+    let name = match told {
+        Some(place) => format!("name that workspace, `{}`", Bytes::from(place).display()),
+        None => "name that workspace".to_owned(),
+    };
+    let hint =
+        format!("{name}; the owner of the machine starts sessions elsewhere, at the socket without a token");
+    Refusal { hint: Some(hint), ..refusal(message.to_owned()) }
+}
+
+/// A directory that is another one by now, or was replaced by a link: what was said of it is not said of the other.
+pub(crate) fn moved() -> Refusal {
+    let message = "the workspace is not where it was when its policy was read";
+    let hint = "name it by a path without links, and start the session again";
+    Refusal { hint: Some(hint.to_owned()), ..refusal(message.to_owned()) }
 }
 
 pub(crate) fn refusal(message: String) -> Refusal {

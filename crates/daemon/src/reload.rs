@@ -3,10 +3,11 @@
 //! The operator's files are taken whole or not at all; what is wrong leaves what held before in force, each file for itself. A session that runs is
 //! held to what it began with: what takes away counts with its next call, what gives more is for sessions that begin later.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_runtime::authz::policy::{ApprovalSettings, PolicyFile};
+use ringfence_runtime::authz::policy::{ApprovalSettings, PolicyFile, overlapping};
 use ringfence_runtime::standing::Stored;
 use ringfence_runtime::{Asked, PolicySource};
 use ringfence_types::Refusal;
@@ -32,6 +33,16 @@ pub(crate) struct Again {
     files: Vec<PolicyFile>,
     last: Mutex<Last>,
     above: Option<Above>,
+    place: Place,
+}
+
+/// Where the session may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Wherever somebody says who may choose, or where the whole may be.
+    Any,
+    /// Where nothing is by the policy of another workspace.
+    Undivided,
 }
 
 /// What a session is held to besides its own policy.
@@ -69,7 +80,8 @@ impl Again {
         let Governed { asked, files } = governor.govern(&wanted)?;
         let began = bounded(asked);
         let last = Mutex::new(Last { edition, files: files.clone() });
-        Ok(Self { governor: Arc::clone(governor), wanted, began, files, last, above })
+        let place = Place::Any;
+        Ok(Self { governor: Arc::clone(governor), wanted, began, files, last, above, place })
     }
 
     /// The same for somebody who may ask for less than policy gives, and for nothing more.
@@ -78,11 +90,38 @@ impl Again {
         wanted: Wanted,
         above: Option<Above>,
     ) -> Result<Self, Refusal> {
+        // A part is held to its whole, whose place was looked at.
+        let place = if above.is_some() { Place::Any } else { Place::Undivided };
         let Some(given) = ceiling::without_wishes(&wanted) else {
-            return Self::new(governor, wanted, above);
+            return Ok(Self { place, ..Self::new(governor, wanted, above)? });
         };
-        let given = Self::new(governor, given, above)?;
+        let given = Self { place, ..Self::new(governor, given, above)? };
         Self::new(governor, wanted, Some(Above::Given(Arc::new(given))))
+    }
+
+    /// Where the operator's files say something else of the same files, to somebody who is not to have them by what is said here.
+    pub(crate) fn overlap(&self) -> Option<PathBuf> {
+        match &self.above {
+            Some(Above::Given(given)) => given.overlap(),
+            Some(Above::Whole(_)) | None => self.overlap_in(&self.files),
+        }
+    }
+
+    fn overlap_in(&self, files: &[PolicyFile]) -> Option<PathBuf> {
+        let Asked { workspace, policy, .. } = &self.began;
+        match self.place {
+            Place::Any => None,
+            Place::Undivided => overlapping(workspace, policy.home.as_ref(), files),
+        }
+    }
+
+    /// Whether this is the directory that policy was read for.
+    pub(crate) fn is_for(&self, workspace: &Path) -> bool {
+        let given = match &self.above {
+            Some(Above::Given(given)) => given.is_for(workspace),
+            Some(Above::Whole(_)) | None => true,
+        };
+        given && self.began.workspace == workspace
     }
 
     /// What the session is asked to be, where that is at most what it may be.
@@ -118,6 +157,12 @@ impl Again {
         let last = self.last().files.clone();
         let earlier = Earlier { began: &self.files, last: &last };
         let Governed { asked, files } = self.governor.govern_again(&self.wanted, earlier)?;
+        if asked.workspace != self.began.workspace {
+            return Err(ceiling::moved());
+        }
+        if self.overlap_in(&files).is_some() {
+            return Err(ceiling::overlap(None));
+        }
         let asked = self.within(self.held(asked))?;
         self.last().files = files;
         Ok(asked)

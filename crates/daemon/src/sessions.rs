@@ -156,7 +156,8 @@ pub(crate) fn create(
         return Err(not_for());
     }
     let wanted = Wanted {
-        workspace: request.workspace.clone(),
+        // A link that somebody moves later moves nothing.
+        workspace: std::fs::canonicalize(&request.workspace).unwrap_or_else(|_| request.workspace.clone()),
         agent: request.agent.clone(),
         profile: request.profile,
         net: request.net,
@@ -173,6 +174,9 @@ pub(crate) fn create(
     let mut session = opened.map_err(|refusal| refused(&refusal))?;
     if !caller.rights.covers_workspace(&session.workspace().path) {
         return Err(not_for());
+    }
+    if !again.is_for(&session.workspace().path) {
+        return Err(not_governed(daemon, &ceiling::moved()));
     }
     let by_whom = Chooses::of(caller).names_secrets(request.agent.as_deref());
     let released = session.release(&request.secrets, by_whom).map_err(|error| unavailable(&error))?;
@@ -221,6 +225,10 @@ fn governed(
         Chooses::Freely => Again::new(&daemon.governor, wanted, whole),
         Chooses::WithinGiven => Again::within_given(&daemon.governor, wanted, whole),
     }?;
+    if let Some(other) = again.overlap() {
+        let told = Some(&*other).filter(|other| caller.rights.covers_workspace(other));
+        return Err(ceiling::overlap(told));
+    }
     let asked = again.began()?;
     // What opens the machine is a flag of the command line that started the daemon.
     check_flags(asked.policy.danger)?;

@@ -84,6 +84,15 @@ pub(super) struct WorkspaceSection {
     pub(super) approved: Vec<String>,
 }
 
+impl WorkspaceSection {
+    /// What `ringfence policy approve` writes takes nothing away from anybody.
+    pub(super) fn says_more_than_approved(&self) -> bool {
+        let body = &self.section.body;
+        let silent = Body { head: body.head, ..Body::default() };
+        self.profile.is_some() || self.minimum_profile.is_some() || *body != silent
+    }
+}
+
 impl PolicyFile {
     /// Reads a file and everything it names. Total: any bytes give a file or an error.
     pub fn load(role: Role, path: &Path, bytes: &[u8], loader: Loader<'_>) -> Result<Self, PolicyError> {

@@ -139,6 +139,20 @@ pub fn trust(flags: &Flags, files: &[PolicyFile], file: &PolicyFile) -> Trust {
     }
 }
 
+/// The place of an operator's part for another workspace that holds files of this one: nearest around it, where it has no part of
+/// its own, or below it. Whoever worked here would have those files by what is said here.
+pub fn overlapping(workspace: &Path, home: Option<&Bytes>, files: &[PolicyFile]) -> Option<PathBuf> {
+    let flags = Flags { workspace: workspace.to_owned(), home: home.cloned(), ..Flags::default() };
+    let operators = files.iter().filter(|file| file.role() == Role::Operator);
+    let parts = operators.flat_map(PolicyFile::documents).flat_map(|document| &document.workspaces);
+    let ruled = parts.filter(|(_, part)| part.says_more_than_approved());
+    let places: Vec<PathBuf> = ruled.filter_map(|(path, _)| flags.expanded(&path.value)).collect();
+    let is_own = places.iter().any(|place| place == workspace);
+    let around = places.iter().filter(|place| !is_own && workspace.starts_with(place));
+    let below = || places.iter().find(|place| *place != workspace && place.starts_with(workspace));
+    around.max_by_key(|place| place.components().count()).or_else(below).cloned()
+}
+
 impl Flags {
     /// By its canonical name alone: a link that somebody moves must not move a permission.
     fn is_workspace(&self, named: &str) -> bool {
