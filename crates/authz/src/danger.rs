@@ -6,7 +6,7 @@ use crate::refuse::{Refuse as _, refuse};
 /// in a call, a workspace or a session can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DangerFlags {
-    /// `--danger`: the profile `danger` and the backend `none` may be selected.
+    /// `--danger`: the profile `danger` and the backends `none` and `external` may be selected.
     pub danger: bool,
     /// `--allow-sensitive-roots`: the credential stores of the home directory are not hidden.
     pub allow_sensitive_roots: bool,

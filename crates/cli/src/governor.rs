@@ -7,18 +7,18 @@ use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_daemon::{Earlier, Edition, Governed, Governor, Reload, Wanted};
-use ringfence_runtime::authz::DangerFlags;
 use ringfence_runtime::authz::policy::{
     DaemonSettings, Flags, LimitFlags, PolicyFile, Role, Settings, TelemetrySettings, roots_held_to,
     settings as settings_of,
 };
+use ringfence_runtime::authz::{DangerFlags, Policy};
 use ringfence_runtime::policy_files::{
     IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspace,
 };
 use ringfence_runtime::standing::Stored;
 use ringfence_runtime::{Asked, Setup};
 use ringfence_types::units::{Duration, Size};
-use ringfence_types::{Bytes, Refusal, Root};
+use ringfence_types::{Backend, Bytes, Profile, Refusal, Root};
 
 use crate::args::Place;
 use crate::asked::{self, Ungoverned};
@@ -109,7 +109,21 @@ impl HostGovernor {
     fn with(
         &self,
         wanted: &Wanted,
-        read: impl FnOnce(&Flags) -> Result<Vec<PolicyFile>, Ungoverned>,
+        read: impl Fn(&Flags) -> Result<Vec<PolicyFile>, Ungoverned>,
+    ) -> Result<Governed, Ungoverned> {
+        let mut governed = self.with_flags(wanted, self.danger, &read)?;
+        if self.danger.allow_sensitive_roots && !is_open(&governed.asked.policy) {
+            let closed = DangerFlags { allow_sensitive_roots: false, ..self.danger };
+            governed = self.with_flags(wanted, closed, &read)?;
+        }
+        Ok(governed)
+    }
+
+    fn with_flags(
+        &self,
+        wanted: &Wanted,
+        danger: DangerFlags,
+        read: impl Fn(&Flags) -> Result<Vec<PolicyFile>, Ungoverned>,
     ) -> Result<Governed, Ungoverned> {
         let place = Place {
             profile: wanted.profile,
@@ -117,8 +131,7 @@ impl HostGovernor {
             policy: self.named.clone(),
             agent: wanted.agent.clone(),
         };
-        let flags =
-            Flags { net: wanted.net, limits: limits(wanted), danger: self.danger, ..Flags::default() };
+        let flags = Flags { net: wanted.net, limits: limits(wanted), danger, ..Flags::default() };
         let governed = asked::governed_by(&place, (&self.environment, &self.setup), flags, read)?;
         let mut asked = governed.asked();
         // Where it was found to be when its part of the files was looked for.
@@ -144,6 +157,12 @@ impl HostGovernor {
         let workspace = last.iter().filter(|file| file.role() != Role::Operator).cloned();
         Ok(operator.into_iter().chain(workspace).collect())
     }
+}
+
+/// Where commands see the machine as it is, and the second flag says that its credential stores are a part of that. Nobody
+/// else is shown them, by whatever root.
+fn is_open(policy: &Policy) -> bool {
+    policy.profile == Profile::Danger || policy.backend == Some(Backend::None)
 }
 
 fn failed(error: LoadPolicyError) -> Ungoverned {

@@ -5,7 +5,7 @@ use ringfence_runtime::authz::DangerFlags;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DangerArgs {
-    /// Permit profile `danger` and backend `none`
+    /// Permit profile `danger` and the backends `none` and `external`
     #[arg(long)]
     danger: bool,
     /// VERY UNSAFE: let profile `danger` see ~/.ssh, ~/.aws and other credential stores

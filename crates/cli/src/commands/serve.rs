@@ -82,10 +82,14 @@ fn governor(arguments: &Serve, environment: Environment, setup: &Setup) -> Resul
 /// What the flags open is said where the daemon writes its words, and written down before anybody can use it.
 fn tell_danger(danger: DangerFlags, governor: &HostGovernor, runtime: &Runtime) -> Result<(), ExitCode> {
     let opened = [
-        (danger.danger, "`--danger`: sessions may have profile `danger`, in which the machine is open"),
+        (
+            danger.danger,
+            "`--danger`: sessions may have profile `danger`, in which the machine is open, and all have the backend `none` or \
+             `external`, which contain nothing by themselves, where the configuration names it",
+        ),
         (
             danger.allow_sensitive_roots,
-            "`--allow-sensitive-roots`: those see keys and credentials of this user",
+            "`--allow-sensitive-roots`: those of profile `danger` and of backend `none` see keys and credentials of this user",
         ),
         (
             danger.allow_denylisted_commands,

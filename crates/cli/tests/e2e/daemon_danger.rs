@@ -83,6 +83,24 @@ fn credential_stores_are_opened_by_their_flag() {
     assert!(changed[0]["event"]["change"].as_str().unwrap().contains("`--allow-sensitive-roots`"));
 }
 
+/// Also where a file of the operator names a store: in every other profile that is as if the flag were not there.
+#[test]
+fn credential_stores_are_closed_to_every_other_profile() {
+    let world = with_store();
+    configure(&world, "[[root]]\npath = \"~/.ssh\"\naccess = \"read\"\n");
+    let served = Served::with(world, &["--danger", "--allow-sensitive-roots"]);
+    let token = minted(&served, Scope::Run);
+    let danger = served.client().call(&in_danger(&served)).unwrap();
+    assert!(reads_store(&served, &danger), "the control");
+    refused(served.client_with(&token).call(&served.wanted()));
+    refused(served.client().call(&served.wanted()));
+    change(&served, "");
+    let session = served.client_with(&token).call(&served.wanted()).unwrap();
+    assert!(!reads_store(&served, &session));
+    let told = served.said();
+    assert!(told.contains("`none`") && told.contains("`external`"), "{told}");
+}
+
 #[test]
 fn the_deny_list_is_asked_about_by_its_flag() {
     let guarded = |served: &Served| {
