@@ -102,6 +102,8 @@ mod daemon_grpc_more;
 #[cfg(test)]
 mod daemon_guesses;
 #[cfg(test)]
+mod daemon_guests;
+#[cfg(test)]
 mod daemon_http;
 #[cfg(test)]
 mod daemon_kept;
