@@ -23,7 +23,7 @@ echo $$ >"$1/cgroup.procs"
 exec unshare --mount --cgroup --propagation private sh -c '
   mount -t tmpfs none /run && mkdir -p /run/systemd/system && mount -t cgroup2 none /sys/fs/cgroup
   exec setpriv --reuid "$2" --regid "$2" --clear-groups env -i HOME="$1" \
-    XDG_RUNTIME_DIR="$1/run" PATH=/usr/bin:/bin \
+    XDG_RUNTIME_DIR="$1/r" PATH=/usr/bin:/bin \
     /usr/lib/systemd/systemd --user --unit=ringfence.socket' manager "$2" "$3"
 "#;
 /// Nobody's files are of this user.
@@ -83,16 +83,17 @@ struct Manager {
 
 impl Manager {
     fn start(world: &World, service: &str) -> Self {
-        let home = world.beside("operator");
+        // Short: the doors beside the socket have to fit into an address.
+        let home = world.beside("o");
         let units = home.join(".config/systemd/user");
         fs::create_dir_all(&units).unwrap();
-        fs::create_dir_all(home.join("run")).unwrap();
+        fs::create_dir_all(home.join("r")).unwrap();
         fs::write(units.join("ringfence.service"), service.replace("/usr/bin/ringfence", "%h/ringfence"))
             .unwrap();
         fs::write(units.join("ringfence.socket"), SOCKET).unwrap();
         fs::copy(binary(), home.join("ringfence")).unwrap();
         finish(world.host("chown").args(["-R", &format!("{USER}:{USER}")]).arg(&home), b"").expect(0);
-        finish(world.host("chmod").args(["700"]).arg(home.join("run")), b"").expect(0);
+        finish(world.host("chmod").args(["700"]).arg(home.join("r")), b"").expect(0);
         let group = Group::new();
         let mut command = world.host("sh");
         command.args(["-c", MANAGER, "sh"]).arg(&group.0).arg(&home).arg(USER).current_dir("/");
@@ -105,13 +106,13 @@ impl Manager {
     }
 
     fn socket(&self) -> PathBuf {
-        self.home.join("run/ringfence/daemon.sock")
+        self.home.join("r/ringfence/daemon.sock")
     }
 
     fn systemctl(&self, world: &World, arguments: &[&str]) -> String {
         let mut command = world.host("setpriv");
         command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "systemctl", "--user"]);
-        command.env("XDG_RUNTIME_DIR", self.home.join("run")).args(arguments);
+        command.env("XDG_RUNTIME_DIR", self.home.join("r")).args(arguments);
         finish(&mut command, b"").text()
     }
 }
