@@ -53,4 +53,4 @@ pub use path_rules::{BuiltInRule, Operation, PathRule, PathRuleError, PathRules,
 pub use paths::Intent;
 pub use policy::{Policy, Rules};
 pub use suggest::{Candidate, Place, Scope, candidates};
-pub use workspace::{FileKind, WorkspaceFacts, judge_root, judge_workspace};
+pub use workspace::{FileKind, WorkspaceFacts, is_system_dir, judge_root, judge_workspace};

@@ -6,11 +6,13 @@
 //! Without rules of files (the common case of a walk over every file of a workspace) an answer costs a few comparisons
 //! and allocates nothing.
 
+mod below;
 mod built_in;
 mod index;
 mod pattern;
 mod steering;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use crate::protected;
 use index::Index;
 use pattern::{Pattern, PatternError};
 
+pub(crate) use below::below;
 pub use built_in::BuiltInRule;
 #[cfg(test)]
 pub(crate) use built_in::{
@@ -40,6 +43,9 @@ pub struct PathRule {
     /// What the rule does not speak about, in the same form.
     pub except: Vec<String>,
     pub operation: Operation,
+    /// 0 for rules that are heard with the others of their layer. Rules of another group come from a directory around the
+    /// workspace: they are heard among themselves, and only narrow.
+    pub group: u32,
     pub source: RuleSource,
 }
 
@@ -73,7 +79,7 @@ pub struct PathRules {
 #[derive(Debug)]
 struct Files {
     rules: Vec<PathRule>,
-    /// The operator's first, then each layer below that has rules.
+    /// The operator's first, then each layer below that has rules, then those of directories around the workspace.
     layers: Vec<Index>,
 }
 
@@ -115,11 +121,16 @@ impl PathRules {
         }
         let mut layers = Vec::new();
         for layer in [Layer::Operator, Layer::Workspace, Layer::Session, Layer::Call] {
-            let own = |(_, rule): &(usize, &PathRule)| rule.source.layer.max(Layer::Operator) == layer;
+            let in_layer = |rule: &PathRule| rule.source.layer.max(Layer::Operator) == layer;
+            let own = |(_, rule): &(usize, &PathRule)| rule.group == 0 && in_layer(rule);
             let index = Index::new(rules.iter().enumerate().filter(own))?;
             if layer == Layer::Operator || !index.is_empty() {
                 layers.push(index);
             }
+        }
+        let groups: BTreeSet<u32> = rules.iter().map(|rule| rule.group).filter(|group| *group > 0).collect();
+        for group in groups {
+            layers.push(Index::new(rules.iter().enumerate().filter(|(_, rule)| rule.group == group))?);
         }
         Ok(Self { files: Some(Arc::new(Files { rules, layers })), began: None })
     }

@@ -116,9 +116,22 @@ fn no_access(path: &Path, root: &Root, needed: Access) -> Refusal {
 }
 
 fn check_protected(relative: &Path) -> Result<(), Refusal> {
-    let Some(reason) = protected::is_protected(relative) else { return Ok(()) };
-    let message = format!("`{}` is protected: {reason}", Bytes::from(relative).display());
-    Err(refuse(RefusalCode::Path, "path.protected", message).hint("edit it outside Ringfence"))
+    if let Some(reason) = protected::is_protected(relative) {
+        let message = format!("`{}` is protected: {reason}", Bytes::from(relative).display());
+        return Err(refuse(RefusalCode::Path, "path.protected", message).hint("edit it outside Ringfence"));
+    }
+    if is_in_git_dir(relative) {
+        let message =
+            format!("`{}` is in a git directory, which git alone writes", Bytes::from(relative).display());
+        return Err(refuse(RefusalCode::Path, "path.git-dir", message).hint("use a git command"));
+    }
+    Ok(())
+}
+
+/// At any depth: whoever writes a `HEAD` and a `config` has made a repository that git on the host obeys. A git command inside
+/// still writes there; the fence holds what would make the host execute something.
+fn is_in_git_dir(relative: &Path) -> bool {
+    relative.components().any(|component| component.as_os_str().eq_ignore_ascii_case(".git"))
 }
 
 fn ruling<'s>(scene: &Scene<'s>, path: &Path, relative: &Path, intent: Intent) -> Ruling<'s> {

@@ -30,7 +30,10 @@ use crate::tools::ToolRules;
 pub use container::ContainerPolicy;
 pub use file::{Loader, PolicyFile, Role};
 pub use held::roots_held_to;
-pub use layers::{Effective, Flags, Request, Setting, Trust, effective, overlapping, trust};
+pub use layers::{
+    Effective, Flags, IN_WORKSPACE, Request, Setting, Trust, configured_workspaces, effective, overlapping,
+    trust,
+};
 pub use leaks::{Leaks, Sinks};
 pub use limits::LimitFlags;
 pub use problem::{PolicyError, Problem};

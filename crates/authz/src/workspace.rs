@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use ringfence_types::{Bytes, Refusal, RefusalCode};
 
 use crate::refuse::{Refuse as _, refuse};
@@ -143,7 +145,7 @@ fn judge_place(facts: &WorkspaceFacts) -> Result<(), Refusal> {
         Some(("workspace.home", "is the home directory itself: keys and shell start-up files live in it"))
     } else if facts.contains_home {
         Some(("workspace.home", "contains the home directory"))
-    } else if is_system_dir(facts) {
+    } else if is_system_dir(path) {
         Some(("workspace.system-dir", "is a system directory"))
     } else if facts.is_sensitive {
         Some(("workspace.sensitive-root", "is a credential store"))
@@ -157,8 +159,8 @@ fn judge_place(facts: &WorkspaceFacts) -> Result<(), Refusal> {
     refused.map_or(Ok(()), |(rule, why)| Err(no(facts, rule, why).hint(PROJECT)))
 }
 
-fn is_system_dir(facts: &WorkspaceFacts) -> bool {
-    let path = facts.canonical.as_path();
+/// Whether a directory holds a machine and not somebody's work.
+pub fn is_system_dir(path: &Path) -> bool {
     SYSTEM.iter().any(|(dir, reach)| match reach {
         Reach::Itself => path.as_os_str() == *dir,
         Reach::Below => path.starts_with(dir),

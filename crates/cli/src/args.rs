@@ -252,7 +252,7 @@ pub(crate) struct Place {
     /// What may happen: review, guarded, workspace (the default), strict, air-gapped or danger
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
-    /// The directory to work in; without it the git repository around the current directory, or that directory
+    /// The directory to work in; without it a configured directory or the git repository around the current one, or that directory
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
     /// Policy file of the operator instead of `$XDG_CONFIG_HOME/ringfence/config.toml`

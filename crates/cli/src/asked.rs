@@ -9,7 +9,9 @@ use ringfence_runtime::authz::policy::{
 };
 use ringfence_runtime::images::InImage;
 use ringfence_runtime::ledger::{Location, OpenError, Settings as LedgerSettings, Timestamp};
-use ringfence_runtime::policy_files::{IN_WORKSPACE, OperatorFile, PolicyPlaces, load, load_operator};
+use ringfence_runtime::policy_files::{
+    IN_WORKSPACE, OperatorFile, PolicyPlaces, load, load_operator, policy_directories,
+};
 use ringfence_runtime::{Asked, PolicySource, Runtime, Setup};
 use ringfence_types::{Access, Backend, Bytes, HostRule, Layer, Refusal, RefusalCode, WorkspaceId};
 
@@ -19,8 +21,8 @@ use crate::commands::run::unreadable_policy;
 use crate::engine;
 use crate::environment::Environment;
 use crate::error;
-use crate::host;
 use crate::output::note;
+use crate::surroundings::Surroundings;
 
 /// A policy that holds, with the files it was made from.
 pub(crate) struct Governed {
@@ -57,7 +59,10 @@ impl Governed {
 impl Governed {
     /// What the policy was read from, and what it would have been read from: a file that appears counts as well.
     fn policy_files(&self) -> Vec<PathBuf> {
-        let mut paths = vec![self.operator_file.clone(), self.flags.workspace.join(IN_WORKSPACE)];
+        let mut paths = vec![self.operator_file.clone()];
+        let home = self.flags.home.as_ref().map(Bytes::as_path);
+        let directories = policy_directories(&self.flags.workspace, home);
+        paths.extend(directories.map(|directory| directory.join(IN_WORKSPACE)));
         let read = self.files.iter().flat_map(PolicyFile::paths).filter(|path| path.is_absolute());
         paths.extend(read.map(Path::to_owned));
         paths.sort();
@@ -181,7 +186,7 @@ pub(crate) fn workspace(place: &Place, environment: &Environment) -> Result<Path
 }
 
 fn named_workspace(place: &Place, environment: &Environment, cwd: &Path) -> PathBuf {
-    let default = || host::default_workspace(cwd, environment.home.as_deref());
+    let default = || Surroundings::new(place.policy.as_deref(), environment).workspace(cwd);
     place.workspace.clone().unwrap_or_else(default)
 }
 
@@ -220,7 +225,8 @@ fn files(place: &Place, setup: &Setup, flags: &Flags) -> Result<Vec<PolicyFile>,
         .map(|root| root.path.as_path().to_owned())
         .collect();
     let operator = place.policy.as_deref().map_or(OperatorFile::Default(&default), OperatorFile::Named);
-    load(PolicyPlaces { operator, workspace: &flags.workspace, writable: &writable })
+    let home = flags.home.as_ref().map(Bytes::as_path);
+    load(PolicyPlaces { operator, workspace: &flags.workspace, home, writable: &writable })
         .map_err(|error| error::failed(&error, error.hint().as_deref()))
 }
 

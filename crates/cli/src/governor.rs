@@ -13,7 +13,7 @@ use ringfence_runtime::authz::policy::{
 };
 use ringfence_runtime::authz::{DangerFlags, Policy};
 use ringfence_runtime::policy_files::{
-    IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspace,
+    IN_WORKSPACE, LoadPolicyError, OperatorFile, check_outside, load_operator, load_workspaces,
 };
 use ringfence_runtime::standing::Stored;
 use ringfence_runtime::{Asked, Setup};
@@ -143,7 +143,8 @@ impl HostGovernor {
     /// The operator's file as it was taken, and the workspace's as it is.
     fn files(&self, flags: &Flags) -> Result<Vec<PolicyFile>, Ungoverned> {
         let mut files = self.operator_with(flags, &[])?;
-        files.extend(load_workspace(&flags.workspace).map_err(failed)?);
+        let home = self.environment.home.as_deref();
+        files.extend(load_workspaces(&flags.workspace, home).map_err(failed)?);
         Ok(files)
     }
 
@@ -224,7 +225,10 @@ impl Governor for HostGovernor {
 
     fn edition(&self, wanted: &Wanted) -> Edition {
         let mut edition = vec![self.taken().times];
-        edition.extend(stamp(&asked::real(&wanted.workspace).join(IN_WORKSPACE)));
+        // Also where there is none yet: one that appears counts.
+        for directory in asked::real(&wanted.workspace).ancestors() {
+            edition.extend(stamp(&directory.join(IN_WORKSPACE)));
+        }
         edition
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct NoStateDir;
 
 pub(crate) fn setup(environment: &Environment, attendance: Attendance) -> Result<Setup, NoStateDir> {
     let state_dir = state_dir(environment)?;
-    let config_dir = environment.config_dir.clone().unwrap_or_else(|| state_dir.clone()).join("ringfence");
+    let config_dir = config_dir(environment).unwrap_or_else(|| state_dir.join("ringfence"));
     Ok(Setup {
         state_dir,
         config_dir,
@@ -27,17 +27,13 @@ pub(crate) fn setup(environment: &Environment, attendance: Attendance) -> Result
     })
 }
 
-pub(crate) fn state_dir(environment: &Environment) -> Result<PathBuf, NoStateDir> {
-    environment.state_dir.as_ref().map(|dir| dir.join("ringfence")).ok_or(NoStateDir)
+/// Where the operator's file is, unless another one is named.
+pub(crate) fn config_dir(environment: &Environment) -> Option<PathBuf> {
+    environment.config_dir.as_ref().map(|dir| dir.join("ringfence"))
 }
 
-/// The workspace when none is named: the repository around `cwd`, unless that is the home itself, else `cwd`.
-pub(crate) fn default_workspace(cwd: &Path, home: Option<&Path>) -> PathBuf {
-    let repository = cwd.ancestors().find(|directory| directory.join(".git").exists());
-    match repository {
-        Some(directory) if home.is_none_or(|home| !home.starts_with(directory)) => directory.to_owned(),
-        _ => cwd.to_owned(),
-    }
+pub(crate) fn state_dir(environment: &Environment) -> Result<PathBuf, NoStateDir> {
+    environment.state_dir.as_ref().map(|dir| dir.join("ringfence")).ok_or(NoStateDir)
 }
 
 /// Where the host would find a program by its name.
@@ -146,16 +142,5 @@ mod tests {
         let text = "[core]\n\tname = x\n[User]\n\tname = \"A B\"\n email=a@b\n[alias]\n\tname = !sh\n";
         assert_eq!(user_value(text, "name").as_deref(), Some("A B"));
         assert_eq!(user_value(text, "email").as_deref(), Some("a@b"));
-    }
-
-    #[test]
-    fn the_default_workspace_is_the_repository_but_never_the_home() {
-        let root = tempfile::tempdir().unwrap();
-        let inner = root.path().join("repo/src");
-        fs::create_dir_all(&inner).unwrap();
-        assert_eq!(default_workspace(&inner, None), inner);
-        fs::create_dir(root.path().join("repo/.git")).unwrap();
-        assert_eq!(default_workspace(&inner, None), root.path().join("repo"));
-        assert_eq!(default_workspace(&inner, Some(&root.path().join("repo"))), inner);
     }
 }

@@ -24,6 +24,7 @@ mod secret_input;
 mod shell_prefix;
 mod signals;
 mod status;
+mod surroundings;
 mod terminal;
 #[cfg(test)]
 mod testing;

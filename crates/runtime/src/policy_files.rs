@@ -10,11 +10,10 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
+use ringfence_authz::is_system_dir;
+pub use ringfence_authz::policy::IN_WORKSPACE;
 use ringfence_authz::policy::{PolicyError, PolicyFile, Role};
 use ringfence_types::Bytes;
-
-/// Where a workspace keeps its own policy.
-pub const IN_WORKSPACE: &str = ".ringfence/policy.toml";
 
 /// The most a policy file may have.
 const MAX_BYTES: u64 = 1 << 20;
@@ -96,6 +95,7 @@ pub struct PolicyPlaces<'a> {
     pub operator: OperatorFile<'a>,
     /// Canonical.
     pub workspace: &'a Path,
+    pub home: Option<&'a Path>,
     /// Other directories that commands may write; canonical.
     pub writable: &'a [PathBuf],
 }
@@ -108,12 +108,12 @@ pub enum OperatorFile<'a> {
     Named(&'a Path),
 }
 
-/// Reads the operator's file and the workspace's, with everything they name.
+/// Reads the operator's file, the workspace's and those around it, with everything they name.
 pub fn load(places: PolicyPlaces<'_>) -> Result<Vec<PolicyFile>, LoadPolicyError> {
     let mut closed: Vec<PathBuf> = places.writable.to_vec();
     closed.push(places.workspace.to_owned());
     let mut files: Vec<PolicyFile> = load_operator(places.operator, &closed)?.into_iter().collect();
-    files.extend(load_workspace(places.workspace)?);
+    files.extend(load_workspaces(places.workspace, places.home)?);
     Ok(files)
 }
 
@@ -131,8 +131,42 @@ pub fn load_operator(
     Ok(Some(told(file)))
 }
 
+/// The directories whose policy file holds in a workspace: itself first, then those around it. It ends below the home and
+/// below what belongs to the machine.
+pub fn policy_directories<'a>(
+    workspace: &'a Path,
+    home: Option<&'a Path>,
+) -> impl Iterator<Item = &'a Path> + 'a {
+    let is_work = move |directory: &&Path| {
+        let is_home = home.is_some_and(|home| home.starts_with(directory));
+        !is_home && !is_system_dir(directory) && directory.parent().is_some()
+    };
+    let around = workspace.ancestors().skip(1).take_while(is_work);
+    std::iter::once(workspace).chain(around.filter(|directory| is_trusted(directory)))
+}
+
+/// Whether a directory has a policy file of its own.
+pub fn has_policy(directory: &Path) -> bool {
+    fs::symlink_metadata(directory.join(IN_WORKSPACE)).is_ok()
+}
+
+/// In a directory above a workspace somebody else may keep a policy for themselves.
+fn is_trusted(directory: &Path) -> bool {
+    let owner = fs::symlink_metadata(directory.join(".ringfence")).map(|metadata| metadata.uid());
+    owner.is_ok_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
+}
+
+/// The file of a workspace and those of the directories around it.
+pub fn load_workspaces(workspace: &Path, home: Option<&Path>) -> Result<Vec<PolicyFile>, LoadPolicyError> {
+    let mut files = Vec::new();
+    for directory in policy_directories(workspace, home) {
+        files.extend(load_workspace(directory)?);
+    }
+    Ok(files)
+}
+
 /// The file of a workspace alone, if there is one.
-pub fn load_workspace(workspace: &Path) -> Result<Option<PolicyFile>, LoadPolicyError> {
+fn load_workspace(workspace: &Path) -> Result<Option<PolicyFile>, LoadPolicyError> {
     let Some(file) = read_workspace(workspace)? else { return Ok(None) };
     let directory = workspace.join(".ringfence");
     let loader = |path: &Path| read_beside(&directory, path);

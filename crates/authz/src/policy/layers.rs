@@ -3,6 +3,9 @@
 //! INVARIANT: only operator files, and workspace files whose digest an operator approved, have authority. Everything else
 //! narrows: a value or rule of it that would give more is a request without effect (workspace) or an error (session,
 //! agent). A flag chooses within what the operator's files leave. Property tests hold this for random stacks.
+//!
+//! INVARIANT: what was written for a directory holds in every directory below it. Whoever works in a part of a workspace, by
+//! choice or because somebody made that part look like a project of its own, has at most what the whole has.
 
 mod container;
 mod merge;
@@ -134,6 +137,7 @@ pub fn trust(flags: &Flags, files: &[PolicyFile], file: &PolicyFile) -> Trust {
     let approved: Vec<&String> = own.flat_map(|(_, part)| &part.approved).collect();
     match file.role() {
         Role::Operator => Trust::Operator,
+        Role::Workspace if flags.distance_of(file) > 0 => Trust::Unapproved,
         Role::Workspace if approved.contains(&&file.seal()) => Trust::Approved,
         Role::Workspace | Role::Session => Trust::Unapproved,
     }
@@ -159,13 +163,45 @@ impl Flags {
         self.expanded(named).is_some_and(|path| path == self.workspace)
     }
 
+    /// How far above the workspace a directory is; `None` if it is not above it.
+    fn distance(&self, directory: &Path) -> Option<usize> {
+        self.workspace.ancestors().position(|above| above == directory)
+    }
+
+    fn above(&self, distance: usize) -> &Path {
+        self.workspace.ancestors().nth(distance).unwrap_or(&self.workspace)
+    }
+
     /// `~/` is the home; what is relative is relative to the workspace (C-7).
     fn expanded(&self, path: &str) -> Option<PathBuf> {
+        self.expanded_from(&self.workspace, path)
+    }
+
+    /// The same for what was written for another directory.
+    fn expanded_from(&self, directory: &Path, path: &str) -> Option<PathBuf> {
         match path.strip_prefix("~/") {
             Some(rest) => self.home.as_ref().map(|home| home.as_path().join(rest)),
-            None => Some(self.workspace.join(path)),
+            None => Some(directory.join(path)),
         }
     }
+
+    /// How far above the workspace the directory is that a file was written for.
+    fn distance_of(&self, file: &PolicyFile) -> usize {
+        let is_named = file.path().ends_with(IN_WORKSPACE);
+        let directory = file.path().ancestors().nth(2).filter(|_| is_named && file.role() == Role::Workspace);
+        directory.and_then(|directory| self.distance(directory)).unwrap_or(0)
+    }
+}
+
+/// Where a workspace keeps its own policy.
+pub const IN_WORKSPACE: &str = ".ringfence/policy.toml";
+
+/// The directories that an operator's file has a part for. One that is named relative to a workspace is the workspace.
+pub fn configured_workspaces(file: &PolicyFile, home: Option<&Bytes>) -> Vec<PathBuf> {
+    let flags = Flags { home: home.cloned(), ..Flags::default() };
+    let named = file.documents().iter().flat_map(|document| &document.workspaces);
+    let places = named.filter_map(|(path, _)| flags.expanded(&path.value));
+    places.filter(|place| place.is_absolute()).collect()
 }
 
 /// One part of one file, in the order in which parts are heard.
@@ -177,6 +213,8 @@ struct Step<'a> {
     layer: Layer,
     standing: Standing,
     place: Place,
+    /// How far above the workspace it was written for.
+    distance: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +231,8 @@ enum Standing {
     Asks,
     /// It narrows; what would give more is an error.
     Narrows,
+    /// It was written for a directory around the workspace. It narrows; what would give more is meant for that directory alone.
+    Around,
 }
 
 /// Authority first, the most general first; then what narrows.
@@ -204,7 +244,11 @@ fn stack<'a>(flags: &Flags, files: &'a [PolicyFile]) -> Vec<Step<'a>> {
     let (approved, unapproved): (Vec<_>, Vec<_>) =
         of(Role::Workspace).partition(|file| trust(flags, files, file) == Trust::Approved);
     approved.into_iter().for_each(|file| stack.extend(whole(file, Standing::Authority)));
-    unapproved.into_iter().for_each(|file| stack.extend(whole(file, Standing::Asks)));
+    for file in unapproved {
+        let distance = flags.distance_of(file);
+        let standing = if distance == 0 { Standing::Asks } else { Standing::Around };
+        stack.extend(whole(file, standing).map(|step| Step { distance, ..step }));
+    }
     of(Role::Session).for_each(|file| stack.extend(whole(file, Standing::Narrows)));
     files.iter().for_each(|file| stack.extend(own_agent(flags, file)));
     stack
@@ -220,23 +264,30 @@ fn whole(file: &PolicyFile, standing: Standing) -> impl Iterator<Item = Step<'_>
         layer: file.role().layer(),
         standing,
         place: Place::Whole,
+        distance: 0,
     })
 }
 
+/// Its own part, and those of the directories around it.
 fn own_workspace<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = Step<'a>> {
     let parts = file
         .documents()
         .iter()
         .rev()
         .flat_map(|document| document.workspaces.iter().map(move |(path, part)| (document, path, part)));
-    parts.filter(|(_, path, _)| flags.is_workspace(&path.value)).map(|(document, _, part)| Step {
-        document,
-        section: &part.section,
-        profile: part.profile.as_ref(),
-        minimum_profile: part.minimum_profile.as_ref(),
-        layer: Layer::Operator,
-        standing: Standing::Authority,
-        place: Place::Whole,
+    let at = |path: &str| flags.distance(&flags.expanded(path)?);
+    parts.filter_map(move |(document, path, part)| {
+        let distance = at(&path.value)?;
+        Some(Step {
+            document,
+            section: &part.section,
+            profile: part.profile.as_ref(),
+            minimum_profile: part.minimum_profile.as_ref(),
+            layer: Layer::Operator,
+            standing: if distance == 0 { Standing::Authority } else { Standing::Around },
+            place: Place::Whole,
+            distance,
+        })
     })
 }
 
@@ -245,7 +296,9 @@ fn own_agent<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = St
         file.documents().iter().rev().flat_map(|document| {
             document.agents.iter().map(move |(name, section)| (document, name, section))
         });
+    let distance = flags.distance_of(file);
     let standing = match file.role() {
+        _ if distance > 0 => Standing::Around,
         Role::Workspace => Standing::Asks,
         Role::Operator | Role::Session => Standing::Narrows,
     };
@@ -258,6 +311,7 @@ fn own_agent<'a>(flags: &Flags, file: &'a PolicyFile) -> impl Iterator<Item = St
             layer: Layer::Session,
             standing,
             place: Place::Agent,
+            distance,
         },
     )
 }

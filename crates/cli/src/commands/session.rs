@@ -22,8 +22,8 @@ use crate::commands::serve;
 use crate::daemon::{failed, posted_at};
 use crate::environment::Environment;
 use crate::error;
-use crate::host;
 use crate::output::say;
+use crate::surroundings::Surroundings;
 
 pub(crate) fn run(command: SessionCommand) -> ExitCode {
     done(command).unwrap_or_else(|code| code)
@@ -87,7 +87,7 @@ fn variables(typed: &[Variable]) -> Result<BTreeMap<String, String>, ExitCode> {
 fn create(wanted: &CreateSession) -> Result<ExitCode, ExitCode> {
     let environment = Environment::read();
     let here = asked::current_dir()?;
-    let default = || host::default_workspace(&here, environment.home.as_deref());
+    let default = || Surroundings::new(None, &environment).workspace(&here);
     let workspace = wanted.workspace.as_ref().map_or_else(default, |named| here.join(named));
     let request = ringfence_api::CreateSession {
         workspace: asked::real(&workspace),

@@ -24,6 +24,7 @@ use crate::asked::{self, Governed, Ungoverned};
 use crate::environment::Environment;
 use crate::error;
 use crate::host;
+use crate::surroundings::Surroundings;
 
 /// What an agent is told.
 #[derive(Debug)]
@@ -66,8 +67,12 @@ pub(super) fn judged(request: &Request, environment: &Environment) -> Result<Ans
     if let Some(refusal) = unplugged {
         return refused_early(request, setup, refusal);
     }
-    let place =
-        Place { profile: None, workspace: None, policy: None, agent: Some(request.agent.to_string()) };
+    let place = Place {
+        profile: None,
+        workspace: Some(workspace(request, environment)?),
+        policy: None,
+        agent: Some(request.agent.to_string()),
+    };
     let desk = match asked::governed(&place, environment, &setup, Flags::default()) {
         Ok(governed) => Desk { request, environment, setup, governed },
         Err(Ungoverned::Failed(_)) => {
@@ -92,6 +97,18 @@ pub(super) fn judged(request: &Request, environment: &Environment) -> Result<Ans
         Deed::Foreign => desk.tool(Unknown::Theirs),
         Deed::Malformed(missing) => desk.no(malformed(&request.tool, missing)),
     }
+}
+
+/// Of the agent's project, not of the directory that it stands in now: it can make a repository of any directory.
+fn workspace(request: &Request, environment: &Environment) -> Result<PathBuf, HookError> {
+    let unreadable = |error| HookError::Place(Bytes::from(request.cwd.as_path()).display(), error);
+    let cwd = std::fs::canonicalize(&request.cwd).map_err(unreadable)?;
+    let project = request.project.as_ref().or(match request.agent {
+        Agent::ClaudeCode => environment.agent_project.as_ref(),
+        _ => None,
+    });
+    let project = project.and_then(|project| std::fs::canonicalize(project).ok());
+    Ok(Surroundings::new(None, environment).agent_workspace(&cwd, project.as_deref()))
 }
 
 fn refused_early(

@@ -15,6 +15,8 @@ pub(super) struct Request {
     /// Of Ringfence: the same for all calls of one conversation.
     pub(super) session: String,
     pub(super) cwd: PathBuf,
+    /// The directory that the agent was opened on, where it says so.
+    pub(super) project: Option<PathBuf>,
     pub(super) tool: String,
     pub(super) input: Map<String, Value>,
     pub(super) mode: Option<String>,
@@ -46,12 +48,16 @@ impl Request {
         if sent.hook_event_name != event(agent) {
             return Err(HookError::Event(sent.hook_event_name));
         }
-        let cwd = sent.cwd.or_else(|| sent.workspace_roots.into_iter().next());
+        let roots = sent.workspace_roots;
+        let cwd = sent.cwd.or_else(|| roots.first().cloned());
         let cwd = cwd.filter(|cwd| cwd.is_absolute()).ok_or(HookError::NoPlace(agent))?;
+        let around = roots.iter().find(|root| cwd.starts_with(root)).or(roots.first());
+        let project = around.filter(|root| root.is_absolute()).cloned();
         Ok(Self {
             agent,
             session: session(agent, sent.session_id.as_deref().unwrap_or_default()),
             cwd,
+            project,
             tool: sent.tool_name,
             input: sent.tool_input,
             mode: sent.permission_mode,

@@ -254,7 +254,7 @@ fn codex_shows_no_token_at_an_address_from_the_environment() {
 }
 
 /// A client of the exec-server.
-struct Client {
+pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: BufReader<Patient<ChildStdout>>,
@@ -272,7 +272,7 @@ impl Client {
         Self { child, stdin, lines, next: 1, heard: Vec::new() }
     }
 
-    fn new(world: &World) -> Self {
+    pub(crate) fn new(world: &World) -> Self {
         let mut client = Self::start(world);
         let hello = client.request("initialize", json!({ "clientName": "test", "resumeSessionId": null }));
         let info = &hello["result"]["environmentInfo"];
@@ -304,7 +304,7 @@ impl Client {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    fn begin(&mut self, world: &World, id: &str, command: &str, more: &Value) {
+    pub(crate) fn begin(&mut self, world: &World, id: &str, command: &str, more: &Value) {
         let mut params = json!({
             "processId": id, "argv": ["/bin/bash", "-c", command], "env": { "NO_COLOR": "1", "PAGER": "cat" },
             "cwd": place(&world.workspace), "tty": false, "arg0": null, "sandbox": null,
@@ -317,7 +317,7 @@ impl Client {
     }
 
     /// Everything that a process printed, and its exit code.
-    fn finished(&mut self, id: &str) -> (String, i64) {
+    pub(crate) fn finished(&mut self, id: &str) -> (String, i64) {
         let closed =
             |message: &Value| message["method"] == "process/closed" && message["params"]["processId"] == id;
         while !self.heard.iter().any(closed) {
@@ -348,7 +348,7 @@ impl Drop for Client {
     }
 }
 
-fn place(path: &Path) -> String {
+pub(crate) fn place(path: &Path) -> String {
     format!("file://{}", path.display())
 }
 

@@ -9,6 +9,8 @@ mod agents_whole;
 #[cfg(test)]
 mod agents_work;
 #[cfg(test)]
+mod ancestors;
+#[cfg(test)]
 mod approval;
 #[cfg(test)]
 mod approvals;

@@ -284,6 +284,7 @@ fn rule() -> impl Strategy<Value = PathRule> {
             patterns,
             except,
             operation: if write { Operation::Write } else { Operation::All },
+            group: 0,
             source: RuleSource { layer, origin: None, reason: None },
         })
 }
@@ -299,6 +300,7 @@ fn tree_with_exceptions() -> impl Strategy<Value = PathRule> {
         patterns: vec![tree.to_owned()],
         except,
         operation: if write { Operation::Write } else { Operation::All },
+        group: 0,
         source: RuleSource { layer: Layer::Operator, origin: None, reason: None },
     })
 }
@@ -558,6 +560,7 @@ fn ask(patterns: &[&str], operation: Operation) -> PathRule {
         patterns: patterns.iter().map(|text| (*text).to_owned()).collect(),
         except: Vec::new(),
         operation,
+        group: 0,
         source: RuleSource { layer: Layer::Operator, origin: None, reason: None },
     }
 }

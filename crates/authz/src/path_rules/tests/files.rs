@@ -13,6 +13,7 @@ fn rule(layer: Layer, decision: Decision, patterns: &[&str]) -> PathRule {
         patterns: patterns.iter().map(|text| (*text).to_owned()).collect(),
         except: Vec::new(),
         operation: Operation::All,
+        group: 0,
         source: RuleSource { layer, origin: None, reason: None },
     }
 }
@@ -256,6 +257,7 @@ fn any_rule(layers: &'static [Layer]) -> impl Strategy<Value = PathRule> {
             patterns,
             except,
             operation,
+            group: 0,
             source: RuleSource { layer, origin: None, reason: None },
         })
 }

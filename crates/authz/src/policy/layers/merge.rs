@@ -14,7 +14,7 @@ use crate::command::{CommandPattern, CommandRule, CommandRules, Manifest, Restri
 use crate::env::{EnvEffect, EnvRule, EnvRules};
 use crate::hosts::{HostEntry, HostRules};
 use crate::judgement::RuleSource;
-use crate::path_rules::{Operation, PathRule, PathRules};
+use crate::path_rules::{Operation, PathRule, PathRules, below};
 use crate::tools::{ToolRule, ToolRules};
 
 pub(super) struct Merged {
@@ -65,7 +65,8 @@ pub(super) fn rules(
     let commands = collected(&all, |rules| &rules.commands.rules, report);
     let restrictions = collected(&all, |rules| &rules.commands.restrictions, report);
     let manifests = collected(&all, |rules| &rules.commands.manifests, report);
-    let paths = ordered(stack, report);
+    let mut paths = ordered(stack, report);
+    paths.extend(around(stack, flags));
     let env = collected(&all, |rules| &rules.env, report);
     let mut tools = collected(&for_everybody, |rules| &rules.tools, report);
     tools.extend(tools_of_agents(files));
@@ -135,7 +136,7 @@ fn collected<R: Rule>(stack: &[&Step<'_>], of: fn(&RuleSet) -> &Vec<R>, report: 
     let opened = rules.clone();
     for step in stack.iter().filter(|step| step.standing != Standing::Authority) {
         for rule in of(&step.section.rules) {
-            if rule.opens(&opened) {
+            if rule.opens(&opened) && step.standing != Standing::Around {
                 ask_for(rule, report);
             }
             if rule.narrows() {
@@ -169,6 +170,19 @@ fn ordered(stack: &[Step<'_>], report: &mut Report) -> Vec<PathRule> {
     all
 }
 
+/// Rules about files of directories around the workspace, as they are read from it. Each part is heard by itself: what
+/// somebody wrote further down, also from inside, silences nothing.
+fn around(stack: &[Step<'_>], flags: &Flags) -> Vec<PathRule> {
+    let mut all = Vec::new();
+    let parts = stack.iter().filter(|step| step.standing == Standing::Around);
+    for (step, group) in parts.zip(1..) {
+        let Ok(base) = flags.workspace.strip_prefix(flags.above(step.distance)) else { continue };
+        let rules = step.section.rules.paths.rules().iter().filter_map(|rule| below(rule, base));
+        all.extend(rules.map(|rule| PathRule { group, ..rule }));
+    }
+    all
+}
+
 impl Step<'_> {
     fn is_operators(&self) -> bool {
         self.standing == Standing::Authority && self.layer == Layer::Operator
@@ -184,7 +198,7 @@ impl Step<'_> {
 
     /// Of a session file or an agent's part of any file: they share a layer.
     fn is_of_session(&self) -> bool {
-        self.standing != Standing::Authority && !self.is_unapproved()
+        matches!(self.standing, Standing::Asks | Standing::Narrows) && !self.is_unapproved()
     }
 }
 

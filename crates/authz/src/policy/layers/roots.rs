@@ -20,6 +20,8 @@ pub(super) struct Roots<'a> {
     held: Vec<Held>,
     /// What each part without authority leaves of it.
     caps: Vec<Vec<Held>>,
+    /// The same of parts that were written for a directory around the workspace.
+    around: Vec<Vec<Held>>,
 }
 
 #[derive(Clone)]
@@ -30,26 +32,45 @@ struct Held {
 
 impl<'a> Roots<'a> {
     pub(super) fn new(flags: &'a Flags, resolve: &'a dyn Fn(&Path) -> PathBuf) -> Self {
-        Self { flags, resolve, held: Vec::new(), caps: Vec::new() }
+        Self { flags, resolve, held: Vec::new(), caps: Vec::new(), around: Vec::new() }
     }
 
-    /// `workspace` is what operator and flags let the workspace itself give; `own` is what this part says about it.
+    /// `workspace` is what operator and flags let the workspace itself give; `own` is what this part says about the directory that
+    /// it was written for. What it says about the workspace is returned.
     pub(super) fn apply(
         &mut self,
         step: &Step<'_>,
         workspace: &Slot<Access>,
         own: Option<Slot<Access>>,
         report: &mut Report,
-    ) {
+    ) -> Option<Slot<Access>> {
         let entries = step.section.body.root.iter().flatten();
         let offered: Vec<Held> = entries.filter_map(|entry| self.offered(step, entry, report)).collect();
-        if step.standing == Standing::Authority {
-            return offered.into_iter().for_each(|root| self.hold(root));
+        match step.standing {
+            Standing::Authority => offered.into_iter().for_each(|root| self.hold(root)),
+            Standing::Around => return self.apply_around(step, offered, own),
+            Standing::Asks | Standing::Narrows => {
+                let mut cap: Vec<Held> =
+                    offered.into_iter().filter(|root| self.is_less(root, workspace, step, report)).collect();
+                cap.extend(own.clone().map(|access| self.of_workspace(access)));
+                self.caps.push(cap);
+            }
         }
-        let mut cap: Vec<Held> =
-            offered.into_iter().filter(|root| self.is_less(root, workspace, step, report)).collect();
-        cap.extend(own.map(|access| self.of_workspace(access)));
-        self.caps.push(cap);
+        own
+    }
+
+    /// The workspace is one of its directories: the nearest one around it decides.
+    fn apply_around(
+        &mut self,
+        step: &Step<'_>,
+        mut cap: Vec<Held>,
+        own: Option<Slot<Access>>,
+    ) -> Option<Slot<Access>> {
+        let path = self.flags.above(step.distance).to_owned();
+        cap.extend(own.map(|access| Held { path, access: Slot { key: "access", ..access } }));
+        let left = nearest(cap.iter(), &self.flags.workspace).cloned();
+        self.around.push(cap);
+        left.map(|access| Slot { key: "access", ..access })
     }
 
     fn is_less(&self, root: &Held, workspace: &Slot<Access>, step: &Step<'_>, report: &mut Report) -> bool {
@@ -81,12 +102,13 @@ impl<'a> Roots<'a> {
             report.problems.add(problem);
             None
         };
-        let Some(expanded) = self.flags.expanded(&path.value) else {
+        let from = self.flags.above(step.distance);
+        let Some(expanded) = self.flags.expanded_from(from, &path.value) else {
             let message = format!("root `{}` is below the home, which is not known", path.value);
             return refuse(message, "name it absolutely");
         };
         let resolved = (self.resolve)(&expanded);
-        if resolved == self.flags.workspace {
+        if resolved == from {
             return refuse("this root is the workspace itself".to_owned(), "write `access`, not a root");
         }
         if let Some(store) = self.sensitive(&expanded).or_else(|| self.sensitive(&resolved)) {
@@ -118,7 +140,7 @@ impl<'a> Roots<'a> {
     fn at(&self, path: &Path, workspace: &Slot<Access>) -> Option<Slot<Access>> {
         let own = self.of_workspace(workspace.clone());
         let given = nearest(self.held.iter().chain([&own]), path)?.clone();
-        let caps = self.caps.iter().filter_map(|cap| nearest(cap.iter(), path));
+        let caps = self.caps.iter().chain(&self.around).filter_map(|cap| nearest(cap.iter(), path));
         Some(caps.fold(given, |least, cap| if cap.value < least.value { cap.clone() } else { least }))
     }
 
@@ -130,7 +152,9 @@ impl<'a> Roots<'a> {
     /// Every directory that any layer named, with what is left of it.
     pub(super) fn finish(&self, workspace: &Slot<Access>) -> (Vec<Root>, Vec<Setting>) {
         let mut named: Vec<&Held> = Vec::new();
-        for held in self.held.iter().chain(self.caps.iter().flatten()) {
+        let below = |held: &&Held| held.path.starts_with(&self.flags.workspace);
+        let around = self.around.iter().flatten().filter(below);
+        for held in self.held.iter().chain(self.caps.iter().flatten()).chain(around) {
             if held.path != self.flags.workspace && !named.iter().any(|known| known.path == held.path) {
                 named.push(held);
             }

@@ -233,6 +233,7 @@ impl Report {
     /// `what` would give more than `limit`.
     pub(super) fn excess(&mut self, what: &str, by: &By, limit: &str, standing: Standing) {
         match (standing, by.origin()) {
+            (Standing::Around, _) => {}
             (Standing::Asks, Some(origin)) => self.request(what, origin, format!("it is above {limit}")),
             _ => {
                 let problem = Problem::new(format!("{what} is above {limit}"));

@@ -96,7 +96,9 @@ impl<'a> State<'a> {
     pub(super) fn apply(&mut self, step: &Step<'_>) {
         let body = &step.section.body;
         let own = body.access.as_ref().map(|given| word(step, "access", given));
-        self.roots.apply(step, &self.given_access, own, &mut self.report);
+        if let Some(left) = self.roots.apply(step, &self.given_access, own, &mut self.report) {
+            self.access.offer(left, step.standing, &mut self.report);
+        }
         self.apply_words(step, body);
         for (limit, slot) in &mut self.limits {
             if let Some(At { value, span }) = body.limits.as_ref().and_then(|table| limit.in_table(table)) {
@@ -122,9 +124,6 @@ impl<'a> State<'a> {
         }
         if let Some(given) = &body.approval {
             self.approval.offer(word(step, "approval", given), step.standing, report);
-        }
-        if let Some(given) = &body.access {
-            self.access.offer(word(step, "access", given), step.standing, report);
         }
         if let Some(given) = &body.net {
             self.net.offer(word(step, "net", given), step.standing, report);

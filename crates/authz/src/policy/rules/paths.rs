@@ -51,6 +51,7 @@ impl Converting<'_, '_> {
                     patterns: vec![pattern.value.clone()],
                     except: except.clone(),
                     operation,
+                    group: 0,
                     source: self.source(pattern.span, table.reason.as_ref()),
                 };
                 rules.push((pattern.span, rule));

@@ -427,3 +427,65 @@ fn c15_actions_for_leaks_only_get_stricter_below_the_operator() {
     let strict = workspace("[leaks.stored]\noutput = \"block\"\n").unwrap();
     assert_eq!(ok(&flags(), &[milder, strict]).policy.leaks.stored.output, LeakAction::Block);
 }
+
+fn of(directory: &str, text: &str) -> PolicyFile {
+    let path = Path::new(directory).join(".ringfence/policy.toml");
+    PolicyFile::parse(Role::Workspace, &path, text.as_bytes()).unwrap()
+}
+
+/// The workspace is `/home/ann/project/src`; what was written for `/home/ann/project` holds in it.
+#[test]
+fn what_is_written_for_a_directory_holds_below_it() {
+    let flags = Flags { workspace: Path::new(WORKSPACE).join("src"), ..flags() };
+    let around = of(
+        WORKSPACE,
+        "profile = \"guarded\"\nnet = \"full\"\nlimits.memory = \"1g\"\n\
+         [[command]]\ndeny = [\"touch\"]\n[[command]]\nallow = [\"make\"]\n\
+         [[path]]\ndeny = [\"src/closed\", \"other\"]\n[[env]]\ndeny = [\"FOO\"]\n",
+    );
+    let own = of(&format!("{WORKSPACE}/src"), "[[path]]\nallow = [\"**\"]\n");
+    let effective = ok(&flags, &[own, around]);
+    let policy = &effective.policy;
+    assert_eq!((policy.profile, policy.net), (Profile::Guarded, NetMode::None));
+    assert_eq!(policy.limits.memory_bytes, 1 << 30);
+    let hidden = |path: &str| policy.rules.paths.judge(Path::new(path)) != ringfence_types::PathVerdict::Open;
+    assert!(hidden("closed") && hidden("other") && !hidden("src/closed") && !hidden("x"));
+    let keys: Vec<&str> = effective.settings.iter().map(|setting| setting.key.as_str()).collect();
+    assert!(keys.contains(&"command.deny") && keys.contains(&"env.deny"), "{keys:?}");
+    assert!(!keys.contains(&"command.allow"), "what opens is meant for the whole: {keys:?}");
+    assert_eq!(
+        asked(&effective).len(),
+        1,
+        "only what the own file asks for is told: {:?}",
+        asked(&effective)
+    );
+}
+
+#[test]
+fn a_part_of_the_operator_holds_below_its_directory_and_opens_nothing_there() {
+    let file = operator(&format!(
+        "[workspaces.{WORKSPACE:?}]\nminimum_profile = \"guarded\"\naccess = \"read\"\nnet = \"filtered\"\n\
+         [[workspaces.{WORKSPACE:?}.root]]\npath = \"src/out\"\naccess = \"write\"\n\
+         [[workspaces.{WORKSPACE:?}.root]]\npath = \"src/none\"\naccess = \"none\"\n"
+    ))
+    .unwrap();
+    let files = std::slice::from_ref(&file);
+    let below = |path: &str| Flags { workspace: Path::new(WORKSPACE).join(path), ..flags() };
+    let src = ok(&below("src"), files);
+    assert_eq!(
+        (src.policy.profile, src.policy.access, src.policy.net),
+        (Profile::Guarded, Access::Read, NetMode::None)
+    );
+    let expected = |path: &str, access| root(&format!("{WORKSPACE}/src/{path}"), access);
+    assert_eq!(
+        src.roots,
+        [expected("out", Access::Write), expected("none", Access::None)],
+        "nothing above it is opened"
+    );
+    assert_eq!(ok(&below("src/out"), files).policy.access, Access::Write);
+    assert_eq!(ok(&below("src/none/deep"), files).policy.access, Access::None);
+    let elsewhere = Flags { workspace: "/home/ann/other".into(), ..flags() };
+    assert_eq!(ok(&elsewhere, files).policy.profile, Profile::Workspace);
+    let loose = Flags { profile: Some(Profile::Workspace), ..below("src") };
+    assert!(wrong(&loose, files)[0].contains("minimum_profile"));
+}

@@ -1,0 +1,172 @@
+//! What a rule about files of a directory means for a directory below it.
+
+use std::path::{Component, Path};
+
+use globset::GlobBuilder;
+use ringfence_types::Decision;
+
+use super::PathRule;
+use super::pattern::{self, Pattern};
+
+/// Everything in a root.
+const EVERYTHING: &str = "**";
+
+/// The rule as it speaks about `base` alone, a path from where it was written to where it is read now. `None`: it says
+/// nothing about what is there.
+pub(crate) fn below(rule: &PathRule, base: &Path) -> Option<PathRule> {
+    let names: Vec<&str> = base
+        .components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_str().unwrap_or("\u{fffd}")),
+            _ => None,
+        })
+        .collect();
+    let case = if rule.decision == Decision::Allow { Case::Exact } else { Case::Folded };
+    let except: Vec<String> = rule.except.iter().flat_map(|text| rest(text, &names, Case::Exact)).collect();
+    if except.iter().any(|text| text == EVERYTHING) {
+        return None;
+    }
+    let mut patterns: Vec<String> = rule.patterns.iter().flat_map(|text| rest(text, &names, case)).collect();
+    patterns.sort();
+    patterns.dedup();
+    (!patterns.is_empty()).then(|| PathRule { patterns, except, ..rule.clone() })
+}
+
+/// What closes is compared without letter case, and where it cannot be told it matches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Folded,
+    Exact,
+}
+
+fn rest(text: &str, base: &[&str], case: Case) -> Vec<String> {
+    let Ok(parsed) = pattern::parse(text) else { return Vec::new() };
+    match parsed {
+        Pattern::Name(name) | Pattern::InName(name) => {
+            let is_around = base.iter().any(|part| is_match(&name, part, case));
+            vec![if is_around { EVERYTHING.to_owned() } else { text.to_owned() }]
+        }
+        Pattern::Path(path) => literal(&path, base, case).into_iter().collect(),
+        Pattern::Tree(path) => {
+            let inside = literal(&path, base, case);
+            inside.map(|rest| if rest == EVERYTHING { rest } else { rest + "/**" }).into_iter().collect()
+        }
+        Pattern::Globs(globs) => {
+            globs.iter().flat_map(|glob| left(&glob.split('/').collect::<Vec<_>>(), base, case)).collect()
+        }
+    }
+}
+
+/// A path without wildcards: around the base it is all of it, elsewhere nothing.
+fn literal(path: &str, base: &[&str], case: Case) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    if !parts.iter().zip(base).all(|(part, name)| same(part, name, case)) {
+        return None;
+    }
+    match parts.get(base.len()..) {
+        Some(rest @ [_, ..]) => Some(format!("./{}", rest.join("/"))),
+        _ => Some(EVERYTHING.to_owned()),
+    }
+}
+
+/// What is left of a glob behind the base. `**` takes as much of the base as it likes.
+fn left(parts: &[&str], base: &[&str], case: Case) -> Vec<String> {
+    match (parts, base) {
+        ([], _) => Vec::new(),
+        (["**"], _) => vec![EVERYTHING.to_owned()],
+        (rest, []) => vec![format!("./{}", rest.join("/"))],
+        (["**", after @ ..], [_, deeper @ ..]) => {
+            let mut all = left(after, base, case);
+            all.extend(left(parts, deeper, case));
+            all
+        }
+        ([part, after @ ..], [name, deeper @ ..]) if is_match(part, name, case) => left(after, deeper, case),
+        _ => Vec::new(),
+    }
+}
+
+fn is_match(part: &str, name: &str, case: Case) -> bool {
+    let glob = GlobBuilder::new(part).case_insensitive(case == Case::Folded).literal_separator(true).build();
+    match glob {
+        Ok(glob) => glob.compile_matcher().is_match(name),
+        // Braces around a slash: the parts are no globs by themselves.
+        Err(_) => case == Case::Folded,
+    }
+}
+
+fn same(part: &str, name: &str, case: Case) -> bool {
+    match case {
+        Case::Folded => part.to_lowercase() == name.to_lowercase(),
+        Case::Exact => part == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_types::Layer;
+
+    use super::*;
+    use crate::judgement::RuleSource;
+    use crate::path_rules::Operation;
+
+    fn rule(decision: Decision, pattern: &str, except: &[&str]) -> PathRule {
+        PathRule {
+            decision,
+            patterns: vec![pattern.to_owned()],
+            except: except.iter().map(|text| (*text).to_owned()).collect(),
+            operation: Operation::All,
+            group: 0,
+            source: RuleSource { layer: Layer::Workspace, origin: None, reason: None },
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_read_from_a_directory_below() {
+        for (pattern, expected) in [
+            ("secrets", &["secrets"][..]),
+            ("**/secrets", &["**/secrets"]),
+            ("*.log", &["./**/*.log"]),
+            ("src/api/private", &["./private"]),
+            ("SRC/Api/private", &["./private"]),
+            ("src/api/private/", &["./private/**"]),
+            ("src/api/private/**", &["./private/**"]),
+            ("src/api", &["**"]),
+            ("src", &["**"]),
+            ("src/", &["**"]),
+            ("./src/**", &["**"]),
+            ("api", &["**"]),
+            ("**", &["**"]),
+            ("*", &["**"]),
+            ("other/private", &[]),
+            ("./api", &[]),
+            ("src/apis", &[]),
+            ("*/api/private", &["./private", "./private/**"]),
+            ("src/**/key", &["./**/key", "./**/key/**"]),
+            ("src/a*/x*", &["./x*"]),
+            ("src/*", &[]),
+            ("src/*/**", &["**"]),
+            ("{src,lib}/api/a*", &["./a*"]),
+        ] {
+            let found = below(&rule(Decision::Deny, pattern, &[]), Path::new("src/api"));
+            let found = found.map(|rule| rule.patterns).unwrap_or_default();
+            assert_eq!(found, expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_opens_is_compared_exactly_and_an_exception_ends_a_rule() {
+        let base = Path::new("src");
+        assert!(below(&rule(Decision::Allow, "SRC/a", &[]), base).is_none());
+        assert!(below(&rule(Decision::Allow, "src/a", &[]), base).is_some());
+        let but = below(&rule(Decision::Deny, "**", &["src/open", "other"]), base).unwrap();
+        assert_eq!(
+            (but.patterns, but.except),
+            (vec!["**".to_owned()], vec!["./open".to_owned(), "other".to_owned()])
+        );
+        assert!(below(&rule(Decision::Deny, "**", &["src"]), base).is_none());
+        assert!(
+            below(&rule(Decision::Deny, "**", &["SRC/"]), base).is_some(),
+            "another letter case opens nothing"
+        );
+    }
+}
