@@ -35,7 +35,7 @@ mod wrappers;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use ringfence_types::{Bytes, CommandMode, Decision, Risk};
+use ringfence_types::{CommandMode, Decision, Exec, Risk};
 
 use crate::judgement::{Aspect, Part};
 use crate::scene::Scene;
@@ -59,11 +59,14 @@ const MAX_COMMANDS: u32 = 4_000;
 /// How many arguments of one command are read as options and paths.
 const MAX_ARGS: usize = 4_096;
 
-/// Judges a command given as arguments, with everything it would run in turn.
-pub(crate) fn judge_argv(scene: &Scene<'_>, argv: &[Bytes]) -> Vec<Part> {
-    let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
+/// Judges a command given as arguments, with everything it would run in turn and the variables that are set for it: one
+/// that comes with the call counts as if a shell had set it before the command.
+pub(crate) fn judge_exec(scene: &Scene<'_>, exec: &Exec) -> Vec<Part> {
+    let args: Vec<Arg<'_>> = exec.argv.iter().map(Arg::from).collect();
     let mut judge = Judge::new(scene);
-    judge.command(&Frame::new(scene), &args, None);
+    let frame = Frame::new(scene);
+    judge.command(&frame, &args, None);
+    exec.env.iter().for_each(|(name, _)| judge.variable(&frame, name.as_slice()));
     judge.reopened();
     judge.parts
 }

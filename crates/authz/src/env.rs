@@ -6,14 +6,17 @@
 
 mod names;
 mod rules;
+mod steering;
 
 use std::path::Path;
 
-use ringfence_types::{Bytes, Refusal, RefusalCode, SessionId, WorkspaceId};
+use ringfence_types::{Bytes, CommandMode, Refusal, RefusalCode, SessionId, WorkspaceId};
 
+use crate::policy::Policy;
 use crate::refuse::{Refuse as _, refuse};
 pub use names::{FAMILIES, Family, Name, Opening};
 pub use rules::{EnvEffect, EnvPattern, EnvPatternError, EnvRule, EnvRuleError, EnvRules};
+pub(crate) use steering::steers;
 
 /// Passed on from the host where it is set (S000-28). `LC_*` as well.
 pub const INHERITED: &[&str] =
@@ -90,6 +93,16 @@ pub fn merge(mut variables: Variables, additions: &[(Bytes, Bytes)]) -> Variable
 /// Judges what a caller asks for on top of [`base`].
 pub fn check_additions(additions: &[(Bytes, Bytes)], rules: &EnvRules) -> Result<(), Refusal> {
     additions.iter().try_for_each(|(name, value)| check_addition(name, value, rules))
+}
+
+/// Whether a call may set a variable without a question. An agent that hands over its whole environment with each call
+/// gets the variables for which this holds, and no question about the rest.
+pub fn is_unquestioned(name: &Bytes, value: &Bytes, policy: &Policy) -> bool {
+    policy.all().all(|policy| {
+        let rules = &policy.rules.env;
+        let asks = policy.commands == CommandMode::Listed && steers(name.as_slice());
+        check_addition(name, value, rules).is_ok() && (!asks || rules.opens(name.as_slice()))
+    })
 }
 
 pub fn check_addition(name: &Bytes, value: &Bytes, rules: &EnvRules) -> Result<(), Refusal> {

@@ -10,9 +10,9 @@ mod wrappers;
 
 use std::path::Path;
 
-use ringfence_types::{Access, Bytes, Decision, Limits, NetMode, Profile, Root};
+use ringfence_types::{Access, Bytes, Decision, Exec, Limits, NetMode, Profile, Root};
 
-use super::judge_argv;
+use super::judge_exec;
 use crate::decide::{Permissions, View, WorkspaceRules};
 use crate::facts::Table;
 use crate::judgement::{Aspect, Part};
@@ -43,8 +43,14 @@ impl Bench {
     }
 
     fn argv(&self, argv: &[&str]) -> Vec<Part> {
-        let argv: Vec<Bytes> = argv.iter().map(|word| Bytes::from(*word)).collect();
-        self.with_scene(|scene| judge_argv(scene, &argv))
+        self.call(argv.iter().map(|word| Bytes::from(*word)).collect(), &[])
+    }
+
+    /// A command with variables that come with its call.
+    fn call(&self, argv: Vec<Bytes>, variables: &[(&str, &str)]) -> Vec<Part> {
+        let env = variables.iter().map(|(name, value)| (Bytes::from(*name), Bytes::from(*value))).collect();
+        let exec = Exec { argv, cwd: Bytes::from(self.cwd), env, net: NetMode::None };
+        self.with_scene(|scene| judge_exec(scene, &exec))
     }
 
     fn script(&self, text: &str) -> Vec<Part> {

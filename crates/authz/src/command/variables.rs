@@ -1,36 +1,11 @@
-//! Variables that a command sets: a name that steers other programs is a question, whatever its value (B-C21, C4).
+//! Variables that a command or its call sets: a name that steers other programs is a question, whatever its value
+//! (B-C21, C4).
 
 use ringfence_types::{Bytes, Risk};
 
 use super::{Frame, Judge};
-use crate::env::{EnvRules, family_of};
+use crate::env::{EnvRules, family_of, steers};
 use crate::judgement::{Aspect, Part};
-
-/// Obeyed by a listed program or by a shell, and in no family.
-const STEERING: &[&str] = &[
-    "ARGV0",
-    "EXECIGNORE",
-    "GLOBIGNORE",
-    "GREP_OPTIONS",
-    "MODULE_PATH",
-    "NULLCMD",
-    "POSIXLY_CORRECT",
-    "PROMPT",
-    "PS1",
-    "PS2",
-    "PS3",
-    "READNULLCMD",
-    "RIPGREP_CONFIG_PATH",
-    "STTY",
-    "TAR_OPTIONS",
-    "TERMCAP",
-    "TERMINFO",
-    "TERMINFO_DIRS",
-];
-
-/// Names that begin so, unless they are known to be harmless.
-const PREFIXES: &[&str] = &["BASH", "GIT_", "ZSH"];
-const HARMLESS: &[&str] = &["GIT_OPTIONAL_LOCKS", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_LITERAL_PATHSPECS"];
 
 const FIX: &str = "leave the variable out, or say yes to this one";
 
@@ -64,17 +39,10 @@ fn judge_variable(name: &[u8], rules: &EnvRules) -> Part {
     {
         return part(format!("env.{}", family.name)).because(family.reason).ask(Risk::High, FIX);
     }
-    if steers(name) {
+    if steers(name) && !rules.opens(name) {
         return part("env.steering".to_owned()).because("programs take orders from it").ask(Risk::High, FIX);
     }
     part("env.harmless".to_owned()).because("no known program takes orders from it")
-}
-
-fn steers(name: &[u8]) -> bool {
-    let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-    let named = STEERING.iter().any(is);
-    let prefixed = PREFIXES.iter().any(|prefix| starts(name, prefix));
-    named || prefixed && !HARMLESS.iter().any(|prefix| starts(name, prefix))
 }
 
 fn starts(name: &[u8], prefix: &str) -> bool {

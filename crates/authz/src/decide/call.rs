@@ -33,7 +33,7 @@ pub(super) fn judge_exec(scene: &Scene<'_>, exec: &Exec) -> Vec<Part> {
     if scene.policy.commands == CommandMode::Contained && scene.policy.rules.commands.is_empty() {
         return vec![contained(scene.policy, exec)];
     }
-    command::judge_argv(scene, &exec.argv)
+    command::judge_exec(scene, exec)
 }
 
 fn contained(policy: &Policy, exec: &Exec) -> Part {

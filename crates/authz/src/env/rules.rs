@@ -7,7 +7,7 @@
 use ringfence_types::{Bytes, Refusal, RefusalCode};
 
 use super::names::{FAMILIES, Family, Name, Opening};
-use super::{RESERVED_PREFIX, family_of, is_name, starts_with};
+use super::{RESERVED_PREFIX, family_of, is_name, starts_with, steers};
 use crate::judgement::RuleSource;
 use crate::refuse::{Refuse as _, refuse};
 
@@ -143,7 +143,9 @@ fn check_name(effect: EnvEffect, name: &str) -> Result<(), EnvRuleError> {
         Some(family) if family.opening == Opening::Never => {
             Err(EnvRuleError::Floor(name.to_owned(), family.reason))
         }
-        None if effect == EnvEffect::Allow => Err(EnvRuleError::NoEffect(name.to_owned())),
+        None if effect == EnvEffect::Allow && !steers(name.as_bytes()) => {
+            Err(EnvRuleError::NoEffect(name.to_owned()))
+        }
         _ => Ok(()),
     }
 }
@@ -187,8 +189,12 @@ impl EnvRules {
 
     /// Whether the operator lets callers set a name of a family.
     pub(crate) fn allows(&self, name: &[u8], family: &Family) -> bool {
-        family.opening == Opening::ByName
-            && self.opening(EnvEffect::Allow).any(|rule| rule.pattern.is_exactly(name))
+        family.opening == Opening::ByName && self.opens(name)
+    }
+
+    /// Whether the operator lets callers set a name that is in no family and steers some program, without a question.
+    pub(crate) fn opens(&self, name: &[u8]) -> bool {
+        self.opening(EnvEffect::Allow).any(|rule| rule.pattern.is_exactly(name))
     }
 
     /// Whether the operator wants a name from the host. Those that steer or carry credentials only by name.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
-use ringfence_runtime::authz::env::check_addition;
+use ringfence_runtime::authz::env::is_unquestioned;
 use ringfence_runtime::{AgentSession, Bound, Ended, Settled};
 use ringfence_types::{Bytes, Call, Exec, NetMode};
 use serde_json::{Value, json};
@@ -256,9 +256,7 @@ fn exec(bound: &Bound<'_>, start: &Start, intent: Intent) -> Exec {
     Exec {
         argv: start.argv.iter().map(|word| Bytes::from(word.as_str())).collect(),
         cwd: Bytes::from(start.cwd.path()),
-        env: variables
-            .filter(|(name, value)| check_addition(name, value, &policy.rules.env).is_ok())
-            .collect(),
+        env: variables.filter(|(name, value)| is_unquestioned(name, value, policy)).collect(),
         net: net.min(policy.net),
     }
 }

@@ -20,6 +20,8 @@ mod attempts;
 #[cfg(test)]
 mod bound;
 #[cfg(test)]
+mod call_variables;
+#[cfg(test)]
 mod channels;
 #[cfg(test)]
 mod collector;

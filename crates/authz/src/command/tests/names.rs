@@ -84,6 +84,6 @@ fn names_with_versions_and_suffixes_are_seen_through() {
 fn deceptive_names_are_not_on_the_list() {
     let bench = Bench::guarded();
     bench.lines(ASK, &["LS", "Git status", "\u{0455}h -c ls", "l\u{200b}s", "git\u{200b} status"]);
-    check("invalid UTF-8", &bench.with_scene(|scene| judge_argv(scene, &[Bytes::from(&b"l\xffs"[..])])), ASK);
+    check("invalid UTF-8", &bench.call(vec![Bytes::from(&b"l\xffs"[..])], &[]), ASK);
     check("empty", &bench.argv(&["", "x"]), ASK);
 }

@@ -249,6 +249,34 @@ fn variables_follow_the_rules_about_variables() {
     bench.scripts(ALLOW, &["RUSTFLAGS=x ls", "BAR=1 ls"]);
 }
 
+/// The same name is judged alike before a command, through `env`, and with the call.
+#[test]
+fn a_variable_of_the_call_is_judged_like_one_that_a_shell_sets() {
+    let mut bench = Bench::guarded();
+    let rg = || vec![Bytes::from("rg"), Bytes::from("x")];
+    for name in ["RIPGREP_CONFIG_PATH", "ripgrep_config_path", "TAR_OPTIONS", "GIT_PAGER_IN_USE", "TERMINFO"]
+    {
+        check(name, &bench.call(rg(), &[(name, "rgrc")]), ASK);
+        check(name, &bench.script(&format!("{name}=rgrc rg x")), ASK);
+        check(name, &bench.argv(&["env", &format!("{name}=rgrc"), "rg", "x"]), ASK);
+    }
+    check("harmless", &bench.call(rg(), &[("FOO", "1"), ("NO_COLOR", "1")]), ALLOW);
+    check("one of several", &bench.call(rg(), &[("FOO", "1"), ("RIPGREP_CONFIG_PATH", "x")]), ASK);
+    bench.policy.rules.env = crate::env::EnvRules::new(vec![crate::env::EnvRule {
+        effect: crate::env::EnvEffect::Allow,
+        pattern: crate::env::EnvPattern::parse("RIPGREP_CONFIG_PATH").unwrap(),
+        source: crate::judgement::RuleSource {
+            layer: ringfence_types::Layer::Operator,
+            origin: None,
+            reason: None,
+        },
+    }]);
+    check("opened by the operator", &bench.call(rg(), &[("RIPGREP_CONFIG_PATH", "rgrc")]), ALLOW);
+    check("in this letter case", &bench.call(rg(), &[("ripgrep_config_path", "rgrc")]), ASK);
+    let contained = Bench::new(Profile::Workspace);
+    check("contained", &contained.call(rg(), &[("RIPGREP_CONFIG_PATH", "rgrc")]), ALLOW);
+}
+
 #[test]
 fn the_working_directory_is_followed_as_far_as_it_is_known() {
     let bench = Bench::guarded();

@@ -1,0 +1,102 @@
+//! A variable is judged the same way wherever it comes from: a shell, a flag, a call or a session.
+
+use std::fs;
+
+use ringfence_api::{CallState, CreateSession, Exec};
+use serde_json::json;
+
+use crate::approvals::configure;
+use crate::exec_server::Client;
+use crate::served::Served;
+use crate::testkit::{Done, World, script};
+
+/// GNU tar runs the program at every record that it reads.
+const OPTIONS: &str = "--checkpoint=1 --checkpoint-action=exec=./go.sh";
+
+/// The operator lets `tar -tf` run without a question, and nobody can be asked.
+const POLICY: &str = "approval = \"never\"\n[[command]]\nallow = [\"tar -tf\"]\n";
+
+/// A workspace with an archive, and a program that leaves a mark when it runs.
+fn world(profile: &str) -> World {
+    let world = World::new();
+    configure(&world, &format!("profile = \"{profile}\"\n{POLICY}"));
+    world.write("big", vec![0; 200_000]);
+    script(&world.workspace.join("go.sh"), "#!/bin/sh\ntouch made\n");
+    let packed = world.host("tar").args(["cf", "x.tar", "big"]).status().unwrap();
+    assert!(packed.success());
+    world
+}
+
+fn made(world: &World) -> bool {
+    fs::remove_file(world.workspace.join("made")).is_ok()
+}
+
+fn run(world: &World, flags: &[&str]) -> Done {
+    world.run(flags, &["tar", "-tf", "x.tar"])
+}
+
+#[test]
+fn a_variable_of_run_is_judged_in_every_profile_with_a_list() {
+    let variable = format!("TAR_OPTIONS={OPTIONS}");
+    for profile in ["guarded", "strict", "air-gapped"] {
+        let world = world(profile);
+        run(&world, &["--env", &variable]).expect(126).says("env.steering").says("TAR_OPTIONS");
+        assert!(!made(&world), "{profile}");
+        let prefixed = format!("TAR_OPTIONS='{OPTIONS}' tar -tf x.tar");
+        world.sh(&prefixed).expect(126).says("env.steering");
+        assert!(!made(&world), "{profile}");
+        assert_eq!(run(&world, &["--env", "ORDINARY=1"]).expect(0).text(), "big\n", "{profile}");
+    }
+    // The control: where anything may run inside, the same call runs the program.
+    let contained = world("workspace");
+    run(&contained, &["--env", &variable]).expect(0);
+    assert!(made(&contained));
+}
+
+/// The operator opens the name, and the same call runs.
+#[test]
+fn an_operator_opens_a_variable_by_its_name() {
+    let world = world("guarded");
+    configure(&world, &format!("profile = \"guarded\"\n{POLICY}[[env]]\nallow = [\"TAR_OPTIONS\"]\n"));
+    run(&world, &["--env", &format!("TAR_OPTIONS={OPTIONS}")]).expect(0);
+    assert!(made(&world));
+}
+
+#[test]
+fn a_variable_of_a_call_or_a_session_of_the_daemon_is_judged() {
+    for (profile, is_run) in [("guarded", false), ("workspace", true)] {
+        let served = Served::with(world(profile), &[]);
+        let variables = || [("TAR_OPTIONS".to_owned(), OPTIONS.to_owned())].into_iter().collect();
+        let tar = |session: &str| -> Exec {
+            serde_json::from_value(json!({ "session": session, "argv": ["tar", "-tf", "x.tar"] })).unwrap()
+        };
+        let plain = served.session();
+        let ended = |exec: &Exec| served.client().call(exec).unwrap();
+        assert_eq!(ended(&tar(plain.session.as_str())).state, CallState::Done, "{profile}: without it");
+        assert!(!made(&served.world));
+        let call = Exec { environment: variables(), ..tar(plain.session.as_str()) };
+        let of_call = ended(&call);
+        assert_eq!(made(&served.world), is_run, "{profile}: {of_call:?}");
+        let wanted = CreateSession { environment: variables(), ..served.wanted() };
+        let session = served.client().call(&wanted).unwrap();
+        let of_session = ended(&tar(session.session.as_str()));
+        assert_eq!(made(&served.world), is_run, "{profile}: {of_session:?}");
+        for info in [of_call, of_session].iter().filter(|_| !is_run) {
+            assert!(format!("{info:?}").contains("env.steering"), "{info:?}");
+        }
+    }
+}
+
+/// Codex hands over its whole environment with each command. What would be a question is left out, and the command runs.
+#[test]
+fn a_variable_that_codex_hands_over_is_left_out_where_it_would_be_a_question() {
+    for (profile, is_run) in [("guarded", false), ("workspace", true)] {
+        let world = world(profile);
+        let mut client = Client::new(&world);
+        let more =
+            json!({ "argv": ["tar", "-tf", "x.tar"], "env": { "TAR_OPTIONS": OPTIONS, "ORDINARY": "1" } });
+        client.begin(&world, "1", "", &more);
+        assert_eq!(client.finished("1"), ("big\n".to_owned(), 0), "{profile}");
+        assert_eq!(made(&world), is_run, "{profile}");
+    }
+}
