@@ -225,7 +225,8 @@ impl PathRules {
 
     /// What cannot be read cannot be written either: a hidden file is not there.
     pub(crate) fn writing(&self, relative: &Path, steering: Steering) -> Ruling<'_> {
-        let steers = || steering::explain(relative).filter(|_| steering == Steering::Asked);
+        let counts = |rule: &&BuiltInRule| steering == Steering::Asked || rule.decision == Decision::Deny;
+        let steers = || steering::explain(relative).filter(counts);
         self.reading(relative).stricter(self.ruling(relative, Operation::Write, steers))
     }
 

@@ -135,6 +135,23 @@ impl<'r> Tree<'r> {
         Ok(Self { rules, plots, closed, left: Within::Any })
     }
 
+    /// The whole machine, for a profile that opens it: nothing in it is hidden or protected by its name. `closed` stays shut,
+    /// by every way that leads there, and a root has the access that it was given.
+    pub fn machine(roots: &[Root], closed: &[PathBuf]) -> Result<Self, SurveyError> {
+        let whole = Root { path: Bytes::from("/"), access: Access::Write };
+        let open = roots.iter().filter(|root| root.access != Access::None);
+        let mut plots = Vec::new();
+        for root in open.chain([&whole]) {
+            let surveyed = SurveyedRoot { path: root.path.as_path().to_owned(), ..SurveyedRoot::default() };
+            plots.push(Plot::open(surveyed, root.access)?);
+        }
+        let shut = roots.iter().filter(|root| root.access == Access::None).map(|root| root.path.as_path());
+        let mut closed: Vec<PathBuf> =
+            closed.iter().map(PathBuf::as_path).chain(shut).map(Path::to_owned).collect();
+        closed.extend(closed.clone().iter().filter_map(|path| std::fs::canonicalize(path).ok()));
+        Ok(Self { rules: &NoRules, plots, closed, left: Within::Any })
+    }
+
     /// For somebody who may have only this of it, by where things really are.
     pub fn leaving(self, left: Within<Subtree>) -> Self {
         Self { left, ..self }
@@ -459,6 +476,27 @@ impl<'r> Tree<'r> {
         let end = survey::destination(&full);
         let inside = self.plots.iter().any(|plot| end.starts_with(&plot.ground.path));
         if inside { Ok(()) } else { Err(ask.refused(FileRefusal::Outside)) }
+    }
+}
+
+/// Where the whole machine is open.
+struct NoRules;
+
+impl Rules for NoRules {
+    fn judge(&self, _relative: &Path) -> PathVerdict {
+        PathVerdict::Open
+    }
+
+    fn protected_at_root(&self) -> &[&str] {
+        &[]
+    }
+
+    fn protected_anywhere(&self) -> &[&str] {
+        &[]
+    }
+
+    fn is_protected(&self, _relative: &Path) -> bool {
+        false
     }
 }
 

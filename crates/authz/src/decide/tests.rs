@@ -4,6 +4,8 @@ use ringfence_types::{Exec, FileCall, Introduced, Patch, PatchedFile, Risk};
 use super::*;
 use crate::DangerFlags;
 use crate::facts::Table;
+use crate::judgement::RuleSource;
+use crate::path_rules::{Operation, PathRule, PathRules};
 
 fn decide(policy: &Policy, action: Action) -> Verdict {
     super::decide(policy, action, &Table::default())
@@ -311,7 +313,6 @@ fn guarded_asks_before_it_writes_what_runs_later() {
     for (path, rule) in [
         (".github/workflows/ci.yml", "path.ci"),
         ("AGENTS.md", "path.agent-instructions"),
-        ("soul.md", "path.identity"),
         ("a/package.json", "path.build-script"),
     ] {
         let asked = (Decision::Ask, rule.to_owned());
@@ -324,6 +325,31 @@ fn guarded_asks_before_it_writes_what_runs_later() {
         );
     }
     allowed(&guarded, write("src/main.rs"));
+}
+
+/// S002-9
+#[test]
+fn identity_files_are_refused_in_any_letter_case_unless_the_operator_opens_them() {
+    for profile in [Profile::Guarded, Profile::Workspace, Profile::Strict] {
+        let policy = Policy { access: Access::Write, ..policy(profile) };
+        for path in ["SOUL.md", "soul.MD", "a/b/Identity.md", "USER.md", "user.md "] {
+            assert_eq!(denied(&policy, write(path)).rule, "path.identity", "{profile} {path}");
+            allowed(&policy, read(path));
+        }
+        allowed(&policy, write("USERS.md"));
+    }
+    let mut opened = policy(Profile::Workspace);
+    opened.rules.paths = PathRules::new(vec![PathRule {
+        decision: Decision::Allow,
+        patterns: vec!["USER.md".to_owned()],
+        except: Vec::new(),
+        operation: Operation::All,
+        group: 0,
+        source: RuleSource { layer: Layer::Operator, origin: None, reason: None },
+    }])
+    .unwrap();
+    allowed(&opened, write("docs/USER.md"));
+    assert_eq!(denied(&opened, write("SOUL.md")).rule, "path.identity");
 }
 
 #[test]
@@ -526,7 +552,7 @@ fn a_file_is_moved_and_removed_only_where_it_may_be_written() {
     for name in ["SOUL.md", "USER.md"] {
         for call in [remove(name), moved(name, "x"), moved("x", name)] {
             let verdict = decide(&policy(Profile::Guarded), Action::new(call.clone(), roots()));
-            assert!(matches!(verdict, Verdict::Ask(_)), "{call:?}");
+            assert!(matches!(verdict, Verdict::Deny(refusal) if refusal.rule == "path.identity"), "{call:?}");
         }
     }
     let table = Table { obstacles: vec!["/w/linked"], ..Table::default() };

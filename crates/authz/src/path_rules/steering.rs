@@ -141,12 +141,11 @@ pub(crate) const GROUPS: &[Group] = &[
         suffixes: NONE,
     },
     Group {
-        rule: asked(
-            Risk::Medium,
-            "path.identity",
-            "identity files",
-            "it says who the agent and its user are",
-        ),
+        // Refused wherever it is written (S002-9), unless the operator opens it.
+        rule: BuiltInRule {
+            decision: Decision::Deny,
+            ..asked(Risk::Medium, "path.identity", "identity files", "it says who the agent and its user are")
+        },
         names: &["IDENTITY.md", "SOUL.md", "USER.md"],
         directories: NONE,
         prefixes: NONE,

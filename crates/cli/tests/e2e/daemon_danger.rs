@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use ringfence_api::{ApiError, CancelCall, CreateSession, Exec, ListApprovals, Method, SessionInfo};
+use ringfence_api::{
+    ApiError, CancelCall, CreateSession, Exec, ListApprovals, Method, ReadFile, SessionInfo, WriteFile,
+};
 use ringfence_client::ClientError;
 use ringfence_types::{Profile, RefusalCode, Scope};
 use serde_json::{Value, json};
@@ -159,4 +161,43 @@ fn nothing_but_the_command_line_opens_danger() {
         finish(world.ringfence().args(["serve", flag]), b"").expect(126).says("add `--danger`");
         finish(world.ringfence().args(["serve", "--check", "--danger", flag]), b"").expect(0);
     }
+}
+
+/// Document 001: a file outside the workspace is read, written and removed there, and nowhere else.
+#[test]
+fn file_tools_reach_the_machine_in_danger_and_no_credential_store() {
+    let served = Served::with(with_store(), &["--danger"]);
+    let beyond = served.world.beside("beyond");
+    fs::write(beyond.join("file"), "of the host").unwrap();
+    fs::write(beyond.join(".env"), "of the host").unwrap();
+    std::os::unix::fs::symlink(served.world.home.join(".ssh"), beyond.join("way")).unwrap();
+    let danger = served.client().call(&in_danger(&served)).unwrap();
+    let (plain, home, state) = (served.session(), &served.world.home, &served.world.state);
+    let read = |session: &SessionInfo, path: &std::path::Path| {
+        served.client().call(&ReadFile { session: session.session.clone(), path: path.to_owned() })
+    };
+    let write = |session: &SessionInfo, path: &std::path::Path| {
+        let content = ringfence_api::Data::Text("changed".to_owned());
+        served.client().call(&WriteFile { session: session.session.clone(), path: path.to_owned(), content })
+    };
+    for path in [beyond.join("file"), beyond.join(".env"), beyond.join("new")] {
+        assert_eq!(refused(write(&plain, &path)).rule.as_deref(), Some("path.boundary"), "the control");
+        write(&danger, &path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "changed");
+        read(&danger, &path).unwrap();
+    }
+    let shut = [
+        home.join(".ssh/config"),
+        home.join(".ssh/new"),
+        beyond.join("way/config"),
+        state.join("ringfence/ledger.db"),
+        home.join(".config/ringfence/config.toml"),
+    ];
+    for path in shut {
+        refused(read(&danger, &path));
+        refused(write(&danger, &path));
+    }
+    assert_eq!(fs::read_to_string(home.join(".ssh/config")).unwrap(), "of the person\n");
+    assert!(!home.join(".ssh/new").exists() && !home.join(".config/ringfence/config.toml").exists());
+    served.world.ledger_tool(&["verify"]).expect(0);
 }

@@ -5,15 +5,15 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use ringfence_api::{
-    Answer, AnswerApproval, ApiError, CreateSession, Data, DownloadFile, ErrorCode, ListApprovals, MOST_SENT,
-    MoveFile, RemoveFile, SendFile, SessionInfo, StatFile, UploadFile, WriteFile,
+    ApiError, CreateSession, Data, DownloadFile, ErrorCode, MOST_SENT, MoveFile, RemoveFile, SendFile,
+    SessionInfo, StatFile, UploadFile, WriteFile,
 };
 use ringfence_client::{Client, ClientError};
 use ringfence_types::Profile;
 use serde_json::{Value, json};
 
 use crate::served::{ASK, Served, stdout};
-use crate::testkit::{World, eventually, finish};
+use crate::testkit::{World, finish};
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ApiError {
     match answer {
@@ -181,25 +181,19 @@ fn identity_files_are_not_written_moved_over_or_removed() {
         assert!(error.rule.as_ref().is_some_and(|rule| rule.starts_with("path.rule ")), "{error:?}");
     }
     assert_eq!(hand.download("SOUL.md").unwrap(), b"me", "it can be read");
-    let guarded = CreateSession { profile: Some(Profile::Guarded), ..served.wanted() };
-    let mut asked = Hand::of(&served, served.client().call(&guarded).unwrap());
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(move || refused(asked.remove("USER.md")));
-        let mut question = None;
-        eventually("somebody asks", || {
-            question = served.client().call(&ListApprovals {}).unwrap().questions.into_iter().next();
-            question.is_some()
-        });
-        let answer = AnswerApproval {
-            id: question.unwrap().id,
-            answer: Answer::Deny,
-            terms: None,
-            reason: Some("mine".to_owned()),
-            asker_gone: false,
-        };
-        served.client().call(&answer).unwrap();
-        assert_eq!(waiting.join().unwrap().code, ErrorCode::Refused);
-    });
+    // Without a rule of the operator, in any letter case and in every profile that writes.
+    for profile in [Profile::Workspace, Profile::Guarded] {
+        let wanted = CreateSession { profile: Some(profile), ..served.wanted() };
+        let mut hand = Hand::of(&served, served.client().call(&wanted).unwrap());
+        for error in [
+            refused(hand.remove("USER.md")),
+            refused(hand.write("USER.md", "somebody else")),
+            refused(hand.write("sub/identity.MD", "somebody else")),
+            refused(hand.rename("other", "uSeR.md")),
+        ] {
+            assert_eq!(error.rule.as_deref(), Some("path.identity"), "{error:?}");
+        }
+    }
     for (path, content) in [("SOUL.md", "me"), ("USER.md", "you")] {
         assert_eq!(served.world.read(path).as_deref(), Some(content));
     }
@@ -216,15 +210,15 @@ fn identity_files_are_not_written_moved_over_or_removed() {
     assert_eq!(served.world.read("SOUL.md").as_deref(), Some("me"));
     assert_eq!(served.world.read("other").as_deref(), Some("other"), "nor was it moved away");
     // Controls: what nobody protects is written, sent, and gone, by the same hands.
-    hand.write("USER.md", "written").unwrap();
-    assert_eq!(served.world.read("USER.md").as_deref(), Some("written"));
-    hand.upload("USER.md", b"sent".to_vec()).unwrap();
-    assert_eq!(served.world.read("USER.md").as_deref(), Some("sent"));
-    by_shell("USER");
-    assert_ne!(served.world.read("USER.md").as_deref(), Some("sent"));
-    served.world.write("USER.md", "you");
-    hand.remove("USER.md").unwrap();
-    assert_eq!(served.world.read("USER.md"), None);
+    hand.write("PLAIN.md", "written").unwrap();
+    assert_eq!(served.world.read("PLAIN.md").as_deref(), Some("written"));
+    hand.upload("PLAIN.md", b"sent".to_vec()).unwrap();
+    assert_eq!(served.world.read("PLAIN.md").as_deref(), Some("sent"));
+    by_shell("PLAIN");
+    assert_ne!(served.world.read("PLAIN.md").as_deref(), Some("sent"));
+    served.world.write("PLAIN.md", "you");
+    hand.remove("PLAIN.md").unwrap();
+    assert_eq!(served.world.read("PLAIN.md"), None);
 }
 
 /// S002-15: as large as it may be and no larger, byte for byte, and without secrets.

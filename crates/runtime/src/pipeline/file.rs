@@ -1,9 +1,9 @@
 //! The in-process file tools: the same pipeline, the same answers as a shell inside the fence.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memchr::memmem;
-use ringfence_authz::Grant;
+use ringfence_authz::{Grant, Permissions, View};
 use ringfence_egress::FetchResponse;
 use ringfence_sandbox::files::{FileError, FileRefusal, Listed, Status, Tree};
 use ringfence_sandbox::{Filter as _, Flow, Io, Source};
@@ -48,7 +48,12 @@ pub(super) fn perform(
     io: Io<'_>,
 ) -> Result<Touched, Ended> {
     let rules = WorkspaceRules::of_call(&session.policy, grant);
-    let tree = Tree::open(&grant.permissions().roots, &rules)
+    let permissions = grant.permissions();
+    let opened = match permissions.view {
+        View::Constructed => Tree::open(&permissions.roots, &rules),
+        View::WholeMachine => Tree::machine(&permissions.roots, &closed(permissions, session)),
+    };
+    let tree = opened
         .map_err(|error| Ended::Failed { what: chain(&error), hint: None })?
         .leaving(session.left.paths.clone());
     let cwd = &session.workspace.path;
@@ -74,6 +79,13 @@ pub(super) fn perform(
         }
     };
     done.map_err(ended)
+}
+
+/// What no profile opens to a tool of this process: credential stores, and what Ringfence itself keeps.
+fn closed(permissions: &Permissions, session: &AgentSession<'_>) -> Vec<PathBuf> {
+    let setup = session.runtime.setup();
+    let hidden = permissions.hidden.iter().map(|path| path.as_path().to_owned());
+    hidden.chain([setup.state_dir.clone(), setup.config_dir.clone()]).collect()
 }
 
 /// What is written is what was judged: the digest in the call is the digest of these bytes.
