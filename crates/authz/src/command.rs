@@ -14,6 +14,7 @@ mod builtins;
 mod catalogue;
 mod find;
 mod git;
+mod git_content;
 mod identity;
 mod names;
 mod offline;
@@ -47,6 +48,8 @@ use opinion::Opinion;
 use place::Place;
 use rules::{Found, Line};
 
+#[cfg(test)]
+pub(crate) use names::known as known_programs;
 pub use rules::{
     CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError,
     Restriction,
@@ -81,6 +84,8 @@ struct Judge<'a> {
     opens: Opens,
     /// What a repository makes git run, by directory: a script may ask a thousand times.
     repositories: HashMap<PathBuf, Option<String>>,
+    /// Tracked files that must not be read, by directory; `None`: it cannot be told.
+    tracked: HashMap<PathBuf, Option<Vec<PathBuf>>>,
 }
 
 /// What redirections opened for reading so far.
@@ -144,6 +149,7 @@ impl<'a> Judge<'a> {
             moved: None,
             opens: Opens::Nothing,
             repositories: HashMap::new(),
+            tracked: HashMap::new(),
         }
     }
 

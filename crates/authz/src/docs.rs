@@ -96,7 +96,7 @@ fn hidden() -> String {
          | {} | hidden, denied | `path.key-material` | private keys and key stores |\n\
          | `.env` `.env.*` `.env-*` `.env_*` `.envrc` `*.env` | hidden, denied | `path.environment` | environment files hold secrets |\n\
          | {} | hidden and denied, unless they hold only certificates or public keys | `path.certificate` | they may hold a private key |\n\
-         | `*secret*` `*password*` without an extension or with one of {}; not below {} | hidden, asked about | `path.named-secret` | the name says that it holds secrets |\n\
+         | `*secret*` `*password*` without an extension, with the word in the extension, or with one of {}; not below {} | hidden, asked about | `path.named-secret` | the name says that it holds secrets |\n\
          | everything else | visible | | |\n",
             dotted(EXCEPTIONS),
             before.join(" "),

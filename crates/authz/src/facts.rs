@@ -24,6 +24,11 @@ pub trait Facts {
     /// `diff.z.command`: from its `config`, `config.worktree` and what they include. Empty where there is no repository.
     fn git_programs(&self, dir: &Path) -> Vec<String>;
 
+    /// Absolute paths of everything that is tracked by the repository that git would find from `dir`. `None`: it cannot be told.
+    fn git_tracked(&self, _dir: &Path) -> Option<Vec<PathBuf>> {
+        Some(Vec::new())
+    }
+
     /// Whether the file at an absolute path holds certificates and public keys and nothing else.
     fn is_public(&self, _path: &Path) -> bool {
         false
@@ -67,6 +72,7 @@ pub(crate) struct Table {
     pub(crate) links: Vec<(&'static str, &'static str)>,
     pub(crate) directories: Vec<&'static str>,
     pub(crate) git_programs: Vec<String>,
+    pub(crate) tracked: Vec<&'static str>,
     pub(crate) public: Vec<&'static str>,
     pub(crate) obstacles: Vec<&'static str>,
     pub(crate) missing: Vec<&'static str>,
@@ -98,6 +104,10 @@ impl Facts for Table {
 
     fn git_programs(&self, _dir: &Path) -> Vec<String> {
         self.git_programs.clone()
+    }
+
+    fn git_tracked(&self, _dir: &Path) -> Option<Vec<PathBuf>> {
+        Some(self.tracked.iter().map(PathBuf::from).collect())
     }
 
     fn is_public(&self, path: &Path) -> bool {

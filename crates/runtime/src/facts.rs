@@ -105,6 +105,10 @@ impl Facts for Machine {
         repository::programs(dir)
     }
 
+    fn git_tracked(&self, dir: &Path) -> Option<Vec<PathBuf>> {
+        repository::tracked(dir).ok()
+    }
+
     fn is_public(&self, path: &Path) -> bool {
         fs::canonicalize(path).is_ok_and(|real| survey::is_public_file(&real))
     }

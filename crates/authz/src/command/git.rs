@@ -81,7 +81,13 @@ impl Judge<'_> {
         let opinion = opinion.and_if(listing_only(program, &reading)).and_if(signs(program, &reading));
         let opinion = opinion.and_if(blocked(name, args)).and_if(self.git_cleans(name, args));
         // Asking the machine costs more than all of the above.
-        if opinion.decision == Decision::Deny { opinion } else { opinion.and_if(self.git_settings(frame)) }
+        if opinion.decision == Decision::Deny {
+            return opinion;
+        }
+        if program.standing == Standing::Listed {
+            self.git_content(frame, name, args, &reading);
+        }
+        opinion.and_if(self.git_settings(frame))
     }
 
     fn unlisted_git(

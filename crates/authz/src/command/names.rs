@@ -129,6 +129,14 @@ pub(super) fn class_of(name: &[u8]) -> Class {
     }
 }
 
+/// Every name that is known.
+#[cfg(test)]
+pub(crate) fn known() -> Vec<&'static str> {
+    let mut names: Vec<&str> = INDEX.keys().filter_map(|name| std::str::from_utf8(name).ok()).collect();
+    names.sort_unstable();
+    names
+}
+
 fn exact(name: &[u8]) -> Option<Class> {
     let disk = || name.starts_with(b"mkfs.") || name.starts_with(b"fsck.");
     INDEX.get(name).copied().or_else(|| disk().then_some(CHANGES_MACHINE))

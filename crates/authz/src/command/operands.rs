@@ -36,8 +36,21 @@ const KEPT: &[&str] = &[
     "secring.gpg",
 ];
 
-const READABLE: &[&[u8]] =
-    &[b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/tty", b"/dev/stdin", b"/dev/stdout", b"/dev/stderr"];
+const READABLE: &[&[u8]] = &[b"/dev/null", b"/dev/stdin"];
+/// To read them never ends, or takes what somebody types at the terminal.
+const UNENDING: &[&[u8]] = &[
+    b"/dev/zero",
+    b"/dev/full",
+    b"/dev/random",
+    b"/dev/urandom",
+    b"/dev/tty",
+    b"/dev/console",
+    b"/dev/ptmx",
+    b"/dev/stdout",
+    b"/dev/stderr",
+    b"/dev/fd/1",
+    b"/dev/fd/2",
+];
 /// `PATH_MAX`: the kernel opens nothing longer.
 const MAX_PATH: usize = 4096;
 /// What is written to them changes nothing.
@@ -109,10 +122,13 @@ impl Judge<'_> {
         let text = path.as_os_str().as_encoded_bytes();
         let numbered = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
         let descriptor = text.strip_prefix(b"/dev/fd/").is_some_and(numbered);
-        let device = match intent {
-            Intent::Read | Intent::List | Intent::Look => descriptor || READABLE.contains(&text),
-            Intent::Write | Intent::Remove => WRITABLE.contains(&text),
-        };
+        let reads = matches!(intent, Intent::Read | Intent::List | Intent::Look);
+        if reads && (UNENDING.contains(&text) || text.starts_with(b"/dev/pts/")) {
+            let fix = "leave it out, or say yes to this one";
+            let why = "to read it never ends, or takes what is typed at the terminal";
+            return Some(part("path.device").because(why).ask(Risk::Medium, fix));
+        }
+        let device = if reads { descriptor || READABLE.contains(&text) } else { WRITABLE.contains(&text) };
         if device {
             return Some(part("path.device").because("a device of every process, which keeps nothing"));
         }

@@ -126,8 +126,13 @@ pub(crate) const EXCEPTIONS: &[&str] = &["example", "sample", "template", "dist"
 
 /// Formats that hold data: a name heuristic hides these and names without an extension.
 pub(crate) const DATA_EXTENSIONS: &[&str] = &[
+    "7z",
+    "age",
+    "asc",
+    "b64",
     "bak",
     "bin",
+    "bz2",
     "cfg",
     "cnf",
     "conf",
@@ -139,6 +144,7 @@ pub(crate) const DATA_EXTENSIONS: &[&str] = &[
     "enc",
     "env",
     "gpg",
+    "gz",
     "hcl",
     "ini",
     "json",
@@ -149,13 +155,18 @@ pub(crate) const DATA_EXTENSIONS: &[&str] = &[
     "log",
     "lst",
     "ndjson",
+    "ods",
+    "pgp",
     "plist",
     "prefs",
     "properties",
+    "sops",
     "sqlite",
     "sqlite3",
+    "tar",
     "tfstate",
     "tfvars",
+    "tgz",
     "toml",
     "tsv",
     "txt",
@@ -163,8 +174,11 @@ pub(crate) const DATA_EXTENSIONS: &[&str] = &[
     "xls",
     "xlsx",
     "xml",
+    "xz",
     "yaml",
     "yml",
+    "zip",
+    "zst",
 ];
 
 /// Written by tools, named after packages: guesses by name would hide a library called `libsecret`.
@@ -198,8 +212,9 @@ fn find(dir: &[u8], name: &[u8]) -> Option<(&'static BuiltInRule, Strength)> {
     if dotted && one_of(MAYBE_EXTENSIONS, extension) {
         return fact(&MAYBE);
     }
-    let data = stem.is_empty() || one_of(DATA_EXTENSIONS, extension);
-    (data && (contains(name, b"secret") || contains(name, b"password"))).then_some((&GUESS, Strength::Guess))
+    let sounds = |name: &[u8]| contains(name, b"secret") || contains(name, b"password");
+    let data = stem.is_empty() || one_of(DATA_EXTENSIONS, extension) || sounds(extension);
+    (data && sounds(name)).then_some((&GUESS, Strength::Guess))
 }
 
 /// `stem` is empty for a name without a dot or with only a leading one: such a name has no extension.

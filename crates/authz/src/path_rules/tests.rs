@@ -30,6 +30,12 @@ fn s000_17_the_deny_list() {
         "PASSWORDS",
         ".secrets",
         "my-secret",
+        "my.secret",
+        "app.password",
+        "a/b.PASSWORDS",
+        "secrets.tar.gz",
+        "passwords.zip",
+        "secrets.age",
         "a/secret",
     ] {
         assert_eq!(judge(path), Hidden, "{path}");

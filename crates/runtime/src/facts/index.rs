@@ -1,4 +1,4 @@
-//! The submodules that a git index names.
+//! The files and the submodules that a git index names.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,18 +17,33 @@ const DIGESTS: [usize; 2] = [20, 32];
 
 /// Paths of the submodules in the index of a git directory, with those of the index it is split from.
 pub(super) fn submodules(git: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = in_file(&git.join("index"))?;
+    entries(git, Wanted::Submodules)
+}
+
+/// Paths of everything that is tracked.
+pub(super) fn tracked(git: &Path) -> io::Result<Vec<PathBuf>> {
+    entries(git, Wanted::Everything)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Submodules,
+    Everything,
+}
+
+fn entries(git: &Path, wanted: Wanted) -> io::Result<Vec<PathBuf>> {
+    let mut found = in_file(&git.join("index"), wanted)?;
     if let Ok(entries) = std::fs::read_dir(git) {
         for entry in entries.flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(b"sharedindex.") {
-                found.extend(in_file(&entry.path())?);
+                found.extend(in_file(&entry.path(), wanted)?);
             }
         }
     }
     Ok(found)
 }
 
-fn in_file(path: &Path) -> io::Result<Vec<PathBuf>> {
+fn in_file(path: &Path, wanted: Wanted) -> io::Result<Vec<PathBuf>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -40,15 +55,17 @@ fn in_file(path: &Path) -> io::Result<Vec<PathBuf>> {
         return Err(io::Error::other("too large"));
     }
     // Nearly every index has none, and this tells so at the speed of memory.
-    if memchr::memmem::find(&content, &SUBMODULE.to_be_bytes()).is_none() {
+    let submodule = || memchr::memmem::find(&content, &SUBMODULE.to_be_bytes());
+    if wanted == Wanted::Submodules && submodule().is_none() {
         return Ok(Vec::new());
     }
     // The file does not say which digests it holds. Read with the wrong length it names nonsense, which is not there.
-    let read: Vec<Vec<PathBuf>> = DIGESTS.into_iter().filter_map(|digest| parse(&content, digest)).collect();
+    let parse = |digest| parse(&content, digest, wanted);
+    let read: Vec<Vec<PathBuf>> = DIGESTS.into_iter().filter_map(parse).collect();
     if read.is_empty() { Err(io::Error::other("not an index")) } else { Ok(read.concat()) }
 }
 
-fn parse(content: &[u8], digest: usize) -> Option<Vec<PathBuf>> {
+fn parse(content: &[u8], digest: usize, wanted: Wanted) -> Option<Vec<PathBuf>> {
     let mut reader = Reader { content, at: 0, digest };
     if reader.take(4)? != b"DIRC" {
         return None;
@@ -62,7 +79,7 @@ fn parse(content: &[u8], digest: usize) -> Option<Vec<PathBuf>> {
     let mut name = Vec::new();
     for _ in 0..count {
         let mode = reader.entry(version, &mut name)?;
-        if mode == SUBMODULE {
+        if wanted == Wanted::Everything || mode == SUBMODULE {
             found.push(PathBuf::from(OsString::from_vec(name.clone())));
         }
     }

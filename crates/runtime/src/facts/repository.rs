@@ -37,6 +37,27 @@ pub(super) fn programs(dir: &Path) -> Vec<String> {
     search.found
 }
 
+/// Absolute paths of everything that is tracked by the repository that git would find from `dir`. An error: it cannot be told.
+pub(super) fn tracked(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    for above in dir.ancestors() {
+        let git = above.join(".git");
+        let found = match fs::metadata(&git) {
+            Ok(metadata) if metadata.is_dir() => is_repository(&git).then(|| git.clone()),
+            Ok(_) => {
+                let content = read(&git, MAX_POINTER)?;
+                let target =
+                    content.strip_prefix(b"gitdir: ").ok_or_else(|| io::Error::other("no `gitdir`"))?;
+                Some(above.join(line(target)))
+            }
+            Err(_) => is_repository(above).then(|| above.to_owned()),
+        };
+        if let Some(git) = found {
+            return Ok(index::tracked(&git)?.into_iter().map(|path| above.join(path)).collect());
+        }
+    }
+    Ok(Vec::new())
+}
+
 #[derive(Default)]
 struct Search {
     found: Vec<String>,

@@ -325,11 +325,15 @@ fn s000_13_every_path_argument_is_judged() {
             "grep -r x secrets",
             "cat /w/README.md",
             "ls .",
-            "head -c 10 /dev/zero",
             "cat /dev/fd/3",
         ],
     );
     bench.lines(ASK, &["cat /tmp/x", "ls /tmp", "go test ./..."]);
+    bench.lines(
+        ASK,
+        &["head -c 10 /dev/zero", "cat /dev/tty", "wc /dev/full", "cat /dev/fd/1", "grep x /dev/pts/0"],
+    );
+    bench.scripts(ASK, &["cat </dev/tty", "cat </dev/zero"]);
 }
 
 #[test]

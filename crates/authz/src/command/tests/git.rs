@@ -259,3 +259,66 @@ fn what_a_commit_or_a_pattern_holds_does_not_depend_on_what_is_there_now() {
     bench.lines(ASK, &["git show HEAD:tls/server.pem", "git log -p -- *.pem"]);
     bench.scripts(ASK, &["cat *.pem"]);
 }
+
+#[test]
+fn git_prints_no_tracked_file_that_must_not_be_read() {
+    let mut bench = Bench::guarded();
+    bench.facts.directories = vec!["/w/secrets", "/w/src", "/w/conf"];
+    bench.facts.missing = vec!["/w/HEAD", "/w/x", "/w/abc123", "/w/main", "/w/HEAD@{12:30}", "/w/HEAD~1"];
+    let quiet = ["git log -p -- conf", "git grep x HEAD -- src", "git show HEAD", "git diff", "git log -p"];
+    bench.lines(ALLOW, &quiet);
+    bench.facts.tracked = vec!["/w/src/lib.rs", "/w/conf/.env", "/w/secrets/db.key", "/w/readme"];
+    bench.lines(
+        DENY,
+        &[
+            "git log -p -- secrets",
+            "git log -u -- secrets/",
+            "git log -Up3 -- conf",
+            "git log --patch -- conf",
+            "git log --word-diff -- conf",
+            "git log --pat -- conf",
+            "git grep x HEAD -- secrets",
+            "git grep --cached x -- conf",
+            "git grep -e x HEAD -- conf",
+            "git diff HEAD~1 -- conf",
+            "git show HEAD -- secrets",
+            "git diff conf",
+        ],
+    );
+    bench.lines(
+        ASK,
+        &[
+            "git log -p",
+            "git log -wp",
+            "git log -p -- .",
+            "git diff",
+            "git diff main",
+            "git show",
+            "git show abc123",
+            "git show HEAD@{12:30}",
+            "git grep x HEAD",
+            "git diff --stat -p",
+            "git grep readme HEAD",
+            "git log -p readme --",
+        ],
+    );
+    bench.lines(
+        ALLOW,
+        &[
+            "git log",
+            "git log --stat -- secrets",
+            "git log -p -- src",
+            "git diff -- src readme",
+            "git diff --stat",
+            "git diff --name-only main",
+            "git show HEAD:src/lib.rs",
+            "git grep x",
+            "git grep x HEAD -- src",
+            "git diff -- . :!secrets :!conf",
+            "git log -p -- . :(exclude)secrets :^conf/.env",
+            "git status",
+        ],
+    );
+    let contained = Bench::new(Profile::Workspace);
+    contained.lines(ALLOW, &["git log -p"]);
+}

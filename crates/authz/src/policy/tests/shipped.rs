@@ -59,8 +59,6 @@ fn s000_20_s000_21_document_000_runs_four_tools_and_asks_nobody() {
             "git commit -m x",
             "git add .",
             "git checkout -b x",
-            "ls",
-            "cat README.md",
         ],
     );
     check(
@@ -79,8 +77,29 @@ fn s000_20_s000_21_document_000_runs_four_tools_and_asks_nobody() {
             "npm test",
             "bash -c 'make'",
             "env git push --force",
+            "ls",
+            "cat README.md",
+            "sh -c ls",
+            "sh -c 'git status'",
+            "env git status",
         ],
     );
+}
+
+/// S000-20: whatever else is known to be harmless, alone, with a command to run and with a shell's option.
+#[test]
+fn document_000_runs_nothing_besides_its_four_tools() {
+    for name in crate::command::known_programs() {
+        for arguments in ["", " git status", " ls", " -c ls", " README.md"] {
+            let expected = matches!(name, "git" | "just");
+            let command = format!("{name}{arguments}");
+            if !expected {
+                assert_eq!(decided("document-000.toml", &command), Decision::Deny, "{command}");
+            }
+        }
+    }
+    let snippet = "python3 -c \"import os; print('\\n'.join(sorted(os.listdir('.'))))\"";
+    check("document-000.toml", Decision::Deny, &[snippet, "xyz", "git-status", "./git status"]);
 }
 
 #[test]
