@@ -198,6 +198,8 @@ mod grpc_client;
 #[cfg(test)]
 mod grpc_messages;
 #[cfg(test)]
+mod guarded_reads;
+#[cfg(test)]
 mod help;
 #[cfg(test)]
 mod hooks;
