@@ -90,6 +90,8 @@ pub(super) const LIBC: &[(&str, i64)] = &[
     ("execveat", libc::SYS_execveat),
     ("io_setup", libc::SYS_io_setup),
     ("sched_setaffinity", libc::SYS_sched_setaffinity),
+    ("setpriority", libc::SYS_setpriority),
+    ("ioprio_set", libc::SYS_ioprio_set),
     ("mincore", libc::SYS_mincore),
     ("shmget", libc::SYS_shmget),
     #[cfg(target_arch = "x86_64")]
