@@ -182,7 +182,7 @@ pub(crate) struct Run {
     /// Processor limit in cores: 2, 0.5
     #[arg(long, value_name = "N")]
     pub(crate) cpus: Option<Cpus>,
-    /// Processor time limit
+    /// Processor time limit, of each process
     #[arg(long, value_name = "TIME")]
     pub(crate) cpu_time: Option<Duration>,
     /// Most open files

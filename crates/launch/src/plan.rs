@@ -138,6 +138,9 @@ pub struct Identity {
 pub enum Access {
     Read = 1,
     Write = 2,
+    /// Read through an overlay. KERNEL: a socket or FIFO of an overlay is another object than the one below it, so
+    /// nothing that the host serves there can be reached, whenever it was made.
+    System = 3,
 }
 
 /// Where the launcher puts what masks are made of, inside the new root.
@@ -166,6 +169,7 @@ impl Op<'_> {
             | Self::Proc { .. }
             | Self::Devpts { .. }
             | Self::ReadOnly { .. } => Step::Devices,
+            Self::Root { access: Access::System, .. } => Step::System,
             Self::Root { .. } => Step::Roots,
             Self::Pin { .. } | Self::Beneath { .. } => Step::Pins,
             Self::Protect { .. } | Self::Freeze { .. } | Self::Replace { .. } => Step::Protect,
@@ -241,7 +245,8 @@ impl<'a> Plan<'a> {
 }
 
 /// Steps never go backwards, except that each root repeats pins, protections and masks, and that mount points may
-/// be made in the private places (`/tmp`, `/dev`) after these have been mounted.
+/// be made in the private places (`/tmp`, `/dev`) after these have been mounted. Directories of the system are mounted
+/// among the roots, because one may lie inside the other.
 #[derive(Default)]
 struct Order {
     reached: u32,
@@ -252,6 +257,9 @@ impl Order {
         let step = op.step() as u32;
         let mount_point = matches!(op, Op::Directory { .. } | Op::Symlink { .. } | Op::File { .. });
         if mount_point && (Step::Stage as u32..=Step::Roots as u32).contains(&self.reached) {
+            return Ok(());
+        }
+        if step == Step::System as u32 && self.reached == Step::Roots as u32 {
             return Ok(());
         }
         let next_root = matches!(op, Op::Beneath { .. }) && self.reached <= Step::Masks as u32;
@@ -320,6 +328,7 @@ impl<'a> Reader<'a> {
         match self.number()? {
             1 => Ok(Access::Read),
             2 => Ok(Access::Write),
+            3 => Ok(Access::System),
             _ => Err(Malformed),
         }
     }

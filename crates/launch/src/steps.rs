@@ -281,7 +281,10 @@ fn devpts(target: &CStr) -> Result<(), Errno> {
 /// What is mounted is what was judged: opened without following a link, compared, and mounted by descriptor.
 fn root(source: &CStr, target: &CStr, access: Access, identity: Identity) -> Result<(), Errno> {
     let object = sys::open_absolute(source)?;
-    let answer = judged(object, identity).and_then(|()| attach_root(object, target, access));
+    let answer = judged(object, identity).and_then(|()| match access {
+        Access::System => overlay(object, target),
+        Access::Read | Access::Write => attach_root(object, target, access),
+    });
     sys::close(object);
     answer
 }
@@ -292,9 +295,34 @@ fn judged(object: i32, identity: Identity) -> Result<(), Errno> {
     if same { Ok(()) } else { Err(Errno(libc::ESTALE)) }
 }
 
+/// The layer below the directory is the empty one that hides directories: the kernel wants two where none is written.
+fn overlay(object: i32, target: &CStr) -> Result<(), Errno> {
+    let empty = sys::open_beneath(libc::AT_FDCWD, HIDDEN_DIRECTORY)?;
+    let answer = sys::open_beneath(libc::AT_FDCWD, target).and_then(|place| {
+        let answer = mount_overlay([object, empty], place);
+        sys::close(place);
+        answer
+    });
+    sys::close(empty);
+    answer
+}
+
+/// By descriptors: a path could hold what is special in mount options, and could be swapped for a link.
+fn mount_overlay([upper, lower]: [i32; 2], place: i32) -> Result<(), Errno> {
+    let mut layers = Text::default();
+    layers.text(b"lowerdir=");
+    layers.descriptor(upper);
+    layers.text(b":");
+    layers.descriptor(lower);
+    let mut target = Text::default();
+    target.descriptor(place);
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_RDONLY;
+    sys::mount(c"ringfence", target.as_c_str()?, c"overlay", flags, layers.as_c_str()?)
+}
+
 fn attach_root(object: i32, target: &CStr, access: Access) -> Result<(), Errno> {
     let attributes = match access {
-        Access::Read => READ_ONLY | NO_SETUID | NO_DEVICES,
+        Access::Read | Access::System => READ_ONLY | NO_SETUID | NO_DEVICES,
         Access::Write => NO_SETUID | NO_DEVICES,
     };
     let tree = sys::clone_tree(object)?;
@@ -308,7 +336,7 @@ fn attach_root(object: i32, target: &CStr, access: Access) -> Result<(), Errno> 
 /// In a container a part is bound from what is around it, which we may have closed just before. What the host has closed stays so.
 fn opened(tree: i32, access: Access) -> Result<(), Errno> {
     match access {
-        Access::Read => Ok(()),
+        Access::Read | Access::System => Ok(()),
         Access::Write => match sys::allow_writing(tree) {
             Err(Errno(libc::EPERM)) => Ok(()),
             answer => answer,
@@ -342,10 +370,15 @@ fn pivot() -> Result<(), Errno> {
 }
 
 /// A short text without an allocator.
-#[derive(Default)]
 struct Text {
-    bytes: [u8; 32],
+    bytes: [u8; 64],
     length: usize,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self { bytes: [0; 64], length: 0 }
+    }
 }
 
 impl Text {
@@ -353,6 +386,11 @@ impl Text {
         for byte in text {
             self.byte(*byte);
         }
+    }
+
+    fn descriptor(&mut self, fd: i32) {
+        self.text(b"/proc/self/fd/");
+        self.decimal(fd as u64);
     }
 
     fn octal(&mut self, value: u64) {

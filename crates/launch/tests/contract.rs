@@ -38,6 +38,7 @@ fn every_operation() -> Vec<Op<'static>> {
             access: Access::Read,
             identity: Identity { device: 7, inode: u64::MAX },
         },
+        Op::Root { source: A, target: B, access: Access::System, identity: Identity { device: 8, inode: 9 } },
         Op::Beneath { target: A },
         Op::Pin { path: A },
         Op::Freeze { path: A },

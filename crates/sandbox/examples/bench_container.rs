@@ -46,6 +46,7 @@ fn main() {
         roots: vec![Root { path: Bytes::from(place.join("w")), access: Access::Write }],
         view: View::Constructed,
         toolchains: Vec::new(),
+        shown: Vec::new(),
         home: place.join("home"),
         net: NetMode::None,
         limits: Limits::default(),

@@ -127,6 +127,7 @@ fn start(world: &Path, directory: &str) -> Result<Session, Box<dyn Error>> {
         roots: vec![Root { path: Bytes::from(directory), access: Access::Read }],
         view: View::Constructed,
         toolchains: Vec::new(),
+        shown: Vec::new(),
         home: world.join("home"),
         net: NetMode::None,
         limits: Limits::default(),

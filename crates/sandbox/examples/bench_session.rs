@@ -134,6 +134,7 @@ impl World {
             roots: vec![Root { path: Bytes::from(path("workspace")), access: Access::Write }],
             view: View::Constructed,
             toolchains: Vec::new(),
+            shown: Vec::new(),
             home: path("home"),
             net,
             limits: Limits::default(),

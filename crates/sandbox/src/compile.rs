@@ -17,6 +17,7 @@ use rustix::process::Resource;
 
 use crate::cgroup::Cgroups;
 use crate::etc::{self, Place};
+use crate::host_sockets::Coverage;
 use crate::landlock::{self, Rights};
 use crate::network::{Netfilter, Setup};
 use crate::seccomp;
@@ -47,11 +48,13 @@ pub(crate) struct Ground<'a> {
     /// (Linux 5.14), all of the user's elsewhere.
     pub(crate) tasks_besides: u64,
     pub(crate) netfilter: Netfilter,
+    /// Only where this launcher makes the tree.
+    pub(crate) coverage: Option<&'a Coverage>,
 }
 
 impl<'a> Ground<'a> {
     pub(crate) fn here(landlock_abi: Option<u32>, cgroups: &'a Cgroups) -> Self {
-        Self { landlock_abi, cgroups, tasks_besides: 0, netfilter: Netfilter::Present }
+        Self { landlock_abi, cgroups, tasks_besides: 0, netfilter: Netfilter::Present, coverage: None }
     }
 
     /// For a sandbox that shares the user namespace of its caller.
@@ -71,7 +74,10 @@ pub(crate) fn native(
     plan.push(&Op::Hostname { name: c"ringfence" });
     own_network(&mut plan, spec, ground);
     match &spec.view {
-        View::Constructed => constructed(&mut plan, spec, surveyed)?,
+        View::Constructed => {
+            let plain = Coverage::default();
+            constructed(&mut plan, spec, (surveyed, ground.coverage.unwrap_or(&plain)))?;
+        }
         View::WholeMachine { hidden, frozen } => whole_machine(&mut plan, spec, (hidden, frozen))?,
     }
     limits(&mut plan, &spec.limits, ground);
@@ -176,7 +182,7 @@ pub(crate) fn container(
         plan.push(&Op::File { path: &path, mode: 0o400, content: &secret.content });
     }
     // The door of a session may be below /run: then the rest of it is only closed, not hidden.
-    let (hidden, closed) = if spec.toolchains.iter().any(|shown| shown.starts_with("/run")) {
+    let (hidden, closed) = if spec.shown.iter().any(|shown| shown.starts_with("/run")) {
         (&[c"/sys"][..], &[c"dev", c"proc", c"run"][..])
     } else {
         (&[c"/run", c"/sys"][..], &[c"dev", c"proc"][..])
@@ -314,17 +320,22 @@ fn identity(path: &Path) -> Result<Identity, CompileError> {
     Ok(Identity { device: metadata.dev(), inode: metadata.ino() })
 }
 
-fn constructed(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
+fn constructed(
+    plan: &mut Draft,
+    spec: &Spec,
+    (surveyed, coverage): (&[SurveyedRoot], &Coverage),
+) -> Result<(), CompileError> {
     plan.push(&Op::Stage);
-    skeleton(plan, spec, surveyed)?;
+    skeleton(plan, spec, (surveyed, coverage))?;
     plan.push(&Op::Seal);
     devices(plan, &spec.limits)?;
     if works_in_var_tmp(spec) {
         plan.push(&Op::Tmpfs { target: c"var/tmp", bytes: spec.limits.tmp_bytes, mode: 0o1777 });
     }
-    roots(plan, spec, surveyed)?;
+    system_overlays(plan, spec, coverage)?;
+    roots(plan, spec, (surveyed, coverage))?;
     lay_over(plan, spec)?;
-    closed_in_system(plan, spec)?;
+    masks_in_system(plan, spec.closed_in_system().chain(coverage.masks().iter().map(PathBuf::as_path)))?;
     system_masks(plan, &[("etc", system::ETC_HIDDEN), ("proc", system::PROC_HIDDEN)])?;
     let mut replacements = 0;
     for root in surveyed {
@@ -334,7 +345,11 @@ fn constructed(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Resu
     Ok(())
 }
 
-fn skeleton(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
+fn skeleton(
+    plan: &mut Draft,
+    spec: &Spec,
+    (surveyed, coverage): (&[SurveyedRoot], &Coverage),
+) -> Result<(), CompileError> {
     for directory in [".ringfence", "dev", "etc", "proc", "tmp", "var", "home"] {
         plan.directory(Path::new(directory), 0o755)?;
     }
@@ -345,14 +360,14 @@ fn skeleton(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<
     } else {
         plan.push(&Op::Symlink { path: c"var/tmp", target: c"/tmp" });
     }
-    system_entries(plan, spec)?;
+    system_entries(plan, spec, coverage)?;
     own_files(plan, spec)?;
     secret_files(plan, spec)?;
     mount_points(plan, spec, surveyed)?;
     replaced_files(plan, surveyed)
 }
 
-fn system_entries(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
+fn system_entries(plan: &mut Draft, spec: &Spec, coverage: &Coverage) -> Result<(), CompileError> {
     for entry in system::entries(Path::new("/")).map_err(CompileError::System)? {
         match entry {
             Entry::Link(path, target) => {
@@ -360,8 +375,11 @@ fn system_entries(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
                 plan.push(&Op::Symlink { path: &path, target: &target });
             }
             Entry::Directory(path) => {
+                plan.parents(&path)?;
                 plan.directory(&path, 0o755)?;
-                bind(plan, &path)?;
+                if !coverage.is_overlaid(&Path::new("/").join(&path)) {
+                    bind(plan, &path)?;
+                }
             }
             Entry::File(path) if spec.files.iter().any(|file| relative(&file.path) == path) => {}
             Entry::File(path) => {
@@ -369,6 +387,14 @@ fn system_entries(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
                 bind(plan, &path)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Toolchains are mounted among the roots: one may lie inside the other.
+fn system_overlays(plan: &mut Draft, spec: &Spec, coverage: &Coverage) -> Result<(), CompileError> {
+    for path in coverage.overlaid().iter().filter(|path| !spec.toolchains.contains(path)) {
+        plan.root(path, relative(path), PlanAccess::System)?;
     }
     Ok(())
 }
@@ -421,8 +447,7 @@ const PRIVATE: [&str; 3] = ["tmp", "dev/shm", "var/tmp"];
 
 /// /var/tmp is /tmp, unless there is a root below it: a link cannot hold a mount point.
 pub(crate) fn works_in_var_tmp(spec: &Spec) -> bool {
-    let mut paths =
-        spec.roots.iter().map(|root| root.path.as_path()).chain(spec.toolchains.iter().map(PathBuf::as_path));
+    let mut paths = spec.roots.iter().map(|root| root.path.as_path()).chain(spec.besides());
     paths.any(|path| path.starts_with("/var/tmp"))
 }
 
@@ -437,7 +462,7 @@ fn in_system(relative: &Path) -> bool {
 }
 
 fn mount_points(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
-    let paths = spec.open_roots().chain(spec.toolchains.iter().map(PathBuf::as_path));
+    let paths = spec.open_roots().chain(spec.besides());
     for path in paths.chain(surveyed.iter().map(|root| root.path.as_path())) {
         let target = relative(path);
         if is_private(target) || in_system(target) || beneath_another_root(path, spec, surveyed) {
@@ -502,14 +527,20 @@ const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
     (c"dev/ptmx", c"pts/ptmx"),
 ];
 
-fn roots(plan: &mut Draft, spec: &Spec, surveyed: &[SurveyedRoot]) -> Result<(), CompileError> {
+fn roots(
+    plan: &mut Draft,
+    spec: &Spec,
+    (surveyed, coverage): (&[SurveyedRoot], &Coverage),
+) -> Result<(), CompileError> {
     plan.root(&spec.home, relative(Path::new(HOME_INSIDE)), PlanAccess::Write)?;
     for mount in root_mounts(spec, surveyed) {
         let is_inside = || beneath_another_root(&mount.path, spec, surveyed);
         if mount.kind == MountKind::Root && is_private(relative(&mount.path)) && !is_inside() {
             plan.mount_point(&mount.path)?;
         }
-        plan.root(&mount.path, relative(&mount.path), mount.access)?;
+        let overlaid = spec.toolchains.contains(&mount.path) && coverage.is_overlaid(&mount.path);
+        let access = if overlaid { PlanAccess::System } else { mount.access };
+        plan.root(&mount.path, relative(&mount.path), access)?;
     }
     Ok(())
 }
@@ -547,7 +578,7 @@ pub(crate) fn root_mounts(spec: &Spec, surveyed: &[SurveyedRoot]) -> Vec<RootMou
         |path: &Path| spec.roots.iter().find(|known| known.path.as_path() == path).map(|root| root.access);
     let mut mounts: Vec<RootMount> =
         spec.roots.iter().filter_map(|given| root(given.path.as_path(), given.access)).collect();
-    mounts.extend(spec.toolchains.iter().filter_map(|path| root(path, Access::Read)));
+    mounts.extend(spec.besides().filter_map(|path| root(path, Access::Read)));
     for found in surveyed {
         let access = given(&found.path).unwrap_or(workspace);
         // A root that was named has the access it was named with; only what git needs besides follows the workspace.
@@ -564,9 +595,9 @@ pub(crate) fn root_mounts(spec: &Spec, surveyed: &[SurveyedRoot]) -> Vec<RootMou
     mounts
 }
 
-/// A closed root in a directory of the system, which is bound as a whole. It is read-only, so that nothing in it moves.
-fn closed_in_system(plan: &mut Draft, spec: &Spec) -> Result<(), CompileError> {
-    for path in spec.closed_in_system() {
+/// What is closed in a directory of the system, which is mounted as a whole. It is read-only, so that nothing in it moves.
+fn masks_in_system<'a>(plan: &mut Draft, paths: impl Iterator<Item = &'a Path>) -> Result<(), CompileError> {
+    for path in paths {
         plan.push(&Op::Beneath { target: c"." });
         plan.push(&Op::Mask { path: &c_string(relative(path))? });
     }
@@ -690,6 +721,13 @@ fn landlock_rules(
     for path in writable.chain(extra.filter(|_| workspace_writable)).collect::<BTreeSet<_>>() {
         plan.push(&Op::LandlockAllow { path: &c_string(path)?, access: rights.write() });
     }
+    reachable_sockets(plan, spec, rights)
+}
+
+fn reachable_sockets(plan: &mut Draft, spec: &Spec, rights: Rights) -> Result<(), CompileError> {
+    for path in &spec.shown {
+        plan.push(&Op::LandlockAllow { path: &c_string(path)?, access: rights.reach() });
+    }
     Ok(())
 }
 
@@ -718,6 +756,7 @@ fn host_rules(plan: &mut Draft, spec: &Spec, rights: Rights) -> Result<(), Compi
     for path in &spec.toolchains {
         plan.push(&Op::LandlockAllow { path: &c_string(path)?, access: rights.read() });
     }
+    reachable_sockets(plan, spec, rights)?;
     for root in &spec.roots {
         let access = match (root.access, root.path.as_path().is_dir()) {
             (Access::None, _) => continue,

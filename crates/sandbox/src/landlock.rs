@@ -59,6 +59,11 @@ impl Rights {
         self.fs & !(RESOLVE_UNIX | IOCTL_DEV)
     }
 
+    /// To read, and to connect to the sockets of the host that are there.
+    pub(crate) fn reach(self) -> u64 {
+        self.read() | RESOLVE_UNIX & self.fs
+    }
+
     pub(crate) fn devices(self) -> u64 {
         (READ_FILE | READ_DIR | WRITE_FILE | IOCTL_DEV | TRUNCATE) & self.fs
     }

@@ -12,10 +12,12 @@ mod etc;
 pub mod files;
 pub mod git_config;
 mod guard;
+mod host_sockets;
 
 mod landlock;
 mod launcher;
 mod launching;
+mod meter;
 mod netfilter;
 mod netlink;
 mod network;

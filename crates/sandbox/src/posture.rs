@@ -1,11 +1,14 @@
 //! From what the launcher read back from the kernel to the posture that is shown, recorded and compared with the floor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use ringfence_launch::wire::Achieved;
-use ringfence_types::{Backend, Control, Level, NetMode, Posture};
+use ringfence_types::{Access, Backend, Bytes, Control, Gap, Level, NetMode, Posture};
 
 use crate::cgroup::Cgroups;
+use crate::host_sockets::Coverage;
+use crate::meter;
 use crate::network::Doors;
 use crate::spec::{Spec, View};
 
@@ -16,6 +19,7 @@ pub(crate) struct Evidence<'a> {
     pub(crate) landlock_abi: Option<u32>,
     pub(crate) cgroups: &'a Cgroups,
     pub(crate) doors: Option<&'a Doors>,
+    pub(crate) coverage: &'a Coverage,
 }
 
 pub(crate) fn posture(evidence: &Evidence<'_>) -> Posture {
@@ -53,11 +57,8 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
             Control::Syscalls => syscalls(evidence),
             Control::Net => net(evidence),
             Control::Pid => enforced("PID namespace"),
-            Control::Ipc => enforced("IPC namespace"),
-            _ => Level::Partial {
-                by: "mounts".into(),
-                missing: "Landlock is not available in this kernel".into(),
-            },
+            Control::Ipc => ipc(evidence, 0),
+            _ => partial("mounts", "Landlock is not available in this kernel"),
         };
     };
     match control {
@@ -67,17 +68,62 @@ fn namespaced(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
         Control::FsRead | Control::FsWrite => enforced(&format!("mounts, Landlock ABI {abi}")),
         Control::Net => net(evidence),
         Control::Pid => enforced("PID namespace"),
-        Control::Ipc if matches!(spec.view, View::WholeMachine { .. }) => {
-            absent("profile `danger` shows the host's sockets", "use --profile workspace")
-        }
-        Control::Ipc if shares_the_network(spec) && abi < 6 => Level::Partial {
-            by: "IPC namespace".into(),
-            missing: "abstract Unix sockets of the host (needs Landlock ABI 6, Linux 6.12)".into(),
-        },
-        Control::Ipc => enforced("IPC namespace, own sockets only"),
+        Control::Ipc => ipc(evidence, abi),
         Control::Syscalls => syscalls(evidence),
         Control::Limits | Control::Env => enforced(""),
     }
+}
+
+/// The first ABI at which Landlock tells sockets of the own domain from those of the host.
+const TELLS_SOCKETS: u32 = 9;
+
+fn ipc(evidence: &Evidence<'_>, abi: u32) -> Level {
+    let spec = evidence.spec;
+    if matches!(spec.view, View::WholeMachine { .. }) {
+        return absent("profile `danger` shows the host's sockets", "use --profile workspace");
+    }
+    if shares_the_network(spec) && abi < 6 {
+        return partial(
+            "IPC namespace",
+            "abstract Unix sockets of the host (needs Landlock ABI 6, Linux 6.12)",
+        );
+    }
+    if abi >= TELLS_SOCKETS {
+        return enforced("IPC namespace, own sockets only (Landlock)");
+    }
+    let places = host_places(evidence);
+    if places.is_empty() {
+        return enforced("IPC namespace, own sockets only");
+    }
+    let by = match evidence.coverage.open() {
+        [] => "IPC namespace, no socket of the host outside the roots, masks over those in them at the start",
+        _ => "IPC namespace, masks over the sockets of the host that the kernel lists at the start",
+    };
+    let missing = format!(
+        "a Unix socket that a program of the host serves in {} (needs Landlock ABI {TELLS_SOCKETS}, Linux 7.1)",
+        places.join(" or ")
+    );
+    Level::Partial { by: by.to_owned(), missing, gap: Gap::Bounded }
+}
+
+/// Where a socket of the host can be that nothing covers.
+fn host_places(evidence: &Evidence<'_>) -> Vec<String> {
+    let mut places = Vec::new();
+    if evidence.spec.roots.iter().any(|root| root.access != Access::None) {
+        places.push("a root during the session".to_owned());
+    }
+    let open: BTreeSet<String> = evidence.coverage.open().iter().map(|path| named(path)).collect();
+    if !open.is_empty() {
+        let open: Vec<String> = open.into_iter().collect();
+        places.push(format!("{} without being in the list of the kernel at the start", open.join(", ")));
+    }
+    places
+}
+
+/// Of /etc many directories are shown: one name says it.
+fn named(directory: &Path) -> String {
+    let directory = if directory.starts_with("/etc") { Path::new("/etc") } else { directory };
+    Bytes::from(directory).display()
 }
 
 /// Of a container `full` is the engine's network, and has no sockets of the host in it.
@@ -105,24 +151,26 @@ fn landlocked(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
             "use Linux 5.13 or newer with Landlock enabled",
         );
     };
+    let landlock = format!("Landlock ABI {abi}");
     match control {
-        Control::FsRead => Level::Partial {
-            by: format!("Landlock ABI {abi}"),
-            missing: "hidden files inside a readable root cannot be masked".into(),
-        },
-        Control::FsWrite => Level::Partial {
-            by: format!("Landlock ABI {abi}"),
-            missing: "protected paths inside a writable root stay writable".into(),
-        },
-        Control::Net if evidence.spec.net == NetMode::None => Level::Partial {
-            by: "seccomp (no internet sockets)".into(),
-            missing: "interfaces and ports of the host can be seen".into(),
-        },
+        Control::FsRead => partial(
+            &landlock,
+            "hidden files inside a readable root cannot be masked; names, sizes, times and attributes of every file \
+             of the host can be seen",
+        ),
+        Control::FsWrite => partial(
+            &landlock,
+            "protected paths inside a writable root stay writable; mode, owner, times and extended attributes of \
+             the caller's files can be changed anywhere on the host",
+        ),
+        Control::Net if evidence.spec.net == NetMode::None => {
+            partial("seccomp (no internet sockets)", "interfaces and ports of the host can be seen")
+        }
         Control::Net => net(evidence),
-        Control::Pid if abi >= 6 => Level::Partial {
-            by: "Landlock scopes (signals, ptrace)".into(),
-            missing: "processes of the host can be seen".into(),
-        },
+        Control::Pid if abi >= 6 => partial(
+            "Landlock scopes (signals, ptrace), seccomp (priority, limits)",
+            "processes of the host can be seen, and those of the caller be given other processors and scheduling",
+        ),
         Control::Pid => absent("no PID namespace could be made", "see `ringfence doctor`"),
         Control::Ipc => absent(
             "host Unix sockets and System V IPC are within reach",
@@ -137,10 +185,7 @@ fn landlocked(control: Control, evidence: &Evidence<'_>, landlock_abi: Option<u3
 fn bare(control: Control, spec: &Spec) -> Level {
     match (control, &spec.view) {
         (Control::FsRead | Control::FsWrite, View::WholeMachine { hidden, .. }) if !hidden.is_empty() => {
-            Level::Partial {
-                by: "mounts over the sensitive roots".into(),
-                missing: "everything else is open".into(),
-            }
+            partial("mounts over the sensitive roots", "everything else is open")
         }
         _ => absent("the backend `none` contains nothing", "leave out --backend none"),
     }
@@ -182,10 +227,10 @@ fn syscalls(evidence: &Evidence<'_>) -> Level {
     let Achieved { no_new_privs, seccomp_mode, capabilities_empty, .. } = evidence.achieved;
     match (no_new_privs, seccomp_mode, capabilities_empty) {
         (1, 2, 1) => enforced("seccomp, no_new_privs, no capabilities"),
-        (1, 2, _) => Level::Partial {
-            by: "seccomp, no_new_privs".into(),
-            missing: "the bounding set keeps capabilities, which no_new_privs makes useless".into(),
-        },
+        (1, 2, _) => partial(
+            "seccomp, no_new_privs",
+            "the bounding set keeps capabilities, which no_new_privs makes useless",
+        ),
         _ => absent("no seccomp filter is in force", "use a kernel with CONFIG_SECCOMP_FILTER"),
     }
 }
@@ -194,30 +239,38 @@ fn limits(evidence: &Evidence<'_>) -> Level {
     let (cgroups, spec) = (evidence.cgroups, evidence.spec);
     let (memory, pids) = (cgroups.controls("memory"), cgroups.controls("pids"));
     let mut by = match (memory, pids) {
-        (true, true) => format!("{}, rlimits", cgroups.describe()),
-        (true, false) | (false, true) => format!("{} in part, rlimits", cgroups.describe()),
-        (false, false) => "rlimits (private memory per process)".to_owned(),
+        (true, true) => format!("{}, rlimits (processor time per process)", cgroups.describe()),
+        (true, false) => format!("{} in part, rlimits (processor time per process)", cgroups.describe()),
+        (false, true) => {
+            format!("{} in part, rlimits (processor time per process), memory counted", cgroups.describe())
+        }
+        (false, false) => "rlimits (processor time per process), memory counted".to_owned(),
     };
     if spec.limits.wall_ms.is_some() {
         by.push_str(", wall clock");
     }
     if spec.limits.millicpus.is_some() && !cgroups.controls("cpu") {
-        return Level::Partial {
-            by,
-            missing: "the share of the processor (needs a cpu control group)".into(),
-        };
+        return partial(&by, "the share of the processor (needs a cpu control group)");
     }
     // KERNEL: the process limit does not bind root.
     if !pids && rustix::process::geteuid().is_root() {
-        return Level::Partial {
-            by,
-            missing: "the number of processes (no pids control group can be made)".into(),
-        };
+        return partial(&by, "the number of processes (no pids control group can be made)");
     }
     if matches!(spec.backend, Backend::External | Backend::None) {
-        return Level::Partial { by, missing: "/tmp is the one outside and has no limit of its own".into() };
+        return partial(&by, "/tmp is the one outside and has no limit of its own");
+    }
+    if !memory {
+        let missing = format!(
+            "more memory for up to {} ms, and memory that no process has open or mapped (needs a memory control group)",
+            meter::ROUND.as_millis()
+        );
+        return Level::Partial { by, missing, gap: Gap::Bounded };
     }
     enforced(&by)
+}
+
+fn partial(by: &str, missing: &str) -> Level {
+    Level::Partial { by: by.to_owned(), missing: missing.to_owned(), gap: Gap::Open }
 }
 
 fn enforced(by: &str) -> Level {

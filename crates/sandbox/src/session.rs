@@ -10,7 +10,7 @@ use ringfence_launch::command::{TERMINAL_ERR, TERMINAL_IN, TERMINAL_OUT};
 use ringfence_launch::plan::Writer;
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::Message;
-use ringfence_types::{Backend, LimitName, NetMode, OciRuntime, Posture};
+use ringfence_types::{Backend, Exit, LimitName, NetMode, OciRuntime, Posture};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
@@ -22,6 +22,7 @@ use crate::container::EngineError;
 use crate::control::{self, Control, Received};
 use crate::guard::Guard;
 use crate::launching::{Outer, Sealed};
+use crate::meter::{MemoryFiles, Meter, Metered};
 use crate::network::Doors;
 use crate::placeholders::{PlaceholderError, Placeholders};
 use crate::pool::Pool;
@@ -158,6 +159,8 @@ pub struct Job {
 pub struct Session {
     /// First: its thread ends before what it watches goes.
     guard: Option<Guard>,
+    /// As early, for the same reason. Only where no control group limits memory.
+    meter: Option<Meter>,
     control: Control,
     init: Init,
     #[expect(dead_code, reason = "held for its drop: waits for the program around PID 1")]
@@ -198,6 +201,7 @@ impl Session {
             Backend::Landlock => backend::landlock::start(spec),
             Backend::External | Backend::None => backend::uncontained::start(spec),
         };
+        let started = started.and_then(|session| session.metered(spec));
         drop(span);
         match &started {
             Ok(session) => {
@@ -222,6 +226,7 @@ impl Session {
         };
         Ok(Self {
             guard,
+            meter: None,
             control: sealed.control,
             init: sealed.init,
             around: sealed.around,
@@ -235,6 +240,17 @@ impl Session {
             last_call: AtomicU64::new(0),
             jobs: Mutex::default(),
         })
+    }
+
+    /// Has the memory of what runs here counted, where the kernel does not.
+    fn metered(mut self, spec: &Spec) -> Result<Self, StartError> {
+        if self.cgroups.controls("memory") {
+            return Ok(self);
+        }
+        let files = if spec.is_constructed() { MemoryFiles::Own } else { MemoryFiles::OfHost };
+        let metered = Metered { memory_bytes: spec.limits.memory_bytes, files };
+        self.meter = Some(Meter::start(&self.init.pidfd, metered).map_err(StartError::Spawn)?);
+        Ok(self)
     }
 
     /// What the kernel enforces for everything in this session.
@@ -284,7 +300,7 @@ impl Session {
         let mut finished = relay::attend((self, &mailbox), wiring, (io, filters))?;
         drop(span);
         if finished.limit_hit.is_none() {
-            finished.limit_hit = self.limit_hit();
+            finished.limit_hit = self.limit_hit(&finished.exit);
         }
         Ok(finished)
     }
@@ -426,8 +442,10 @@ impl Session {
         )
     }
 
-    fn limit_hit(&self) -> Option<LimitName> {
-        self.cgroups.limit_hit()
+    fn limit_hit(&self, exit: &Exit) -> Option<LimitName> {
+        let killed = matches!(exit, Exit::Signal { signal } if *signal == Signal::KILL.as_raw());
+        let counted = || killed && self.meter.as_ref().is_some_and(Meter::take_hit);
+        self.cgroups.limit_hit().or_else(|| counted().then_some(LimitName::Memory))
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Spec {
     pub view: View,
     /// Language toolchains below the real home: part of the read-only system, at their own paths.
     pub toolchains: Vec<PathBuf>,
+    /// Directories of the host with a socket that is meant to be reached: the door of a session that has one. Read-only.
+    pub shown: Vec<PathBuf>,
     /// The host directory that is `HOME_INSIDE`: kept per workspace, never the real home.
     pub home: PathBuf,
     pub net: NetMode,
@@ -103,12 +105,17 @@ impl Spec {
         open.map(|root| root.path.as_path())
     }
 
+    /// What is shown read-only besides the roots and the system.
+    pub(crate) fn besides(&self) -> impl Iterator<Item = &Path> {
+        self.toolchains.iter().chain(&self.shown).map(PathBuf::as_path)
+    }
+
     /// Closed roots that no open one holds, but what every sandbox with the system's programs shows.
     pub(crate) fn closed_in_system(&self) -> impl Iterator<Item = &Path> {
         let shown = |path: &Path| {
             let directories =
                 system::SYSTEM_DIRECTORIES.iter().map(|directory| Path::new("/").join(directory));
-            directories.chain(self.toolchains.iter().cloned()).any(|shown| path.starts_with(shown))
+            directories.chain(self.besides().map(Path::to_owned)).any(|shown| path.starts_with(shown))
         };
         self.closed_roots().filter(move |path| shown(path) && !self.is_reached(path))
     }
@@ -142,7 +149,7 @@ impl Spec {
     }
 
     /// Whether there is a tree of its own, in which only what was put there is seen.
-    fn is_constructed(&self) -> bool {
+    pub(crate) fn is_constructed(&self) -> bool {
         matches!(self.backend, Backend::Native | Backend::Bubblewrap | Backend::Container)
             && matches!(self.view, View::Constructed)
     }

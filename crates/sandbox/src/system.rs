@@ -1,14 +1,25 @@
 //! The system runtime that a sandbox sees: what a dynamic program needs to start, and nothing that identifies the
 //! machine's people or holds its keys.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Directories of programs and libraries. On a merged-/usr system most are links, which are made again.
-pub(crate) const SYSTEM_DIRECTORIES: &[&str] =
-    &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu"];
+/// Directories of programs and libraries. On a merged-/usr system most are links, which are made again. Of /nix and /gnu
+/// what holds programs: beside it are the sockets of their daemons.
+pub(crate) const SYSTEM_DIRECTORIES: &[&str] = &[
+    "usr",
+    "bin",
+    "sbin",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "opt",
+    "nix/store",
+    "nix/var/nix/profiles",
+    "gnu/store",
+];
 
 /// Whether what is at this canonical path is part of the read-only system, and so the same inside.
 pub fn is_system(path: &Path) -> bool {
@@ -124,17 +135,17 @@ fn linked(path: &Path, relative: &Path) -> io::Result<Option<Entry>> {
 }
 
 fn stays_visible(target: &Path) -> bool {
-    let mut parts: Vec<&OsStr> = Vec::new();
+    let mut real = PathBuf::new();
     for part in target.components() {
         match part {
-            std::path::Component::Normal(name) => parts.push(name),
+            std::path::Component::Normal(name) => real.push(name),
             std::path::Component::ParentDir => {
-                parts.pop();
+                real.pop();
             }
             _ => {}
         }
     }
-    parts.first().is_some_and(|first| *first == "etc" || SYSTEM_DIRECTORIES.iter().any(|name| first == name))
+    real.starts_with("etc") || SYSTEM_DIRECTORIES.iter().any(|directory| real.starts_with(directory))
 }
 
 /// The `passwd` and `group` files of a sandbox: root, the caller, nobody.

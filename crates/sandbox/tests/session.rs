@@ -228,6 +228,7 @@ impl World {
             roots: vec![Root { path: Bytes::from(self.path("workspace")), access: Access::Write }],
             view: View::Constructed,
             toolchains: Vec::new(),
+            shown: Vec::new(),
             home: self.path("home"),
             net: NetMode::None,
             limits: Limits::default(),

@@ -48,7 +48,7 @@ pub use key_place::{KeyPlace, KeyPlaceError};
 pub use limits::{LimitName, Limits};
 pub use outcome::{Exit, Outcome, Stream, StreamSummary};
 pub use path_verdict::{Extent, PathVerdict};
-pub use posture::{Backend, Control, Level, Posture};
+pub use posture::{Backend, Control, Gap, Level, Posture};
 pub use scope::{
     Attenuation, CommandPrefix, Covers, CredentialKind, HostLimit, NotAbsolute, Rights, Scope, ScopeSet,
     Subtree, Wider, Within,

@@ -32,6 +32,16 @@ words! {
     }
 }
 
+words! {
+    /// What it takes to get past a control that is enforced in part.
+    Gap("gap") {
+        /// Nothing but the command inside.
+        Open = "open",
+        /// A program of the host that offers something during the session, or no more than the text says.
+        Bounded = "bounded",
+    }
+}
+
 /// How far one control is enforced by the sandbox that is running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "level", rename_all = "kebab-case")]
@@ -39,7 +49,12 @@ pub enum Level {
     /// The kernel stops it; `by` names the layers.
     Enforced { by: String },
     /// Some of it is stopped; `missing` says what is not.
-    Partial { by: String, missing: String },
+    Partial {
+        by: String,
+        missing: String,
+        #[serde(default = "open_gap")]
+        gap: Gap,
+    },
     /// An operator declared that something outside enforces it.
     Declared { by: String },
     /// Nothing stops it; `reason` and what would change that.
@@ -56,10 +71,18 @@ impl Level {
         }
     }
 
-    /// Whether a floor that requires this control is met.
+    /// Whether a floor that requires this control is met: a command inside cannot get past it by itself.
     pub fn meets_floor(&self) -> bool {
-        matches!(self, Self::Enforced { .. } | Self::Declared { .. })
+        matches!(
+            self,
+            Self::Enforced { .. } | Self::Declared { .. } | Self::Partial { gap: Gap::Bounded, .. }
+        )
     }
+}
+
+/// Records from before gaps were told apart met no floor.
+fn open_gap() -> Gap {
+    Gap::Open
 }
 
 /// What is enforced, as achieved and reported by the sandbox itself, never as configured.

@@ -252,7 +252,7 @@ table! {
         "processes" processes: At<Processes>,
         /// Cores.
         "cpus" cpus: At<Cpus>,
-        /// Processor time.
+        /// Processor time of each process.
         "cpu_time" cpu_time: At<Duration>,
         /// Open files of one process.
         "open_files" open_files: At<OpenFiles>,

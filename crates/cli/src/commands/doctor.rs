@@ -171,7 +171,7 @@ fn print_backend(examined: &Examined) {
 fn print_level(what: &str, level: &Level) {
     let (detail, fix) = match level {
         Level::Enforced { by } | Level::Declared { by } => (by.clone(), None),
-        Level::Partial { by, missing } => (format!("{by}; not: {missing}"), None),
+        Level::Partial { by, missing, .. } => (format!("{by}; not: {missing}"), None),
         Level::Absent { reason, fix } => (reason.clone(), Some(fix).filter(|fix| !fix.is_empty())),
     };
     say!("  {what:<9} {:<9} {detail}", level.word());

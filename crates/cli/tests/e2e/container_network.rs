@@ -52,7 +52,7 @@ fn a_container_has_the_whole_network_where_it_was_asked_for() {
     assert_ne!(open["posture"]["controls"]["net"], native["posture"]["controls"]["net"], "other networks");
     for object in [&open, &native] {
         assert_eq!(object["posture"]["controls"]["net"]["level"], "absent", "{object}");
-        assert_eq!(object["posture"]["controls"]["ipc"]["level"], "enforced", "{object}");
+        assert!(crate::testkit::is_held(&object["posture"]["controls"]["ipc"]), "{object}");
     }
     it_is_not_the_network_of_the_host(&internet, &flags);
     podman.nothing_stays();

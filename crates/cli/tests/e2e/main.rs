@@ -252,6 +252,8 @@ mod policy;
 #[cfg(test)]
 mod postgres;
 #[cfg(test)]
+mod postures;
+#[cfg(test)]
 mod protected;
 #[cfg(test)]
 mod refusals;

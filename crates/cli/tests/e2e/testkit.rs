@@ -328,6 +328,11 @@ pub(crate) fn marker(world: &World) -> String {
     world.root.path().file_name().unwrap().to_string_lossy().replace('.', "-")
 }
 
+/// Whether a control of a posture is one that no command gets past by itself.
+pub(crate) fn is_held(level: &Value) -> bool {
+    level["level"] == "enforced" || level["gap"] == "bounded"
+}
+
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

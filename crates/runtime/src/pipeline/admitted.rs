@@ -247,9 +247,9 @@ pub(crate) fn spec(session: &Bound<'_>, permissions: &Permissions, backend: Back
         toolchains: {
             // An image has its own.
             let own = setup.toolchains.iter().filter(|_| backend != Backend::Container);
-            let toolchains = own.flat_map(|toolchain| toolchain.roots.clone());
-            toolchains.chain(session.shown.iter().cloned()).collect()
+            own.flat_map(|toolchain| toolchain.roots.clone()).collect()
         },
+        shown: session.shown.clone(),
         home: session.workspace.home.clone(),
         net: permissions.net,
         limits: permissions.limits.clone(),

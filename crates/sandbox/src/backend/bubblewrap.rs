@@ -21,6 +21,7 @@ use super::native::Surroundings;
 use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
 use crate::etc::{self, Place};
+use crate::host_sockets::{Coverage, Overlays};
 use crate::landlock;
 use crate::launcher;
 use crate::launching::{self, Launching};
@@ -54,7 +55,8 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
     }
     sweep_scratch(&spec.registry);
     let scratch = Scratch::make(spec, &surroundings.survey.roots).map_err(StartError::Spawn)?;
-    let arguments = arguments(spec, &surroundings.survey.roots, &scratch)?;
+    let coverage = Coverage::look(spec, Overlays::Unused).map_err(StartError::Spawn)?;
+    let arguments = arguments(spec, (&surroundings.survey.roots, &coverage), &scratch)?;
     let launching = Launching::under(spec.backend, Cgroups::create(&spec.limits), |control| {
         spawn(program, &arguments, control)
     })?;
@@ -72,6 +74,7 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
         landlock_abi,
         cgroups: &sealed.cgroups,
         doors: sealed.doors.as_ref(),
+        coverage: &coverage,
     };
     let posture = posture(&evidence);
     Session::new(sealed, posture, surroundings)
@@ -196,11 +199,18 @@ impl Arguments {
     }
 }
 
-fn arguments(spec: &Spec, surveyed: &[SurveyedRoot], scratch: &Scratch) -> Result<Vec<OsString>, StartError> {
+fn arguments(
+    spec: &Spec,
+    (surveyed, coverage): (&[SurveyedRoot], &Coverage),
+    scratch: &Scratch,
+) -> Result<Vec<OsString>, StartError> {
     let mut out = Arguments::default();
     namespaces(&mut out, spec);
     system_mounts(&mut out, spec, scratch)?;
     roots(&mut out, spec, surveyed);
+    for socket in coverage.masks() {
+        out.mount("--ro-bind", scratch.hidden_file(), socket);
+    }
     let mut replacements = 0;
     for root in surveyed {
         inside_root(&mut out, root, scratch, &mut replacements);
@@ -272,7 +282,7 @@ fn roots(out: &mut Arguments, spec: &Spec, surveyed: &[SurveyedRoot]) {
     out.mount("--bind", spec.home.clone(), HOME_INSIDE);
     for mount in compile::root_mounts(spec, surveyed) {
         let kind = match mount.access {
-            PlanAccess::Read => "--ro-bind",
+            PlanAccess::Read | PlanAccess::System => "--ro-bind",
             PlanAccess::Write => "--bind",
         };
         out.mount(kind, &mount.path, &mount.path);
@@ -313,6 +323,7 @@ mod tests {
             roots: vec![Root { path: Bytes::from(workspace.as_path()), access: Access::Write }],
             view: View::Constructed,
             toolchains: Vec::new(),
+            shown: Vec::new(),
             home: world.path().join("home"),
             net: NetMode::None,
             limits: Limits::default(),
@@ -330,7 +341,7 @@ mod tests {
             ..SurveyedRoot::default()
         };
         let scratch = Scratch::make(&spec, std::slice::from_ref(&surveyed)).unwrap();
-        let arguments = arguments(&spec, &[surveyed], &scratch).unwrap();
+        let arguments = arguments(&spec, (&[surveyed], &Coverage::default()), &scratch).unwrap();
         let position = |kind: &str, path: &Path| {
             arguments.windows(3).position(|three| three[0] == kind && three[2] == path).unwrap()
         };

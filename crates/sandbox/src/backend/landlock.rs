@@ -4,6 +4,7 @@
 use super::native::Surroundings;
 use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
+use crate::host_sockets::Coverage;
 use crate::landlock;
 use crate::launching::Launching;
 use crate::posture::{Evidence, posture};
@@ -25,6 +26,7 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
         landlock_abi: Some(abi),
         cgroups: &sealed.cgroups,
         doors: None,
+        coverage: &Coverage::default(),
     };
     let posture = posture(&evidence);
     Session::new(sealed, posture, Surroundings::default())

@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
 use crate::guard::Remembered;
+use crate::host_sockets::{Coverage, Overlays, with_or_without_overlays};
 use crate::landlock;
 use crate::launching::Launching;
 use crate::network::{self, Netfilter};
@@ -18,19 +19,30 @@ use crate::spec::{Spec, View};
 use crate::survey::{self, Places, Rules, Survey};
 
 pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
-    network::with_or_without_netfilter(|netfilter| start_at(spec, rules, (landlock::abi(), netfilter)))
+    with_or_without_overlays(|overlays| {
+        network::with_or_without_netfilter(|netfilter| {
+            start_at(spec, rules, &Kernel { landlock_abi: landlock::abi(), netfilter, overlays })
+        })
+    })
 }
 
-fn start_at(
-    spec: &Spec,
-    rules: &dyn Rules,
-    (landlock_abi, netfilter): (Option<u32>, Netfilter),
-) -> Result<Session, StartError> {
+/// What of the kernel is used.
+#[derive(Clone, Copy)]
+struct Kernel {
+    landlock_abi: Option<u32>,
+    netfilter: Netfilter,
+    overlays: Overlays,
+}
+
+fn start_at(spec: &Spec, rules: &dyn Rules, kernel: &Kernel) -> Result<Session, StartError> {
+    let Kernel { landlock_abi, netfilter, overlays } = *kernel;
     let cgroups = tracing::trace_span!("cgroups").in_scope(|| Cgroups::create(&spec.limits));
     let launching = tracing::trace_span!("spawn")
         .in_scope(|| Launching::begin(spec.backend, namespaces(spec.net), cgroups))?;
     let surroundings = tracing::trace_span!("survey").in_scope(|| Surroundings::look(spec, rules))?;
-    let ground = Ground { netfilter, ..Ground::here(landlock_abi, launching.cgroups()) };
+    let coverage = Coverage::look(spec, overlays).map_err(StartError::Spawn)?;
+    let ground =
+        Ground { netfilter, coverage: Some(&coverage), ..Ground::here(landlock_abi, launching.cgroups()) };
     let plan = tracing::trace_span!("compile")
         .in_scope(|| compile::native(spec, &surroundings.survey.roots, &ground))
         .map(Zeroizing::new)?;
@@ -41,6 +53,7 @@ fn start_at(
         landlock_abi,
         cgroups: &sealed.cgroups,
         doors: sealed.doors.as_ref(),
+        coverage: &coverage,
     };
     let posture = posture(&evidence);
     Session::new(sealed, posture, surroundings)
@@ -139,6 +152,7 @@ mod tests {
             roots: vec![Root { path: Bytes::from(world.join("w")), access: Access::Write }],
             view: View::Constructed,
             toolchains: Vec::new(),
+            shown: Vec::new(),
             home: world.join("home"),
             net: NetMode::None,
             limits: Limits::default(),
@@ -147,6 +161,10 @@ mod tests {
             registry: world.join("registry"),
             container: None,
         }
+    }
+
+    fn kernel(landlock_abi: Option<u32>) -> Kernel {
+        Kernel { landlock_abi, netfilter: Netfilter::Present, overlays: Overlays::Used }
     }
 
     fn sh(session: &mut Session, cwd: &Path, script: &str) -> u8 {
@@ -171,7 +189,7 @@ mod tests {
         let newest = landlock::abi().expect("this kernel has no Landlock, so nothing here can be tested");
         for abi in 1..=newest {
             let spec = spec(&world);
-            let mut session = start_at(&spec, &Open, (Some(abi), Netfilter::Present)).unwrap();
+            let mut session = start_at(&spec, &Open, &kernel(Some(abi))).unwrap();
             assert_eq!(session.posture().landlock_abi, Some(abi));
             assert!(
                 matches!(session.posture().controls[&Control::FsWrite], Level::Enforced { .. }),
@@ -197,7 +215,7 @@ mod tests {
     fn without_landlock_the_posture_is_partial() {
         let world = tempfile::tempdir().unwrap();
         let world = world.path().canonicalize().unwrap();
-        let session = start_at(&spec(&world), &Open, (None, Netfilter::Present)).unwrap();
+        let session = start_at(&spec(&world), &Open, &kernel(None)).unwrap();
         assert_eq!(session.posture().landlock_abi, None);
         assert!(matches!(session.posture().controls[&Control::FsWrite], Level::Partial { .. }));
     }
@@ -208,7 +226,9 @@ mod tests {
         let world = tempfile::tempdir().unwrap();
         let world = world.path().canonicalize().unwrap();
         let spec = Spec { net: NetMode::Filtered, ..spec(&world) };
-        let mut session = start_at(&spec, &Open, (landlock::abi(), Netfilter::Absent)).unwrap();
+        let mut session =
+            start_at(&spec, &Open, &Kernel { netfilter: Netfilter::Absent, ..kernel(landlock::abi()) })
+                .unwrap();
         let net = &session.posture().controls[&Control::Net];
         assert!(matches!(net, Level::Enforced { by } if by.contains("no nf_tables")), "{net:?}");
         let doors = session.take_doors().unwrap();

@@ -9,6 +9,7 @@ use ringfence_types::Backend;
 use super::native::Surroundings;
 use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
+use crate::host_sockets::Coverage;
 use crate::launching::Launching;
 use crate::posture::{Evidence, posture};
 use crate::session::{Session, StartError};
@@ -28,6 +29,7 @@ pub(crate) fn start(spec: &Spec) -> Result<Session, StartError> {
         landlock_abi: None,
         cgroups: &sealed.cgroups,
         doors: None,
+        coverage: &Coverage::default(),
     };
     let posture = posture(&evidence);
     Session::new(sealed, posture, Surroundings::default())

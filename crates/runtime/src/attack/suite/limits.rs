@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ringfence_sandbox::sys;
 use ringfence_types::Control::Limits as LimitsControl;
 use ringfence_types::Limits;
+use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 
 use super::super::arena::Arena;
@@ -34,6 +35,20 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         from: "S9, B-A25",
         limits: |limits| Limits { memory_bytes: 64 * MIB, ..limits },
         body: Body::Code(hoard),
+        ..SHARE
+    },
+    Attempt {
+        id: "S9-memory-together",
+        title: "use more memory than allowed in several processes, each below the limit",
+        limits: |limits| Limits { memory_bytes: 96 * MIB, ..limits },
+        body: Body::Code(hoard_together),
+        ..SHARE
+    },
+    Attempt {
+        id: "S9-shared-memory",
+        title: "use more memory than allowed in files that are memory and that no process maps",
+        limits: |limits| Limits { memory_bytes: 96 * MIB, ..limits },
+        body: Body::Code(hoard_in_files),
         ..SHARE
     },
     Attempt {
@@ -114,6 +129,33 @@ fn hoard(_: &Arena, log: &mut Log<'_>) {
     let hoard: Vec<Vec<u8>> = (0..10).map(|_| vec![1_u8; BLOCK]).collect();
     std::hint::black_box(&hoard);
     log.step("all", Ok::<(), io::Error>(()));
+}
+
+/// Longer than whoever counts memory takes to see it.
+const HELD: Duration = Duration::from_millis(800);
+
+fn hoard_together(_: &Arena, log: &mut Log<'_>) {
+    const EACH: usize = 64 * 1024 * 1024;
+    let hoard = || {
+        let hoard = vec![1_u8; EACH];
+        std::thread::sleep(HELD);
+        u8::from(std::hint::black_box(&hoard).is_empty())
+    };
+    let children: Vec<i32> = (0..3).filter_map(|_| sys::fork(hoard).ok()).collect();
+    let lived = children.iter().filter(|child| sys::wait(**child).is_ok_and(|code| code == Some(0))).count();
+    log.step("all", if lived == 3 { Ok(()) } else { Err(Errno::NOMEM) });
+}
+
+fn hoard_in_files(_: &Arena, log: &mut Log<'_>) {
+    let kept = (0..3).map(|_| -> io::Result<File> {
+        let mut file = File::from(rustix::fs::memfd_create("hoard", rustix::fs::MemfdFlags::CLOEXEC)?);
+        let block = vec![1_u8; 1024 * 1024];
+        (0..64).try_for_each(|_| file.write_all(&block))?;
+        Ok(file)
+    });
+    let kept: io::Result<Vec<File>> = kept.collect();
+    std::thread::sleep(HELD);
+    log.step("all", kept);
 }
 
 fn multiply(_: &Arena, log: &mut Log<'_>) {

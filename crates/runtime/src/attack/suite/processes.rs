@@ -10,7 +10,8 @@ use std::process::Command;
 use ringfence_sandbox::sys::{self, CreateQueue};
 use ringfence_types::Control::{FsWrite, Ipc, Pid, Syscalls};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-use rustix::process::{Pid as ProcessId, PidfdFlags, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid as ProcessId, PidfdFlags, Resource, Rlimit, Signal};
 
 use super::super::arena::{Arena, Victim};
 use super::super::attempt::{Attempt, BASE, Body, Class, Prop};
@@ -18,7 +19,7 @@ use super::super::entry::WHO;
 use super::super::evidence::Log;
 use super::super::host::pid_namespace;
 use super::super::judge::{self, Effect, MARK};
-use super::super::world::Queues;
+use super::super::world::{Queues, World};
 
 const PROCESS: Attempt = Attempt { class: Class::System, controls: &[Pid], props: &[Prop::Victim], ..BASE };
 const SIGNAL: Attempt = Attempt { judge: judge::victim_died, from: "S10", ..PROCESS };
@@ -32,6 +33,37 @@ const QUEUE: Attempt = Attempt {
 };
 
 pub(super) const ATTEMPTS: &[Attempt] = &[
+    Attempt {
+        id: "S10-priority",
+        title: "change the priority of a process of the host",
+        from: "S10",
+        body: Body::Code(|arena, log| {
+            let change = |pid| rustix::process::setpriority_process(Some(pid), 7);
+            log.step("setpriority", victim_pid(arena).and_then(change));
+        }),
+        judge: |world, _| victim_has(world, |pid| rustix::process::getpriority_process(Some(pid)) == Ok(7)),
+        ..PROCESS
+    },
+    Attempt {
+        id: "S10-limits",
+        title: "change the limits of a process of the host",
+        from: "S10",
+        body: Body::Code(|arena, log| {
+            let few = Rlimit { current: Some(17), maximum: Some(17) };
+            let change = |pid| rustix::process::prlimit(Some(pid), Resource::Nofile, few);
+            log.step("prlimit", victim_pid(arena).and_then(change));
+        }),
+        judge: |world, _| {
+            victim_has(world, |pid| {
+                let limits = fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero()));
+                let files = |text: String| {
+                    text.lines().any(|line| line.starts_with("Max open files") && line.contains(" 17 "))
+                };
+                limits.is_ok_and(files)
+            })
+        },
+        ..PROCESS
+    },
     Attempt {
         id: "F21-process-list",
         title: "see the command lines of the host's processes",
@@ -259,6 +291,15 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         ..PROCESS
     },
 ];
+
+fn victim_pid(arena: &Arena) -> Result<ProcessId, Errno> {
+    arena.victim.as_ref().and_then(|victim| ProcessId::from_raw(victim.pid)).ok_or(Errno::SRCH)
+}
+
+fn victim_has(world: &World, change: impl Fn(ProcessId) -> bool) -> Vec<Effect> {
+    let happened = victim_pid(&world.arena).is_ok_and(change);
+    vec![Effect { what: "a process of the host was changed".to_owned(), happened }]
+}
 
 fn with_victim(arena: &Arena, act: impl FnOnce(&Victim)) {
     if let Some(victim) = &arena.victim {

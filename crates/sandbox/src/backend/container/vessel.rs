@@ -10,6 +10,7 @@ use crate::cgroup::Cgroups;
 use crate::compile::{self, Ground};
 use crate::container::Engine;
 use crate::control::Control;
+use crate::host_sockets::Coverage;
 use crate::landlock;
 use crate::launching::{Inside, Launching, Sealed};
 use crate::network::Netfilter;
@@ -67,6 +68,7 @@ impl Vessel {
             landlock_abi,
             cgroups: &sealed.cgroups,
             doors: sealed.doors.as_ref(),
+            coverage: &Coverage::default(),
         };
         let posture = posture(&evidence);
         Ok((sealed, posture))
