@@ -170,6 +170,21 @@ mod tests {
         assert_eq!(safe(&redactor, Form::Json, &format!("{json}\n")), expected);
     }
 
+    /// A session id is no credential, and a log without it names nothing. Its token is one.
+    #[test]
+    fn a_line_names_sessions_and_shows_no_token() {
+        let redactor = Redactor::of("DEPLOY", b"correct-horse-battery");
+        let id = format!("ses_{}", "0123456789ab".repeat(2));
+        let line = format!("a session ended session={id}\n");
+        assert_eq!(safe(&redactor, Form::People, &line), line.trim_end());
+        let json = serde_json::json!({ "fields": { "session": id } }).to_string();
+        assert_eq!(safe(&redactor, Form::Json, &json), json);
+        for other in [format!("{id}0"), format!("{id}.0123"), id.to_uppercase(), id.replace("ses_", "sid_")] {
+            let clean = safe(&redactor, Form::People, &format!("session={other}\n"));
+            assert!(!clean.contains(&other), "{clean}");
+        }
+    }
+
     /// A value that ends within an escape takes the mark behind it along.
     #[test]
     fn json_that_redaction_broke_is_left_out() {
