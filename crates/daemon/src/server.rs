@@ -127,15 +127,12 @@ pub fn serve(serve: Serve) -> Result<(), ServeError> {
         .map_err(ServeError::Start)?;
     // It is borrowed by every session, and sessions are on threads of their own: it lives as long as the process.
     let runtime: &'static Runtime = Box::leak(Box::new(serve.runtime));
-    for session in ringfence_runtime::end_abandoned(runtime)? {
-        tracing::warn!(%session, "a session ended with the daemon before this one");
-    }
     let identities = runtime.identities()?;
-    for session in identities.live_sessions()? {
-        // Whoever had it ended without a word, and nobody has revoked anything.
-        if !ringfence_runtime::goes_on(runtime, &session)? {
-            identities.end_session(&session)?;
-        }
+    // Whoever had them ended without a word, and nobody has revoked anything.
+    let abandoned = ringfence_runtime::end_abandoned(runtime, &identities.live_sessions()?)?;
+    identities.end_sessions(&abandoned.over)?;
+    for session in abandoned.ended {
+        tracing::warn!(%session, "a session ended with the daemon before this one");
     }
     let head = events::end_of(runtime.ledger()).map_err(ServeError::Ledger)?;
     let calls = Places::new(serve.settings.calls);

@@ -215,9 +215,19 @@ impl Identities {
         by: &Principal,
         change: &IdentityChange,
     ) -> Result<(), IdentityError> {
+        self.tell_all(rows, by, std::slice::from_ref(change))
+    }
+
+    /// The same for changes that are made together.
+    fn tell_all(
+        &self,
+        rows: &mut dyn Rows,
+        by: &Principal,
+        changes: &[IdentityChange],
+    ) -> Result<(), IdentityError> {
         let generation: u64 = store::get(rows, Table::Own, GENERATION)?.unwrap_or_default();
         store::put(rows, Table::Own, GENERATION, &generation.wrapping_add(1))?;
-        Ok(self.witness.changed(by, change)?)
+        Ok(self.witness.changed(by, changes)?)
     }
 }
 

@@ -74,8 +74,8 @@ impl Notes {
 }
 
 impl Witness for Notes {
-    fn changed(&self, by: &Principal, change: &IdentityChange) -> Result<(), Unwitnessed> {
-        self.write(format!("{change} by {by}"))
+    fn changed(&self, by: &Principal, changes: &[IdentityChange]) -> Result<(), Unwitnessed> {
+        changes.iter().try_for_each(|change| self.write(format!("{change} by {by}")))
     }
 
     fn authenticated(&self, who: &Principal, purpose: &str, no: Option<&Refusal>) -> Result<(), Unwitnessed> {

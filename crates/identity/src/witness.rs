@@ -12,7 +12,8 @@ pub struct Unwitnessed(#[source] pub Box<dyn Error + Send + Sync>);
 
 /// Writes down, durably, before it returns.
 pub trait Witness: Send + Sync + Debug {
-    fn changed(&self, by: &Principal, change: &IdentityChange) -> Result<(), Unwitnessed>;
+    /// All of `changes` in one step, or none.
+    fn changed(&self, by: &Principal, changes: &[IdentityChange]) -> Result<(), Unwitnessed>;
 
     /// Somebody showed who they are, or failed to.
     fn authenticated(

@@ -22,19 +22,21 @@ impl LedgerWitness {
     fn append(&self, event: &Event) -> Result<(), Unwitnessed> {
         self.ledger.append(event).map(drop).map_err(|error| Unwitnessed(Box::new(error)))
     }
+}
 
-    /// A label is what somebody typed.
-    fn cleaned(&self, change: &IdentityChange) -> IdentityChange {
-        let cleaner = Cleaner::of(&self.state_dir);
-        let detail = change.detail.as_deref().map(|detail| cleaner.text(detail));
-        IdentityChange { detail, ..change.clone() }
-    }
+/// A label is what somebody typed.
+fn cleaned(cleaner: &Cleaner, change: &IdentityChange) -> IdentityChange {
+    let detail = change.detail.as_deref().map(|detail| cleaner.text(detail));
+    IdentityChange { detail, ..change.clone() }
 }
 
 impl Witness for LedgerWitness {
-    fn changed(&self, by: &Principal, change: &IdentityChange) -> Result<(), Unwitnessed> {
-        let change = Box::new(self.cleaned(change));
-        self.append(&Event::IdentityChanged { by: by.clone(), change })
+    fn changed(&self, by: &Principal, changes: &[IdentityChange]) -> Result<(), Unwitnessed> {
+        let cleaner = Cleaner::of(&self.state_dir);
+        let event =
+            |change| Event::IdentityChanged { by: by.clone(), change: Box::new(cleaned(&cleaner, change)) };
+        let events: Vec<Event> = changes.iter().map(event).collect();
+        self.ledger.append_all(&events).map(drop).map_err(|error| Unwitnessed(Box::new(error)))
     }
 
     fn authenticated(

@@ -34,8 +34,8 @@ pub use observe::{Observer, Stage};
 pub use outbound::{Outbound, OutboundError, private_value};
 pub use pipeline::{Ended, Settled, TOO_MANY, Touched};
 pub use session::{
-    AgentSession, Asked, Bound, OpenSessionError, PolicySource, Runtime, Setup, Toolchain, end_abandoned,
-    end_session, goes_on,
+    Abandoned, AgentSession, Asked, Bound, OpenSessionError, PolicySource, Runtime, Setup, Toolchain,
+    end_abandoned, end_session,
 };
 pub use weigh::Weigher;
 pub use workspace::Workspace;

@@ -35,7 +35,7 @@ use crate::weigh::Weigher;
 use crate::workspace::{Workspace, judge_agent, judge_extra_root, judge_name};
 use common::{Common, Standing};
 
-pub use resume::{end_abandoned, end_session, goes_on};
+pub use resume::{Abandoned, end_abandoned, end_session};
 
 /// What only the command line knows: where things are, and what the host's environment says.
 #[derive(Clone, Debug)]

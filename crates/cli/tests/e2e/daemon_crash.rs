@@ -1,6 +1,13 @@
 //! The ledger says why each session is over.
 
-use ringfence_api::{CreateSession, Exec, RevokeToken, SessionState, ShowSession, StopSession};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfence_api::{
+    CheckReady, CreateSession, ErrorCode, Exec, RevokeToken, SessionInfo, SessionState, ShowSession,
+    StopSession, WhoAmI,
+};
+use ringfence_client::ClientError;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -9,7 +16,7 @@ use crate::daemon_rights::token_of;
 use crate::served::{Served, exec};
 use crate::testkit::{World, eventually, marker, processes_with};
 
-fn reason(served: &Served, session: &ringfence_api::SessionInfo) -> Option<Value> {
+fn reason(served: &Served, session: &SessionInfo) -> Option<Value> {
     let ended = served.records("session-ended");
     let own = ended.iter().find(|record| record["event"]["session"] == json!(session.session))?;
     Some(own["event"]["reason"].clone())
@@ -76,6 +83,40 @@ fn a_session_whose_fence_breaks_under_its_provider_has_crashed() {
     served.world.ledger_tool(&["verify"]).expect(0);
 }
 
+/// Issue 17: a daemon that was killed with a thousand sessions is served again soon, and the log names each of them.
+#[test]
+fn a_thousand_sessions_of_a_killed_daemon_are_ended_within_seconds() {
+    const SESSIONS: usize = 1000;
+    let served = Served::with(World::new(), &["--max-sessions", "1000"]);
+    let made: Vec<SessionInfo> = thread::scope(|scope| {
+        let makes = || (0..SESSIONS / 8).map(|_| served.session()).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(makes)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(served.sessions().len(), SESSIONS);
+    let token = token_of(&served, &made[0]);
+    let world = served.killed();
+    let begun = Instant::now();
+    let served = Served::with(world, &[]);
+    assert!(served.client().call(&CheckReady {}).unwrap().ready);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert_eq!(served.sessions().len(), 0);
+    let ended = served.records("session-ended");
+    assert_eq!(ended.iter().filter(|record| record["event"]["reason"] == "daemon-gone").count(), SESSIONS);
+    let revoked = |record: &&Value| record["event"]["change"]["verb"] == "revoked";
+    assert_eq!(served.records("identity-changed").iter().filter(revoked).count(), SESSIONS);
+    let refused = served.client_with(&token).call(&WhoAmI {}).unwrap_err();
+    assert!(
+        matches!(&refused, ClientError::Api(error) if error.code == ErrorCode::Unauthenticated),
+        "{refused:?}"
+    );
+    let said = served.said();
+    let unnamed = made.iter().filter(|session| !said.contains(session.session.as_str())).count();
+    assert!(unnamed == 0 && !said.contains(&token), "{unnamed} of them are not in the log");
+    served.world.ledger_tool(&["verify"]).expect(0);
+}
+
 /// Whose token is revoked is told apart as well.
 #[test]
 fn a_session_that_lost_its_token_says_so() {
@@ -97,8 +138,8 @@ fn a_session_without_any_time_is_a_mistake() {
         CreateSession { idle_timeout_s: Some(0), ..served.wanted() },
     ] {
         match served.client().call(&wanted) {
-            Err(ringfence_client::ClientError::Api(error)) => {
-                assert_eq!(error.code, ringfence_api::ErrorCode::Malformed, "{error:?}");
+            Err(ClientError::Api(error)) => {
+                assert_eq!(error.code, ErrorCode::Malformed, "{error:?}");
             }
             other => panic!("{other:?}"),
         }

@@ -80,6 +80,11 @@ impl Served {
         Self::with(self.ended_by(end), &[])
     }
 
+    /// What a daemon that was killed has left.
+    pub(crate) fn killed(mut self) -> World {
+        self.ended_by(Signal::KILL)
+    }
+
     /// What is left of it, and where its socket was.
     pub(crate) fn over(mut self) -> (World, PathBuf) {
         let world = self.ended_by(Signal::TERM);

@@ -1,11 +1,12 @@
 //! Tokens of sessions, and what a session hands on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 use ringfence_types::{
-    Attenuation, CredentialKind, IdentityVerb, Principal, Rights, ScopeSet, SessionId, Subtree, Within,
+    Attenuation, CredentialKind, IdentityChange, IdentityVerb, Principal, Rights, ScopeSet, SessionId,
+    Subtree, Within,
 };
 
 use super::tokens::{Fresh, Lifetime, expiry};
@@ -53,22 +54,30 @@ impl Identities {
 
     /// Ends every token of a session that is over. One record says so of all of them.
     pub fn end_session(&self, session: &SessionId) -> Result<(), IdentityError> {
+        self.end_sessions(&BTreeSet::from([session.clone()]))
+    }
+
+    /// The same for many sessions, in one change of the store: a daemon that was killed may leave a thousand.
+    pub fn end_sessions(&self, sessions: &BTreeSet<SessionId>) -> Result<(), IdentityError> {
+        if sessions.is_empty() {
+            return Ok(());
+        }
         self.change(|rows, now| {
-            let mut all: Vec<Credential> = store::all(rows, Table::Credential)?;
-            all.retain(|one| one.revoked.is_none() && is_of(one, session));
-            for one in &all {
+            let mut ended: BTreeMap<SessionId, Vec<Credential>> = BTreeMap::new();
+            for one in store::all::<Credential>(rows, Table::Credential)? {
+                match session_of(&one).filter(|id| one.revoked.is_none() && sessions.contains(*id)) {
+                    Some(id) => ended.entry(id.clone()).or_default().push(one),
+                    None => {}
+                }
+            }
+            for one in ended.values().flatten() {
                 super::keep(rows, &Credential { revoked: Some(now), ..one.clone() })?;
             }
-            // Its own, which the others stand on; where that was revoked before, any of them.
-            let Some(first) = all.iter().find(|one| one.parent.is_none()).or(all.first()) else {
+            let changes: Vec<IdentityChange> = ended.values().filter_map(|all| revoked(all)).collect();
+            if changes.is_empty() {
                 return Ok(());
-            };
-            let mut change = noted(IdentityVerb::Revoked, first);
-            if all.len() > 1 {
-                let detail = change.detail.unwrap_or_default();
-                change.detail = Some(format!("{detail}, and {} that were handed on", all.len() - 1));
             }
-            self.tell(rows, &Principal::System, &change)
+            self.tell_all(rows, &Principal::System, &changes)
         })
     }
 
@@ -141,8 +150,27 @@ impl Identities {
     }
 }
 
+/// The end of all tokens of one session, as it is written down.
+fn revoked(all: &[Credential]) -> Option<IdentityChange> {
+    // Its own, which the others stand on; where that was revoked before, any of them.
+    let first = all.iter().find(|one| one.parent.is_none()).or(all.first())?;
+    let mut change = noted(IdentityVerb::Revoked, first);
+    if all.len() > 1 {
+        let detail = change.detail.unwrap_or_default();
+        change.detail = Some(format!("{detail}, and {} that were handed on", all.len() - 1));
+    }
+    Some(change)
+}
+
+fn session_of(credential: &Credential) -> Option<&SessionId> {
+    match &credential.owner {
+        Owner::Session { id, .. } => Some(id),
+        Owner::Local { .. } | Owner::Account { .. } => None,
+    }
+}
+
 fn is_of(credential: &Credential, session: &SessionId) -> bool {
-    matches!(&credential.owner, Owner::Session { id, .. } if id == session)
+    session_of(credential) == Some(session)
 }
 
 /// How many tokens of the session of `known` take a place. Counted by the session: each token that is handed on can hand on

@@ -1,6 +1,6 @@
 //! Sessions with a name: a later process goes on where an earlier one was.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use jiff::SignedDuration;
@@ -45,47 +45,77 @@ pub fn end_session(
     Ok(Some(id))
 }
 
-/// Writes down the end of questions and sessions whose process is gone without a word; which sessions they were.
-pub fn end_abandoned(runtime: &Runtime) -> Result<Vec<SessionId>, OpenSessionError> {
+/// Sessions whose process is gone.
+#[derive(Debug)]
+pub struct Abandoned {
+    /// Their end was written down now.
+    pub ended: Vec<SessionId>,
+    /// Of those that were asked about, all that are over, whenever they ended.
+    pub over: BTreeSet<SessionId>,
+}
+
+/// Writes down the end of approvals and sessions whose process is gone without a word. The sessions in `asked` are looked at however
+/// long ago they began.
+pub fn end_abandoned(runtime: &Runtime, asked: &BTreeSet<SessionId>) -> Result<Abandoned, OpenSessionError> {
     let ledger = runtime.ledger();
     Inbox::new(ledger, &runtime.setup().state_dir).sweep()?;
-    let records = ledger.reader()?.of_kinds(&[Kind::SessionStarted, Kind::SessionEnded], NEWEST)?;
-    let ended: HashSet<&SessionId> = records
-        .iter()
-        .filter_map(|record| match &record.event {
-            Event::SessionEnded { session, .. } => Some(session),
-            _ => None,
-        })
-        .collect();
-    let abandoned = records.iter().filter_map(|record| match &record.event {
-        Event::SessionStarted { session, process: Some(process), .. }
-            if !ended.contains(session) && !process.is_alive() =>
-        {
-            Some(session.clone())
+    let reader = ledger.reader()?;
+    let mut lives = Lives::default();
+    lives.add(&reader.of_kinds(&[Kind::SessionStarted, Kind::SessionEnded], NEWEST)?);
+    for session in asked {
+        if lives.of.contains_key(session) {
+            continue;
         }
-        _ => None,
-    });
-    let abandoned: Vec<SessionId> = abandoned.collect();
-    let events: Vec<Event> = abandoned.iter().map(gone).collect();
+        let records = reader.about(session.as_str())?;
+        lives.add(&records);
+        if !records.is_empty() {
+            // Its beginning may have been pruned.
+            let _known = lives.of.entry(session.clone()).or_insert(Life::Abandoned);
+        }
+    }
+    let ended: Vec<SessionId> = lives.with(Life::Abandoned).cloned().collect();
+    let events: Vec<Event> = ended.iter().map(gone).collect();
     if !events.is_empty() {
         let _receipts = ledger.append_all(&events)?;
     }
-    Ok(abandoned)
+    let over = asked.iter().filter(|session| lives.of.get(*session) != Some(&Life::GoesOn)).cloned();
+    Ok(Abandoned { ended, over: over.collect() })
 }
 
-/// Whether a session goes on: it has not ended, and the process that it lives in is there. The end of one that was left is
-/// written down, however long ago it began.
-pub fn goes_on(runtime: &Runtime, session: &SessionId) -> Result<bool, OpenSessionError> {
-    let records = runtime.ledger().reader()?.about(session.as_str())?;
-    let ended = records.iter().any(|record| matches!(record.event, Event::SessionEnded { .. }));
-    let lives = records.iter().any(|record| match &record.event {
-        Event::SessionStarted { process: Some(process), .. } => process.is_alive(),
-        _ => false,
-    });
-    if !ended && !lives && !records.is_empty() {
-        let _receipt = runtime.ledger().append(&gone(session))?;
+/// What the ledger and the process table say of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Life {
+    /// Its process is gone, and nothing says that it ended.
+    Abandoned,
+    GoesOn,
+    Over,
+}
+
+/// What is known of each session that a daemon had. What a process without a daemon began is resumed by name, and has no process here.
+#[derive(Debug, Default)]
+struct Lives {
+    of: BTreeMap<SessionId, Life>,
+}
+
+impl Lives {
+    fn add(&mut self, records: &[Record]) {
+        for record in records {
+            let (session, life) = match &record.event {
+                Event::SessionStarted { session, process: Some(process), .. } if process.is_alive() => {
+                    (session, Life::GoesOn)
+                }
+                Event::SessionStarted { session, process: Some(_), .. } => (session, Life::Abandoned),
+                Event::SessionEnded { session, .. } => (session, Life::Over),
+                _ => continue,
+            };
+            let known = self.of.entry(session.clone()).or_insert(life);
+            *known = (*known).max(life);
+        }
     }
-    Ok(lives && !ended)
+
+    fn with(&self, life: Life) -> impl Iterator<Item = &SessionId> {
+        self.of.iter().filter(move |(_, own)| **own == life).map(|(session, _)| session)
+    }
 }
 
 fn gone(session: &SessionId) -> Event {
