@@ -48,6 +48,8 @@ enum Needs {
 const PYTHONS: &[Python] = &[
     // The official client of the Model Context Protocol.
     Python { name: "python", packages: &["mcp==2.3.0"], needs: Needs::Found },
+    // The official client of gRPC that most languages are built on (C-core).
+    Python { name: "grpc", packages: &["grpcio==1.85.1", "typing-extensions==4.16.0"], needs: Needs::Named },
     // What tries the daemon by its own description. Each version is named: another one makes other requests.
     Python {
         name: "schemathesis",
@@ -85,9 +87,9 @@ const PYTHONS: &[Python] = &[
 ];
 
 /// The official clients of the Model Context Protocol for TypeScript that programs have today (which begins with a handshake)
-/// and will have (which speaks both eras).
-const MCP_CLIENTS_OF_NODE: &[&str] =
-    &["@modelcontextprotocol/sdk@1.32.2", "@modelcontextprotocol/client@2.4.0"];
+/// and will have (which speaks both eras), and the official client of gRPC for JavaScript.
+const PACKAGES_OF_NODE: &[&str] =
+    &["@modelcontextprotocol/sdk@1.32.2", "@modelcontextprotocol/client@2.4.0", "@grpc/grpc-js@1.14.7"];
 const NODE: &str = "node";
 /// What is installed runs in tests alone: no script of a package does.
 const QUIET: [&str; 5] = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"];
@@ -146,7 +148,7 @@ fn ensure_python(directory: &Path, python: &Python) -> Result<()> {
 
 fn ensure_node(directory: &Path) -> Result<()> {
     let (packages, marker) = (directory.join(NODE), directory.join("installed-node"));
-    let wanted = MCP_CLIENTS_OF_NODE.join("\n");
+    let wanted = PACKAGES_OF_NODE.join("\n");
     if packages.exists() && fs::read_to_string(&marker).is_ok_and(|text| text == wanted) {
         return Ok(());
     }
@@ -157,7 +159,7 @@ fn ensure_node(directory: &Path) -> Result<()> {
     fs::write(packages.join("package.json"), "{}")?;
     let install = ["install", "--no-bin-links"];
     command::must_succeed(
-        Command::new("npm").args(install).args(QUIET).args(MCP_CLIENTS_OF_NODE).current_dir(&packages),
+        Command::new("npm").args(install).args(QUIET).args(PACKAGES_OF_NODE).current_dir(&packages),
     )?;
     Ok(fs::write(&marker, wanted)?)
 }

@@ -264,6 +264,10 @@ impl From<Bytes> for Slices {
 }
 
 impl Slices {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         if self.rest.is_empty() {
             return None;

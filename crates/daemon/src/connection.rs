@@ -1,13 +1,14 @@
 //! One connection: its requests, and how long it stays without any. Places are for those who ask.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -17,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::linger::{Lent, Linger, linger};
 use crate::stream::Body;
 
 /// How long things may take.
@@ -51,9 +53,36 @@ where
     A: Future<Output = Response<Body>> + Send + 'static,
 {
     let activity = Arc::new(Activity::new(timing));
-    let own = Arc::clone(&activity);
+    let (stream, mut returned) = Lent::new(stream);
+    let end = requests((stream, streams), (cut, &activity), answer).await;
+    // The stream of a connection that became something else does not come back.
+    if let (End::Served, Ok(stream)) = (end, returned.try_recv()) {
+        linger(stream, Linger::default()).await;
+    }
+}
+
+/// How a connection came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// After the last answer of HTTP/1, which the client may not have read yet.
+    Served,
+    /// Nothing is on its way to the client that it has to get.
+    Over,
+}
+
+async fn requests<S, F, A>(
+    (stream, streams): (Lent<S>, u32),
+    (cut, activity): (&Notify, &Arc<Activity>),
+    answer: F,
+) -> End
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> A + Send + Sync + 'static,
+    A: Future<Output = Response<Body>> + Send + 'static,
+{
+    let (timing, own) = (activity.timing, Arc::clone(activity));
     let service = service_fn(move |request| {
-        let (under_way, answer) = (UnderWay::begin(&own), answer(request));
+        let (under_way, answer) = (UnderWay::begin(&own, &request), answer(request));
         async move { Ok::<_, Infallible>(answer.await.map(|body| Counted { body, _under_way: under_way })) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -70,17 +99,26 @@ where
     tokio::pin!(connection);
     tokio::select! {
         served = connection.as_mut() => {
+            let is_late = served.as_ref().is_err_and(|error| is_timeout(error.as_ref()));
             if let Err(error) = served {
                 tracing::debug!(why = %error, "a connection ended badly");
             }
-            return;
+            return if is_late || activity.state().is_http2 { End::Over } else { End::Served };
         }
-        () = cut.notified() => return tracing::debug!("a connection was cut"),
+        () = cut.notified() => {
+            tracing::debug!("a connection was cut");
+            return End::Over;
+        }
         () = activity.idle() => tracing::debug!("nothing was asked for on a connection"),
     }
     // Whoever asks at this moment is told that it was not heard, and asks again.
     connection.as_mut().graceful_shutdown();
     let _gone = timeout(GOODBYE, connection).await;
+    End::Over
+}
+
+fn is_timeout(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout)
 }
 
 /// What is under way on a connection.
@@ -96,11 +134,13 @@ struct State {
     /// Nothing, for so long.
     since: Instant,
     has_asked: bool,
+    /// An answer of HTTP/2 has an end of its own, which a client does not take from the connection.
+    is_http2: bool,
 }
 
 impl Activity {
     fn new(timing: Timing) -> Self {
-        let state = State { under_way: 0, since: Instant::now(), has_asked: false };
+        let state = State { under_way: 0, since: Instant::now(), has_asked: false, is_http2: false };
         Self { state: Mutex::new(state), timing }
     }
 
@@ -127,10 +167,11 @@ impl Activity {
 struct UnderWay(Arc<Activity>);
 
 impl UnderWay {
-    fn begin(activity: &Arc<Activity>) -> Self {
+    fn begin(activity: &Arc<Activity>, request: &Request<Incoming>) -> Self {
         let mut state = activity.state();
         state.under_way += 1;
         state.has_asked = true;
+        state.is_http2 = request.version() == Version::HTTP_2;
         drop(state);
         Self(Arc::clone(activity))
     }

@@ -8,7 +8,6 @@ use bytes::{Buf as _, Bytes};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Response, Version};
-use hyper::body::Incoming;
 use ringfence_api::{Access, ApiError, Brings, Chunk, ErrorCode, MOST_SENT, Method, Reply};
 use ringfence_grpc::{Flow, Rpc};
 use serde_json::Value;
@@ -28,6 +27,7 @@ use crate::intake::Place;
 use crate::outbox::{LEFT, Passed, passed};
 use crate::pace::{Late, Paced};
 use crate::rate::is_urgent;
+use crate::request_body::RequestBody;
 use crate::room::{Room, roomy};
 use crate::server::Daemon;
 use crate::standing::Standing;
@@ -39,32 +39,38 @@ const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 const ENCODING: &str = "grpc-encoding";
 const TIMEOUT: &str = "grpc-timeout";
 
-/// Whether a request is one of gRPC. Over TCP there is none.
-pub(crate) fn is_asked(line: &Line, request: &http::Request<Incoming>) -> bool {
-    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let known = matches!(kind, Some(b"application/grpc" | b"application/grpc+proto"));
-    line.network.is_none() && request.version() == Version::HTTP_2 && known
-}
-
-/// Whether it looks like one all the same.
-pub(crate) fn is_spoken(head: &Parts) -> bool {
-    head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+/// Whether the client of a request speaks gRPC, and so understands no other answer. The media type may name a message format
+/// that the daemon does not have.
+pub(crate) fn is_spoken(version: Version, headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
+    let format = kind.strip_prefix(b"application/grpc");
+    version == Version::HTTP_2
+        && format.is_some_and(|format| matches!(format.first(), None | Some(b'+' | b';')))
 }
 
 /// For who speaks it where there is none, in words that they understand.
 pub(crate) fn not_here() -> Response<Body> {
     let told = ApiError::new(ErrorCode::NotFound, "there is no gRPC here");
-    refusal(&Failed::unimplemented(told.with_hint("it is on the Unix socket of the daemon")))
+    status_only(&Failed::unimplemented(told.with_hint("it is on the Unix socket of the daemon")))
+}
+
+/// An error of a request that did not come as far as a method.
+pub(crate) fn refusal(error: ApiError) -> Response<Body> {
+    status_only(&Failed::from(error))
 }
 
 /// Answers one request. What goes wrong is a status.
-pub(crate) async fn answer(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -> Response<Body> {
+pub(crate) async fn answer(
+    line: &Arc<Line>,
+    request: http::Request<RequestBody>,
+    id: &str,
+) -> Response<Body> {
     let body = match respond(line, request, id).await {
         Ok(told) => Body::Told(told),
         Err(mut failed) => {
             line.daemon.meters.error(failed.error.code);
             failed.error.request_id = Some(id.to_owned());
-            return refusal(&failed);
+            return status_only(&failed);
         }
     };
     let mut response = Response::new(body);
@@ -72,7 +78,8 @@ pub(crate) async fn answer(line: &Arc<Line>, request: http::Request<Incoming>, i
     response
 }
 
-fn refusal(failed: &Failed) -> Response<Body> {
+/// The status in the head of an answer without a body: trailers-only.
+fn status_only(failed: &Failed) -> Response<Body> {
     let mut response = Response::new(Body::Whole(Slices::default()));
     let headers = response.headers_mut();
     let _new = headers.insert(CONTENT_TYPE, MEDIA_TYPE);
@@ -83,12 +90,12 @@ fn refusal(failed: &Failed) -> Response<Body> {
     response
 }
 
-async fn respond(line: &Arc<Line>, request: http::Request<Incoming>, id: &str) -> Result<Told, Failed> {
+async fn respond(line: &Arc<Line>, request: http::Request<RequestBody>, id: &str) -> Result<Told, Failed> {
     let (head, body) = request.into_parts();
     let (asker, standing) = match Asker::let_in(line, &head).await {
         Ok(let_in) => let_in,
         Err(failed) => {
-            hear_out(Version::HTTP_2, body).await;
+            hear_out(body).await;
             return Err(failed);
         }
     };
@@ -145,6 +152,10 @@ fn called(head: &Parts) -> Result<&'static Rpc, Failed> {
     };
     let rpc = Rpc::at(head.uri.path()).filter(|_| head.method == http::Method::POST);
     let rpc = rpc.ok_or_else(|| none("there is no such method", "`proto/ringfence/v1` has all there are"))?;
+    let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if !matches!(kind, Some(b"application/grpc" | b"application/grpc+proto")) {
+        return Err(none("messages are in protobuf here", "send `content-type: application/grpc+proto`"));
+    }
     if head.headers.get(ENCODING).is_some_and(|encoding| encoding != "identity") {
         return Err(none("messages are not compressed here", "send them with `grpc-encoding: identity`"));
     }

@@ -37,6 +37,7 @@ use crate::outbox::{LEFT, Passed, passed};
 use crate::pace::{Late, Paced};
 use crate::peer::Peer;
 use crate::rate::{Rate, is_urgent};
+use crate::request_body::RequestBody;
 use crate::route;
 use crate::server::Daemon;
 use crate::socket;
@@ -114,21 +115,25 @@ pub(crate) async fn answer(line: Arc<Line>, request: http::Request<Incoming>) ->
     let id = line.daemon.request_id();
     let _before = line.daemon.meters.requests.fetch_add(1, Ordering::Relaxed);
     let is_first_version = request.version() < Version::HTTP_2;
-    let mut response = if grpc::is_asked(&line, &request) {
+    let speaks_grpc = grpc::is_spoken(request.version(), request.headers());
+    let (request, progress) = RequestBody::of(request);
+    let mut is_ambiguous = false;
+    let mut response = if speaks_grpc && line.network.is_none() {
         grpc::answer(&line, request, &id).await
     } else {
         respond(&line, request).await.unwrap_or_else(|mut error| {
             line.daemon.meters.error(error.code);
             error.request_id = Some(id.clone());
-            let mut response = refusal(&error);
-            if error.rule.as_deref() == Some(FRAMING) && is_first_version {
-                // What comes next may be a part of this.
-                let _new = response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            response
+            is_ambiguous = error.rule.as_deref() == Some(FRAMING);
+            if speaks_grpc { grpc::refusal(error) } else { refusal(&error) }
         })
     };
     let headers = response.headers_mut();
+    // What comes next may be a part of this request. A client that is not told would send its next request into a connection that
+    // is about to close.
+    if is_first_version && (is_ambiguous || !progress.is_complete()) {
+        let _new = headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if let Ok(value) = HeaderValue::from_str(&id) {
         let _new = headers.insert(REQUEST_ID, value);
     }
@@ -211,30 +216,30 @@ enum Way {
     Method(Method, Map<String, Value>),
 }
 
-async fn respond(line: &Arc<Line>, request: http::Request<Incoming>) -> Result<Response<Body>, ApiError> {
+async fn respond(line: &Arc<Line>, request: http::Request<RequestBody>) -> Result<Response<Body>, ApiError> {
     let (head, body) = request.into_parts();
     let (token, way) = match begin(line, &head, body.size_hint().exact()).await {
         Ok(begun) => begun,
         Err(why) => {
-            hear_out(head.version, body).await;
+            hear_out(body).await;
             return Err(why);
         }
     };
     let parent = Context::of_headers(&head.headers);
     match way {
         Way::Grpc => {
-            hear_out(head.version, body).await;
+            hear_out(body).await;
             Ok(grpc::not_here())
         }
         Way::Socket => socket::open(line, head, token).await,
         Way::Tools(wanted) => mcp::answer(line, (head, token), (wanted, body)).await,
         Way::Method(Method::FileUpload, fields) => {
-            transfer::upload(line, (token, Value::Object(fields), parent), (head.version, body)).await
+            transfer::upload(line, (token, Value::Object(fields), parent), body).await
         }
         Way::Method(method, mut fields) => {
             let mut places = Vec::new();
             if head.method == http::Method::POST {
-                let (said, held) = read(line, token.as_deref(), method, (head.version, body)).await?;
+                let (said, held) = read(line, token.as_deref(), method, body).await?;
                 merge(&mut fields, said)?;
                 places = held;
             }
@@ -253,7 +258,7 @@ async fn begin(
         Ok(token) => token,
         Err(why) => return Err(turned_away(line, why).await),
     };
-    if line.network.is_some() && grpc::is_spoken(head) {
+    if line.network.is_some() && grpc::is_spoken(head.version, &head.headers) {
         return Ok((token, Way::Grpc));
     }
     if head.uri.path() == socket::PATH {
@@ -281,15 +286,21 @@ async fn begin(
     Ok((token, Way::Method(method, fields)))
 }
 
-/// Clients of HTTP/2 take an answer that comes before they have said everything for a broken stream. So the rest is taken and thrown
-/// away, for a while; an older connection simply ends.
-pub(crate) async fn hear_out(version: Version, body: Incoming) {
-    if version == Version::HTTP_2 {
+/// Reads the rest of a refused request and throws it away, for a while. Clients of HTTP/2 take an answer that comes before they have
+/// sent everything for a broken stream. On HTTP/1 the connection can be used again after a short request; after a long one it
+/// closes, and [`crate::connection`] takes care that the answer arrives.
+pub(crate) async fn hear_out(body: RequestBody) {
+    let is_short = body.size_hint().exact().is_some_and(|bytes| bytes <= UNASKED as u64);
+    if body.version() == Version::HTTP_2 || is_short {
         throw_away(body, HEARING).await;
     }
 }
 
-async fn throw_away(mut body: Incoming, patience: Duration) {
+async fn throw_away(mut body: RequestBody, patience: Duration) {
+    // To read would ask the client for what nobody wants.
+    if body.awaits_continue() {
+        return;
+    }
     let mut heard = 0;
     let hears = async {
         while let Some(Ok(frame)) = body.frame().await {
@@ -405,7 +416,7 @@ async fn read(
     line: &Line,
     token: Option<&str>,
     method: Method,
-    body: (Version, Incoming),
+    body: RequestBody,
 ) -> Result<(Map<String, Value>, Vec<Place>), ApiError> {
     let (bytes, places) = collected(line, token, body, most(method)).await?;
     // What takes long to read is not for the thread that serves all connections. It has its place also when whoever sent it has gone.
@@ -430,7 +441,7 @@ fn fields_of(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
 pub(crate) async fn collected(
     line: &Line,
     token: Option<&str>,
-    (version, mut body): (Version, Incoming),
+    mut body: RequestBody,
     most: usize,
 ) -> Result<(Bytes, Vec<Place>), ApiError> {
     // What anyone may send is short: nobody who is unknown takes a place of those who are known.
@@ -441,7 +452,7 @@ pub(crate) async fn collected(
         if announced / 2 <= most {
             throw_away(body, PATIENCE).await;
         } else {
-            hear_out(version, body).await;
+            hear_out(body).await;
         }
         return Err(too_large(most));
     }
@@ -449,7 +460,7 @@ pub(crate) async fn collected(
     match Limited::new(Paced::new(&mut body), most).collect().await {
         Ok(bytes) => Ok((bytes.to_bytes(), place.into_iter().collect())),
         Err(error) if error.downcast_ref::<http_body_util::LengthLimitError>().is_some() => {
-            hear_out(version, body).await;
+            hear_out(body).await;
             Err(too_large(most))
         }
         Err(error) if error.is::<Late>() => Err(ApiError::new(ErrorCode::TimedOut, Late.to_string())),

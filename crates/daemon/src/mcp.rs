@@ -10,6 +10,7 @@ mod perform;
 mod server;
 mod underway;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task;
 
@@ -18,7 +19,6 @@ use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use ringfence_api::{ApiError, ErrorCode, Method};
 use ringfence_types::SessionId;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -32,8 +32,9 @@ use crate::ask::{admit_elsewhere, blocking};
 use crate::authenticate::{Entrance, identify};
 use crate::dispatch::{Admitted, Arrived};
 use crate::failure::{internal, malformed};
-use crate::http::{Line, UNASKED, collected};
+use crate::http::{Line, UNASKED, collected, hear_out};
 use crate::intake::Place;
+use crate::request_body::RequestBody;
 use crate::stream::Body;
 use crate::telemetry::Context;
 use crate::weigh::weighed;
@@ -120,33 +121,17 @@ struct Message {
 pub(crate) async fn answer(
     line: &Arc<Line>,
     (mut head, token): (Parts, Option<String>),
-    (wanted, body): (Wanted, Incoming),
+    (wanted, body): (Wanted, RequestBody),
 ) -> Result<Response<Body>, ApiError> {
-    if head.uri.query().is_some() {
-        return Err(malformed("nothing is said in the address of a server of tools"));
-    }
-    let session = match wanted {
-        Wanted::Of(id) => id,
-        Wanted::Own => own(line, token.clone()).await?.to_string(),
-    };
-    let session = serde_json::from_value(Value::from(session))
-        .map_err(|error| malformed(format!("this is no session: {error}")))?;
-    let client = head.headers.get(CLIENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let parent = Context::of_headers(&head.headers);
-    let visitor = Visitor {
-        line: Arc::clone(line),
-        token,
-        session,
-        client: client.to_owned(),
-        parent,
-        places: Arc::default(),
-        scales: Arc::default(),
-    };
     // Before anything that they send is read.
-    let admitted = visitor.admit(Method::Mcp, json!({ "session": visitor.session })).await?;
-    let workspace = admitted.live.as_ref().map(|live| live.bound.workspace().path.clone());
-    drop(admitted);
-    let (bytes, places) = collected(line, visitor.token.as_deref(), (head.version, body), MOST).await?;
+    let (visitor, workspace) = match visit(line, (&head, token), wanted).await {
+        Ok(visitor) => visitor,
+        Err(why) => {
+            hear_out(body).await;
+            return Err(why);
+        }
+    };
+    let (bytes, places) = collected(line, visitor.token.as_deref(), body, MOST).await?;
     let (bytes, places) = light(bytes, places).await?;
     *visitor.held() = places;
     let message = looked_at(&bytes);
@@ -156,7 +141,7 @@ pub(crate) async fn answer(
     }
     // The protocol has no business with who asks.
     let _gone = (head.headers.remove(AUTHORIZATION), head.headers.remove(COOKIE));
-    let server = Offered(Server { visitor, workspace: workspace.unwrap_or_default() });
+    let server = Offered(Server { visitor, workspace });
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
         Arc::new(NeverSessionManager::default()),
@@ -171,6 +156,36 @@ pub(crate) async fn answer(
         let _new = response.headers_mut().insert(CLIENT, new_client()?);
     }
     Ok(response)
+}
+
+/// Somebody who may use the tools of the session that they name, and its workspace.
+async fn visit(
+    line: &Arc<Line>,
+    (head, token): (&Parts, Option<String>),
+    wanted: Wanted,
+) -> Result<(Visitor, PathBuf), ApiError> {
+    if head.uri.query().is_some() {
+        return Err(malformed("nothing is said in the address of a server of tools"));
+    }
+    let session = match wanted {
+        Wanted::Of(id) => id,
+        Wanted::Own => own(line, token.clone()).await?.to_string(),
+    };
+    let session = serde_json::from_value(Value::from(session))
+        .map_err(|error| malformed(format!("this is no session: {error}")))?;
+    let client = head.headers.get(CLIENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let visitor = Visitor {
+        line: Arc::clone(line),
+        token,
+        session,
+        client: client.to_owned(),
+        parent: Context::of_headers(&head.headers),
+        places: Arc::default(),
+        scales: Arc::default(),
+    };
+    let admitted = visitor.admit(Method::Mcp, json!({ "session": visitor.session })).await?;
+    let workspace = admitted.live.as_ref().map(|live| live.bound.workspace().path.clone());
+    Ok((visitor, workspace.unwrap_or_default()))
 }
 
 /// What there is not too much in. What takes long to read is not for the thread that serves all connections.

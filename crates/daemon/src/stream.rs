@@ -123,4 +123,14 @@ impl HttpBody for Body {
             Self::Told(told) => told.poll_next(context).map(|frame| frame.map(Ok)),
         }
     }
+
+    /// An empty answer ends with its head. A refusal over gRPC is trailers-only because of that: clients take a status in a head
+    /// that does not end the stream for no status at all.
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(whole) => whole.is_empty(),
+            Self::Tools(messages) => messages.is_end_stream(),
+            Self::Pieces(_) | Self::Told(_) => false,
+        }
+    }
 }

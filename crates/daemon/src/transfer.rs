@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
+use http::Response;
 use http::header::{HeaderName, HeaderValue};
-use http::{Response, Version};
-use hyper::body::Incoming;
 use ringfence_api::{ApiError, MOST_SENT, Method, Request};
 use serde_json::Value;
 
@@ -13,6 +12,7 @@ use crate::dispatch::{Admitted, Arrived, told_no};
 use crate::failure::malformed;
 use crate::files;
 use crate::http::{Line, collected, hear_out, short, text, whole};
+use crate::request_body::RequestBody;
 use crate::server::Daemon;
 use crate::stream::Body;
 use crate::telemetry::Context;
@@ -25,7 +25,7 @@ const TRANSACTION: HeaderName = HeaderName::from_static("x-transaction");
 pub(crate) async fn upload(
     line: &Line,
     (token, value, parent): (Option<String>, Value, Option<Context>),
-    (version, body): (Version, Incoming),
+    body: RequestBody,
 ) -> Result<Response<Body>, ApiError> {
     let (entrance, peer) = (line.entrance.clone(), line.peer);
     let (method, shown) = (Method::FileUpload, token.clone());
@@ -34,14 +34,14 @@ pub(crate) async fn upload(
         let mut admitted = match admit_elsewhere(&line.daemon, arrived).await {
             Ok(admitted) => admitted,
             Err(why) => {
-                hear_out(version, body).await;
+                hear_out(body).await;
                 return Err(why);
             }
         };
         let (content, _places) = tokio::select! {
             biased;
             why = admitted.standing.lost() => return Err(why),
-            content = collected(line, shown.as_deref(), (version, body), MOST_SENT as usize) => content?,
+            content = collected(line, shown.as_deref(), body, MOST_SENT as usize) => content?,
         };
         let written = for_who_waits(&line.daemon, admitted, move |visit, request| match request {
             Request::FileUpload(request) => files::write_bytes(visit, &request.path, &content),

@@ -130,6 +130,8 @@ mod daemon_pauses;
 #[cfg(test)]
 mod daemon_place;
 #[cfg(test)]
+mod daemon_refused;
+#[cfg(test)]
 mod daemon_reload;
 #[cfg(test)]
 mod daemon_renew;
@@ -197,6 +199,8 @@ mod grants;
 mod grpc_client;
 #[cfg(test)]
 mod grpc_messages;
+#[cfg(test)]
+mod grpc_official;
 #[cfg(test)]
 mod guarded_reads;
 #[cfg(test)]
