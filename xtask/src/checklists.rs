@@ -63,7 +63,7 @@ mod tests {
 
     fn names() -> Names {
         let mut names = Names::default();
-        names.add("fn it_is_refused() {} const A: &str = \"S3-x32\";");
+        names.add("#[test] fn it_is_refused() {} const A: &str = \"S3-x32\";");
         names
     }
 
