@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::{Asked, Bound, Runtime};
-use ringfence_types::{Access, Root};
+use ringfence_types::{Access, NetMode, Root};
 
 use crate::args::{Agent, ExecServer, Place};
 use crate::asked::{self, Again};
@@ -51,51 +51,72 @@ fn served(arguments: &ExecServer) -> Result<(), ExitCode> {
     served.and(ended)
 }
 
-/// The same place twice, because a session has one ceiling for life: Codex says with each call whether it may write.
+/// The same place several times, because a session has one ceiling for life: Codex says with each call whether it may write and
+/// whether it has the network.
 struct Sessions<'r> {
     writing: Bound<'r>,
     reading: Bound<'r>,
+    writing_offline: Bound<'r>,
+    reading_offline: Bound<'r>,
 }
 
 impl<'r> Sessions<'r> {
     fn open(runtime: &'r Runtime, asked: Asked, again: &Again) -> Result<Self, ExitCode> {
-        let reading = read_only(asked.clone());
-        let again_reading = Reading(again.clone());
-        let open = |asked: Asked| {
-            let opened = runtime.session(asked);
+        let open = |access: Access, net: NetMode| -> Result<Bound<'r>, ExitCode> {
+            let ceiling = Ceiling { again: again.clone(), access, net };
+            let opened = runtime.session(ceiling.narrowed(asked.clone()));
             let opened = opened.map_err(|error| error::failed(&error, error.hint().as_deref()))?;
-            opened.map_err(|refusal| error::refused(&refusal))
+            let mut session = opened.map_err(|refusal| error::refused(&refusal))?;
+            session.set_flow_policy_source(ceiling);
+            Ok(session.into_bound())
         };
-        let mut writing = open(asked)?;
-        writing.set_flow_policy_source(again.clone());
-        let mut reading = open(reading)?;
-        reading.set_flow_policy_source(again_reading);
-        Ok(Self { writing: writing.into_bound(), reading: reading.into_bound() })
+        Ok(Self {
+            writing: open(Access::Write, NetMode::Full)?,
+            reading: open(Access::Read, NetMode::Full)?,
+            writing_offline: open(Access::Write, NetMode::None)?,
+            reading_offline: open(Access::Read, NetMode::None)?,
+        })
     }
 
-    fn of(&self, access: Access) -> &Bound<'r> {
-        if access == Access::Write { &self.writing } else { &self.reading }
+    /// The session that gives no more than a call asks for. A fence has one network as long as it stands, so that a call without
+    /// the network must not come into one that has it.
+    fn of(&self, access: Access, net: NetMode) -> &Bound<'r> {
+        let is_less = net == NetMode::None && self.writing.policy().net != NetMode::None;
+        match (access == Access::Write, is_less) {
+            (true, false) => &self.writing,
+            (false, false) => &self.reading,
+            (true, true) => &self.writing_offline,
+            (false, true) => &self.reading_offline,
+        }
     }
 
     fn end(self) -> Result<(), ExitCode> {
-        let ended = [self.writing, self.reading].map(|bound| bound.lane().end());
+        let all = [self.writing, self.reading, self.writing_offline, self.reading_offline];
+        let ended = all.map(|bound| bound.lane().end());
         ended.into_iter().try_for_each(|ended| ended.map_err(|error| error::failed(&error, None)))
     }
 }
 
-fn read_only(mut asked: Asked) -> Asked {
-    asked.policy.access = asked.policy.access.min(Access::Read);
-    let lowered = |root: Root| Root { access: root.access.min(Access::Read), ..root };
-    asked.roots = asked.roots.into_iter().map(lowered).collect();
-    asked
+/// The most that one of the sessions has, also when policy is read again.
+#[derive(Clone, Debug)]
+struct Ceiling {
+    again: Again,
+    access: Access,
+    net: NetMode,
 }
 
-/// The policy as it is read again for the session that only reads.
-#[derive(Clone, Debug)]
-struct Reading(Again);
+impl Ceiling {
+    fn narrowed(&self, mut asked: Asked) -> Asked {
+        asked.policy.access = asked.policy.access.min(self.access);
+        asked.policy.net = asked.policy.net.min(self.net);
+        let lowered = |root: Root| Root { access: root.access.min(self.access), ..root };
+        asked.roots = asked.roots.into_iter().map(lowered).collect();
+        asked
+    }
+}
 
-impl ringfence_runtime::PolicySource for Reading {
+impl ringfence_runtime::PolicySource for Ceiling {
     fn read(&self) -> Result<Asked, ringfence_types::Refusal> {
-        self.0.read().map(read_only)
+        self.again.read().map(|asked| self.narrowed(asked))
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Files<'s, 'r> {
 impl<'s, 'r> Files<'s, 'r> {
     pub(super) fn of(sessions: &'s Sessions<'r>, sandbox: &Value) -> Result<Self, Fault> {
         let intent = Intent::of(sandbox, &sessions.writing.workspace().path)?;
-        Ok(Self { bound: sessions.of(intent.access) })
+        Ok(Self { bound: sessions.of(intent.access, NetMode::None) })
     }
 
     pub(super) fn read(&self, of: &OfPath) -> Answer {

@@ -128,8 +128,9 @@ impl<'s, 'scope> Processes<'s, 'scope> {
             start.argv = rewritten::meant(start.argv, &program);
         }
         let intent = Intent::of(&start.sandbox, &self.sessions.writing.workspace().path)?;
-        let bound = self.sessions.of(intent.access);
-        let exec = exec(bound, &start, intent);
+        let net = if start.enforce_managed_network { NetMode::None } else { intent.net };
+        let bound = self.sessions.of(intent.access, net);
+        let exec = exec(bound, &start);
         let form = match (start.tty, start.pipe_stdin) {
             (true, _) => Form::Terminal,
             (false, true) => Form::Input,
@@ -248,16 +249,15 @@ fn end(process: &Process) {
 }
 
 /// What Codex asks for, with the variables that policy lets a caller set. The rest is for a shell without a fence.
-fn exec(bound: &Bound<'_>, start: &Start, intent: Intent) -> Exec {
+fn exec(bound: &Bound<'_>, start: &Start) -> Exec {
     let policy = bound.policy();
     let variables = start.env.iter();
     let variables = variables.map(|(name, value)| (Bytes::from(name.as_str()), Bytes::from(value.as_str())));
-    let net = if start.enforce_managed_network { NetMode::None } else { intent.net };
     Exec {
         argv: start.argv.iter().map(|word| Bytes::from(word.as_str())).collect(),
         cwd: Bytes::from(start.cwd.path()),
         env: variables.filter(|(name, value)| is_unquestioned(name, value, policy)).collect(),
-        net: net.min(policy.net),
+        net: policy.net,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
@@ -542,4 +543,24 @@ fn a_person_answers_for_codex() {
     assert!(exit == 0 && world.read("yes").is_some(), "{text}");
     let (text, exit) = touch("no", b"d");
     assert!(exit == 126 && text.contains("Ringfence stopped this") && world.read("no").is_none(), "{text}");
+}
+
+/// A call that Codex makes without the network has none, whatever calls ran before it, and takes none away from those after it.
+#[test]
+fn a_call_without_the_network_has_none_beside_calls_that_have_it() {
+    let world = World::new();
+    configure(&world, "net = \"full\"\n");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let connect = format!("echo x >/dev/tcp/127.0.0.1/{}; true", listener.local_addr().unwrap().port());
+    for first_is_offline in [true, false] {
+        let mut client = Client::new(&world);
+        for call in 0..3 {
+            let offline = first_is_offline == (call % 2 == 0);
+            let id = format!("{call}");
+            client.begin(&world, &id, &connect, &json!({ "enforceManagedNetwork": offline }));
+            client.finished(&id);
+            assert_eq!(listener.accept().is_ok(), !offline, "call {call}, offline: {offline}");
+        }
+    }
 }

@@ -35,8 +35,8 @@ fn git_prints_no_tracked_file_that_must_not_be_read() {
         &["git", "show", "HEAD:conf/.env"],
         &["git", "show", "HEAD"],
         &["git", "show", blob.trim()],
-        &["git", "diff", "HEAD~1", "--", "conf"],
-        &["git", "diff", "HEAD~1"],
+        &["git", "diff", "HEAD~1", "HEAD", "--", "conf"],
+        &["git", "diff", "HEAD~1", "HEAD"],
     ];
     for command in attempts {
         assert!(!prints(&world, "guarded", command), "{command:?}");
