@@ -261,6 +261,22 @@ pub enum Flaw {
     RolledBack { anchored: String },
     #[error("is not what chain {by} has witnessed ({head}): this chain was cut back or rewritten")]
     Unwitnessed { by: String, head: String },
+    #[error(
+        "is the end, and the key of the node has not signed it: somebody else wrote it, or moved the end"
+    )]
+    Unsealed,
+    #[error("is the first, and names another chain or node than the table `head`")]
+    OtherName,
+    #[error("is the end by the table `head`, and not by the records")]
+    OtherEnd,
+    #[error(
+        "is the end of a chain that was set aside, and neither its key has signed that nor has anybody acknowledged it here"
+    )]
+    SetAside,
+    #[error("is the end of a chain that was changed after it was set aside")]
+    ChangedAside,
+    #[error("was signed by key {key} when chain {by} saw it, and this chain has another")]
+    OtherKey { by: String, key: String },
     #[error("is the last one, and the table `{table}` does not say what the records say")]
     Index { table: String },
 }

@@ -110,7 +110,10 @@ fn of_the_ledger(event: &Event) -> String {
             format!("records {} to {} signed", checkpoint.first, checkpoint.last)
         }
         Event::KeyRotated { new, .. } => format!("to {}", shown(new)),
-        Event::Witnessed { chain, head } => format!("{chain} at {}", shown(&head.to_string())),
+        Event::Witnessed { chain, head, .. } => format!("{chain} at {}", shown(&head.to_string())),
+        Event::ChainAcknowledged { chain, node, by, reason, .. } => {
+            format!("{chain} of {} as it was set aside, by {by}: {}", shown(node), shown(reason))
+        }
         _ => String::new(),
     }
 }

@@ -260,6 +260,8 @@ pub enum Event {
         before: u64,
         records: u64,
         classes: Vec<Class>,
+        /// Exactly these: first and last number of each run.
+        runs: Vec<(u64, u64)>,
     },
     /// One run of the escape battery.
     Battery {
@@ -287,10 +289,20 @@ pub enum Event {
         by_old: String,
         by_new: String,
     },
-    /// Where another chain stood: whoever cuts it back has to cut this one as well.
+    /// Where another chain stood, and who vouched for it: whoever cuts it back has to cut this one as well.
     Witnessed {
         chain: ChainId,
         head: Head,
+        key: String,
+    },
+    /// An operator of this node has seen that another chain was set aside without a signature of its key, and accepts it as it is.
+    ChainAcknowledged {
+        chain: ChainId,
+        node: String,
+        /// Of everything that is in the chain.
+        digest: String,
+        by: Principal,
+        reason: String,
     },
 }
 
@@ -351,6 +363,19 @@ pub struct Continued {
     pub problem: Option<String>,
     pub by: Principal,
     pub reason: Option<String>,
+    /// In a database: what was set aside, and the signature for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<AsideProof>,
+}
+
+/// Which chain was set aside, with which contents, and that the key of that chain says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsideProof {
+    pub chain: ChainId,
+    /// Of everything that was in the chain, as it was then.
+    pub digest: String,
+    /// `None`: the key of the chain was lost.
+    pub signature: Option<String>,
 }
 
 /// A signed statement about the records `first ..= last`.
@@ -444,6 +469,7 @@ kinds! {
     Checkpoint "checkpoint" Ledger,
     KeyRotated "key-rotated" Ledger,
     Witnessed "witnessed" Ledger,
+    ChainAcknowledged "chain-acknowledged" Ledger,
 }
 
 impl Event {
@@ -483,6 +509,7 @@ impl Event {
             Self::Checkpoint(_) => Kind::Checkpoint,
             Self::KeyRotated { .. } => Kind::KeyRotated,
             Self::Witnessed { .. } => Kind::Witnessed,
+            Self::ChainAcknowledged { .. } => Kind::ChainAcknowledged,
         }
     }
 

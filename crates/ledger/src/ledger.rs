@@ -13,12 +13,13 @@ use crate::event::Event;
 use crate::key::KeyError;
 use crate::life::OutOfOrder;
 use crate::postgres::node::Node;
+use crate::postgres::remembered::Remembered;
 use crate::reader::LedgerReader;
 use crate::settings::Settings;
 use crate::sqlite::open::{ACKNOWLEDGE, OpenError};
 use crate::sqlite::{self, aside};
 use crate::store::{self, Batch, Fault, Side, Store, StoreError};
-use crate::writer::{Committed, Keyring, Prepared, Request, Wanted, Writer};
+use crate::writer::{Committed, Elsewhere, Keyring, Prepared, Request, Wanted, Writer};
 
 /// Whoever asks whether something can be written again makes that be tried no more often than this.
 const TRIED_AGAIN: Duration = Duration::from_secs(1);
@@ -37,6 +38,8 @@ pub struct Ledger {
     tried: Mutex<Option<Instant>>,
     unanchored: Mutex<Option<AnchorError>>,
     anchoring: Mutex<Vec<std::thread::JoinHandle<Result<(), AnchorError>>>>,
+    /// The file in which a node keeps what it signed last.
+    remembers: Option<PathBuf>,
 }
 
 /// Proof that a record is on disk.
@@ -205,7 +208,7 @@ impl Ledger {
         let beginning = aside::beginning(&key, None)?;
         let begun = store.append(&mut |rows| {
             let entries = if store::head(rows)?.is_none() { vec![beginning.clone()] } else { Vec::new() };
-            Ok(Batch { entries, forget: Vec::new() })
+            Ok(Batch { entries, ..Batch::default() })
         });
         begun.map_err(|source| OpenError::Read { path: path.clone(), source })?;
         Self::over(store, Keyring::new(key), path, settings)
@@ -215,7 +218,15 @@ impl Ledger {
     ///
     /// Not from a task of an async runtime: every call waits for the server.
     pub fn connect(node: &Node, settings: Settings) -> Result<Self, OpenError> {
-        Self::over(Box::new(node.open()?), Keyring::new(node.key.clone()), node.key.clone(), settings)
+        let store = Box::new(node.open()?);
+        let keyring = Keyring::new(node.key.clone());
+        let remembered = node.remembered().map_err(|error| error.to_string()).transpose();
+        let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), remembered };
+        let writer = Writer::new(store, keyring, &elsewhere)
+            .map_err(|source| OpenError::Read { path: node.key.clone(), source })?;
+        let mut ledger = Self::of(writer, node.key.clone(), settings);
+        ledger.remembers = Some(node.remembered_path());
+        Ok(ledger)
     }
 
     /// Opens the ledger of a node in a database to read it. Never creates anything.
@@ -229,9 +240,14 @@ impl Ledger {
         path: PathBuf,
         settings: Settings,
     ) -> Result<Self, OpenError> {
-        let writer = Writer::new(store, keyring, settings.anchor.as_ref())
+        let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), remembered: None };
+        let writer = Writer::new(store, keyring, &elsewhere)
             .map_err(|source| OpenError::Read { path: path.clone(), source })?;
-        Ok(Self {
+        Ok(Self::of(writer, path, settings))
+    }
+
+    fn of(writer: Writer, path: PathBuf, settings: Settings) -> Self {
+        Self {
             queue: Mutex::default(),
             writer: Mutex::new(writer),
             path,
@@ -240,7 +256,8 @@ impl Ledger {
             tried: Mutex::default(),
             unanchored: Mutex::default(),
             anchoring: Mutex::default(),
-        })
+            remembers: None,
+        }
     }
 
     /// Opens an existing ledger to read it. Never creates anything.
@@ -433,6 +450,11 @@ impl Ledger {
     fn keep(&self, checkpoints: Vec<Anchored>) {
         for anchored in &checkpoints {
             tracing::info!(seq = anchored.seq, "checkpoint signed");
+        }
+        if let (Some(path), Some(newest)) = (&self.remembers, checkpoints.last())
+            && let Err(source) = Remembered::of(&newest.checkpoint).keep(path)
+        {
+            *held(&self.unanchored) = Some(AnchorError::File { path: path.clone(), source });
         }
         let Some(anchor) = &self.settings.anchor else { return };
         for anchored in checkpoints {

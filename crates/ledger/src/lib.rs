@@ -31,6 +31,7 @@ mod prune;
 mod reader;
 mod record;
 mod recover;
+mod seal;
 mod settings;
 mod sqlite;
 pub mod store;
@@ -46,7 +47,8 @@ pub use chain::{Break, Flaw, Head, HeadSyntax};
 pub use checkpoint::{BadProof, Proof};
 pub use describe::{of_call, summary};
 pub use event::{
-    BatteryEntry, Checkpoint, Class, Continued, Event, Finding, Kind, ProcessId, Reading, SessionEnd, Verdict,
+    AsideProof, BatteryEntry, Checkpoint, Class, Continued, Event, Finding, Kind, ProcessId, Reading,
+    SessionEnd, Verdict,
 };
 pub use export::{Ocsf, cef};
 pub use jiff::Timestamp;
@@ -55,10 +57,11 @@ pub use ledger::{AppendError, Ledger, Receipt};
 pub use life::{Life, OutOfOrder, Status};
 pub use location::Location;
 pub use postgres::address::{Address, AddressError};
+pub use postgres::aside::SetAside;
 pub use postgres::error::ConnectError;
 pub use postgres::node::Node;
 pub use postgres::password::PasswordError;
-pub use postgres::verify::verify_database;
+pub use postgres::verify::{DatabaseVerification, verify_database};
 pub use prune::{PruneError, Pruning, prunable};
 pub use reader::{Filter, LedgerReader, ReadError};
 pub use record::{Listed, PrunedRecord, Record, incomplete};

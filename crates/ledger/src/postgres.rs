@@ -8,12 +8,15 @@
 //! | whoever reads about a transaction for a batch holds its lock | two nodes that both find it open |
 //! | a claim is a primary key over all chains | whatever the two above have missed |
 //! | a batch without an answer is declared void, then looked for | a record that is doubled, or lost after all |
+//! | the node signs the end that a batch makes | a record in its chain that somebody else has written |
 
 pub(crate) mod address;
+pub(crate) mod aside;
 pub(crate) mod error;
 pub(crate) mod link;
 pub(crate) mod node;
 pub(crate) mod password;
+pub(crate) mod remembered;
 pub(crate) mod rows;
 pub(crate) mod schema;
 pub(crate) mod verify;
@@ -22,15 +25,13 @@ pub(crate) mod write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_types::ChainId;
-
-use crate::chain::{Head, Row};
+use crate::chain::Row;
 use crate::postgres::error::Trouble;
 use crate::postgres::link::{Link, Purpose, Transaction};
 use crate::postgres::rows::{Lock, Overtaken, PostgresRows, Tail, get, to_sql};
 use crate::postgres::write::{Sent, check_claims};
 use crate::sqlite::open::OpenError;
-use crate::store::{Batch, Chains, Each, Fault, Make, Rows, Select, Side, Store, StoreError};
+use crate::store::{Batch, Chains, Each, Fault, Make, Rows, Select, Side, Store, StoreError, WitnessedHead};
 
 /// How long an append waits for a server that went away to come back.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -132,7 +133,8 @@ impl PostgresStore {
 fn moved(tail: Tail, batch: &Batch) -> Tail {
     let new = batch.entries.iter().rev().map(|entry| entry.row.clone());
     let rows: Vec<Row> = new.chain(tail.rows).take(2).collect();
-    Tail { rows, fence: tail.fence }
+    let seal = if batch.entries.is_empty() { tail.seal } else { batch.seal.clone().unwrap_or_default() };
+    Tail { rows, fence: tail.fence, seal }
 }
 
 impl Store for PostgresStore {
@@ -199,8 +201,12 @@ impl Rows for PostgresStore {
         self.rows.at_once(work)
     }
 
-    fn others(&self) -> Result<Vec<(ChainId, Head)>, StoreError> {
+    fn others(&self) -> Result<Vec<WitnessedHead>, StoreError> {
         self.rows.others()
+    }
+
+    fn seal(&self) -> Result<Option<String>, StoreError> {
+        self.rows.seal()
     }
 
     fn chains(&self) -> Chains {

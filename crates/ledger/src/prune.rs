@@ -51,6 +51,7 @@ impl Ledger {
                 before: part.last().map_or(0, |last| last.saturating_add(1)),
                 records: part.len() as u64,
                 classes: classes.clone(),
+                runs: runs(part),
             };
             let prepared = Prepared::new(&event, Timestamp::now()).map_err(AppendError::encode)?;
             let forget = part.to_vec();
@@ -58,6 +59,18 @@ impl Ledger {
         }
         Ok(numbers.len() as u64)
     }
+}
+
+/// Numbers in order as runs without a gap.
+fn runs(numbers: &[u64]) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*number) => *last = *number,
+            _ => runs.push((*number, *number)),
+        }
+    }
+    runs
 }
 
 /// The records that [`Ledger::prune`] would take, in order.
@@ -123,5 +136,16 @@ fn in_force(event: &Event) -> Option<String> {
         }
         Event::SessionStarted { session, name: Some(_), .. } => Some(session.to_string()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_as_runs() {
+        assert_eq!(runs(&[]), []);
+        assert_eq!(runs(&[2, 3, 4, 7, 9, 10]), [(2, 4), (7, 7), (9, 10)]);
     }
 }

@@ -56,15 +56,28 @@ pub trait Rows {
     /// Whatever `work` reads is of one moment.
     fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), StoreError>;
 
-    /// Where the chains of other nodes stand.
-    fn others(&self) -> Result<Vec<(ChainId, Head)>, StoreError> {
+    /// Where the chains of other nodes stand, as far as their nodes have signed it.
+    fn others(&self) -> Result<Vec<WitnessedHead>, StoreError> {
         Ok(Vec::new())
+    }
+
+    /// The signature of the node over the end of its chain. `None`: this store keeps none.
+    fn seal(&self) -> Result<Option<String>, StoreError> {
+        Ok(None)
     }
 
     /// Whether other chains say something about the same transactions. Then numbers tell nothing about their order.
     fn chains(&self) -> Chains {
         Chains::This
     }
+}
+
+/// Where the chain of another node stood, and the key that vouched for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WitnessedHead {
+    pub chain: ChainId,
+    pub head: Head,
+    pub key: String,
 }
 
 /// Is given a row and says whether it wants another.
@@ -93,6 +106,8 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// Rows that lose their bodies.
     pub forget: Vec<u64>,
+    /// The signature over the last of the entries, for a store that keeps it.
+    pub seal: Option<String>,
 }
 
 /// A row with what belongs beside it.

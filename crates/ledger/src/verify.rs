@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::{Break, Flaw, GENESIS, Head, Hex, RowRef, unhex};
 use crate::claim::Subject;
-use crate::event::{Checkpoint, Class, Event, Kind};
+use crate::event::{Checkpoint, Class, Continued, Event, Kind};
 use crate::key;
 use crate::life::{Life, Status, Step};
 use crate::merkle::Growing;
 use crate::reader::transaction_id;
 use crate::sqlite::open::{self, OpenError, SCHEMA_VERSION};
 use crate::sqlite::{format1, rows::SqliteRows};
-use crate::store::{Chains, Fault, Rows, Select, Side, StoreError};
+use crate::store::{Chains, Fault, Rows, Select, Side, StoreError, WitnessedHead};
 
 /// How often whoever waits hears how far it is.
 const NEWS: u64 = 4096;
@@ -33,6 +33,8 @@ pub struct Verification {
     pub format: i64,
     /// `None`: the chain has the format 1.
     pub chain: Option<ChainId>,
+    /// Who wrote it, by its own word.
+    pub node: Option<String>,
     /// Every key that has vouched for it, newest last.
     pub keys: Vec<String>,
     pub checkpoints: u64,
@@ -68,6 +70,10 @@ pub enum VerifyError {
     OtherChain { expected: String, found: String },
     #[error("no checkpoint of this chain is signed by the expected key")]
     OtherKey,
+    #[error("no chain of the database has record {0}: records were cut off or rewritten")]
+    NoSuchHead(Head),
+    #[error("the database has rows of a chain that is not there, in the table `{table}`")]
+    Stray { table: String },
     #[error("chain {chain} of node `{}` does not hold", Bytes::from(node.as_str()).display())]
     Chain { node: String, chain: String, source: Box<VerifyError> },
 }
@@ -104,25 +110,40 @@ pub fn verify_rows(rows: &dyn Rows, expected: Expected<'_>) -> Result<Verificati
     walk.finish()
 }
 
-/// One chain of several, without the order of what its records are about, and where it has seen the others.
-pub(crate) fn verify_links(
-    rows: &dyn Rows,
-    expected: Expected<'_>,
-) -> Result<(Verification, HashMap<ChainId, Head>), VerifyError> {
-    let mut walk = Walk::new(expected);
+/// One chain of several, and what it says about the others.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) verification: Verification,
+    /// Where other chains were seen last, and by which key.
+    pub(crate) witnessed: Vec<WitnessedHead>,
+    /// Chains that were accepted as they are, with their digests.
+    pub(crate) acknowledged: Vec<(ChainId, String)>,
+    pub(crate) continues: Option<Continued>,
+    /// Every key that has signed something.
+    pub(crate) signers: Vec<String>,
+}
+
+/// One chain of several, without the order of what its records are about. The caller holds the moment.
+pub(crate) fn verify_link(rows: &dyn Rows) -> Result<Link, VerifyError> {
+    let mut walk = Walk::new(Expected::default());
     walk.part = Part::Link;
-    let mut walked = Ok(());
-    let read = rows.at_once(&mut || walked = walk.chain(rows, &mut |_| {}));
-    walked?;
-    read?;
-    let witnessed = mem::take(&mut walk.witnessed);
-    Ok((walk.finish()?, witnessed))
+    walk.chain(rows, &mut |_| {})?;
+    let mut link = mem::take(&mut walk.link);
+    link.signers = mem::take(&mut walk.signers);
+    link.verification = walk.finish()?;
+    Ok(link)
 }
 
 /// The order of what all chains together say. Gives the transactions that have begun, and those of them that are open.
-pub(crate) fn verify_order(rows: &dyn Rows) -> Result<(Vec<TransactionId>, HashSet<String>), VerifyError> {
+///
+/// `excused`: transactions that a chain which was set aside has a part of. Their order cannot be known any more.
+pub(crate) fn verify_order(
+    rows: &dyn Rows,
+    excused: HashSet<String>,
+) -> Result<(Vec<TransactionId>, HashSet<String>), VerifyError> {
     let mut walk = Walk::new(Expected::default());
     walk.part = Part::Order;
+    walk.excused = excused;
     walk.order(rows)?;
     let open =
         walk.lives.iter().filter(|(_, known)| !known.life.is_over()).map(|(id, _)| id.to_string()).collect();
@@ -174,8 +195,8 @@ struct Walk<'a> {
     /// A vote without its body claims something that cannot be known any more.
     votes_gone: bool,
     part: Part,
-    /// Where other chains were seen last.
-    witnessed: HashMap<ChainId, Head>,
+    link: Link,
+    excused: HashSet<String>,
 }
 
 /// What is checked of a record.
@@ -194,9 +215,16 @@ struct Tracked {
 }
 
 struct Pruning {
-    before: u64,
-    records: u64,
     classes: Vec<Class>,
+    /// In order.
+    runs: Vec<(u64, u64)>,
+}
+
+impl Pruning {
+    fn names(&self, seq: u64) -> bool {
+        let after = self.runs.partition_point(|(first, _)| *first <= seq);
+        after.checked_sub(1).and_then(|at| self.runs.get(at)).is_some_and(|(_, last)| seq <= *last)
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -217,7 +245,8 @@ impl<'a> Walk<'a> {
             votes: 0,
             votes_gone: false,
             part: Part::Everything,
-            witnessed: HashMap::new(),
+            link: Link::default(),
+            excused: HashSet::new(),
         }
     }
 
@@ -362,7 +391,12 @@ impl<'a> Walk<'a> {
                 let event: Event = serde_json::from_str(body).map_err(no_event)?;
                 return self.answer(row, &event);
             }
-            Kind::Checkpoint | Kind::KeyRotated | Kind::ChainStarted | Kind::Pruned | Kind::Witnessed => {
+            Kind::Checkpoint
+            | Kind::KeyRotated
+            | Kind::ChainStarted
+            | Kind::Pruned
+            | Kind::Witnessed
+            | Kind::ChainAcknowledged => {
                 let event: Event = serde_json::from_str(body).map_err(no_event)?;
                 self.of_the_ledger(row, event).map_err(flawed)?;
                 Step::None
@@ -405,7 +439,7 @@ impl<'a> Walk<'a> {
     }
 
     fn live(&mut self, row: RowRef<'_>, subject: &Subject<'_>, step: Step<'_>) -> Result<(), Flaw> {
-        let Some(id) = subject.transaction else { return Ok(()) };
+        let Some(id) = subject.transaction.filter(|id| !self.excused.contains(*id)) else { return Ok(()) };
         if !self.lives.contains_key(id) {
             self.lives.insert(id.into(), Tracked { life: Life::default(), first: row.seq });
         }
@@ -418,8 +452,10 @@ impl<'a> Walk<'a> {
 
     fn of_the_ledger(&mut self, row: RowRef<'_>, event: Event) -> Result<(), Flaw> {
         match event {
-            Event::ChainStarted { chain, key, .. } => {
+            Event::ChainStarted { chain, key, node, continues, .. } => {
                 self.result.chain = Some(chain);
+                self.result.node = Some(node);
+                self.link.continues = continues;
                 self.result.keys.push(key);
             }
             Event::Checkpoint(checkpoint) => self.checkpoint(row, &checkpoint)?,
@@ -429,9 +465,13 @@ impl<'a> Walk<'a> {
                 self.signers.push(old);
                 self.result.keys.push(new);
             }
-            Event::Witnessed { chain, head } => drop(self.witnessed.insert(chain, head)),
-            Event::Pruned { before, records, classes, .. } => {
-                self.prunings.push(Pruning { before, records, classes });
+            Event::Witnessed { chain, head, key } => {
+                self.link.witnessed.retain(|seen| seen.chain != chain);
+                self.link.witnessed.push(WitnessedHead { chain, head, key });
+            }
+            Event::ChainAcknowledged { chain, digest, .. } => self.link.acknowledged.push((chain, digest)),
+            Event::Pruned { classes, runs, .. } => {
+                self.prunings.push(Pruning { classes, runs });
             }
             _ => {}
         }
@@ -478,14 +518,13 @@ impl<'a> Walk<'a> {
         key::is_signed(new, &statement, by_new).then_some(()).ok_or("the new key has not signed it")
     }
 
-    /// Every body that is gone was pruned, and no more than were said to be.
+    /// Every body that is gone is one that was said to be pruned. A count would not do: whoever brings one back could take
+    /// another.
     fn check_gone(&self) -> Result<(), Break> {
         let explains = |(seq, class): (u64, Class)| {
-            self.prunings.iter().any(|pruning| seq < pruning.before && pruning.classes.contains(&class))
+            self.prunings.iter().any(|pruning| pruning.names(seq) && pruning.classes.contains(&class))
         };
-        let said: u64 = self.prunings.iter().map(|pruning| pruning.records).sum();
-        let first = self.gone.iter().find(|gone| !explains(**gone));
-        match first.or_else(|| self.gone.last().filter(|_| said < self.result.pruned)) {
+        match self.gone.iter().find(|gone| !explains(**gone)) {
             Some((seq, _)) => Err(Break { seq: *seq, what: Flaw::BodyGone }),
             None => Ok(()),
         }

@@ -16,8 +16,10 @@ use crate::key::{self, Key, KeyError};
 use crate::ledger::AppendError;
 use crate::life::{Life, OutOfOrder, Step};
 use crate::merkle::Growing;
+use crate::postgres::remembered::Remembered;
 use crate::record::Record;
-use crate::store::{Batch, Chains, Entry, Rows, Select, Store, StoreError, collect};
+use crate::seal;
+use crate::store::{Batch, Chains, Entry, Rows, Select, Store, StoreError, WitnessedHead, collect};
 
 /// How many of the newest records are counted at open. A bound, so that a start does not get slower with the years; what
 /// is older is for [`crate::verify()`].
@@ -111,11 +113,13 @@ struct Signed {
 pub(crate) struct Keyring {
     pub(crate) path: PathBuf,
     loaded: Option<Key>,
+    /// Made by a rotation that is not written yet.
+    pending: Option<Key>,
 }
 
 impl Keyring {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, loaded: None }
+        Self { path, loaded: None, pending: None }
     }
 
     /// Where a rotation leaves the next key until the chain has named it.
@@ -133,6 +137,28 @@ impl Keyring {
             self.loaded = Some(self.find(public)?);
         }
         self.loaded.as_ref().ok_or_else(|| KeyError::Missing { path: self.path.clone() })
+    }
+
+    /// [`Keyring::load`] from its file: a key that was replaced or removed meanwhile signs nothing more.
+    fn load_anew(&mut self, public: &str) -> Result<&Key, KeyError> {
+        self.loaded = None;
+        self.load(public)
+    }
+
+    fn seal(&mut self, public: &str, statement: &[u8]) -> Result<String, KeyError> {
+        match &self.pending {
+            Some(key) if key.public() == public => Ok(key.sign(statement)),
+            _ => self.load(public).map(|key| key.sign(statement)),
+        }
+    }
+
+    /// Whether a key of this node has signed `statement`, whatever the chain says about its key.
+    pub(crate) fn has_signed(&self, statement: &[u8], signature: &str) -> bool {
+        let is_by = |key: &Key| key::is_signed(&key.public(), statement, signature);
+        self.loaded.as_ref().is_some_and(is_by)
+            || [self.path.clone(), self.next()]
+                .iter()
+                .any(|path| Key::load(path).is_ok_and(|key| is_by(&key)))
     }
 
     pub(crate) fn find(&self, public: &str) -> Result<Key, KeyError> {
@@ -163,11 +189,11 @@ impl Writer {
     pub(crate) fn new(
         store: Box<dyn Store>,
         keyring: Keyring,
-        anchor: Option<&Anchor>,
+        elsewhere: &Elsewhere<'_>,
     ) -> Result<Self, StoreError> {
         let mut standing = standing(&*store)?;
-        if let (Ok(Some(head)), Some(anchor)) = (&standing, anchor)
-            && let Some(broken) = check_anchor(&*store, head, anchor)?
+        if let Ok(Some(head)) = &standing
+            && let Some(broken) = check_elsewhere(&*store, head, elsewhere)?
         {
             standing = Err(broken);
         }
@@ -246,6 +272,11 @@ impl Writer {
                         return Ok(Batch::default());
                     }
                 };
+                if let Some(found) = check_seal(rows, written.head.as_ref(), signed.as_ref(), keyring)? {
+                    written.fatal = Some(AppendError::Broken(found.clone()));
+                    *broken = Some(found);
+                    return Ok(Batch::default());
+                }
             }
             let plan = Plan {
                 rows,
@@ -285,7 +316,7 @@ impl Writer {
             signature_state(&*self.store).map_err(AppendError::of_store)?.map_err(AppendError::Broken)?;
         let next = self.keyring.next();
         let new = Key::create_over(&next).map_err(AppendError::key)?;
-        let old = self.keyring.load(&state.key).map_err(AppendError::key)?;
+        let old = self.keyring.load_anew(&state.key).map_err(AppendError::key)?;
         let statement = key::hand_over(&state.chain, &state.key, &new.public());
         let event = Event::KeyRotated {
             old: state.key,
@@ -293,13 +324,18 @@ impl Writer {
             by_old: old.sign(&statement),
             by_new: new.sign(&statement),
         };
+        self.keyring.pending = Some(new);
         Ok((event, next))
     }
 
     /// After the chain has named the next key.
     pub(crate) fn promote(&mut self, next: &Path) -> Result<(), AppendError> {
-        key::promote(next, &self.keyring.path).map_err(AppendError::key)?;
+        // Another process of this node that needed the key may have done it.
+        if std::fs::symlink_metadata(next).is_ok() {
+            key::promote(next, &self.keyring.path).map_err(AppendError::key)?;
+        }
         self.keyring.loaded = None;
+        self.keyring.pending = None;
         Ok(())
     }
 }
@@ -393,11 +429,18 @@ impl Plan<'_> {
             written.fatal = Some(error);
             return Ok(Batch::default());
         }
+        let seal = match self.seal(keyring) {
+            Ok(seal) => seal,
+            Err(error) => {
+                written.fatal = Some(error);
+                return Ok(Batch::default());
+            }
+        };
         written.head = self.head;
         written.signed = self.signed;
         written.lives = self.lives;
         written.checkpoints = self.checkpoints;
-        Ok(Batch { entries: self.entries, forget })
+        Ok(Batch { entries: self.entries, forget, seal })
     }
 
     fn mark(&self, request: &Request) -> Mark {
@@ -591,14 +634,25 @@ impl Plan<'_> {
         let count = others.len() as u64;
         let before = collect(self.rows, &Select::newest(count.saturating_mul(4)).kinds(&[Kind::Witnessed]));
         let before = before.map_err(AppendError::of_store)?;
-        for (chain, head) in others {
-            let event = Event::Witnessed { chain, head };
+        for WitnessedHead { chain, head, key } in others {
+            let event = Event::Witnessed { chain, head, key };
             let prepared = Prepared::new(&event, Timestamp::now()).map_err(AppendError::encode)?;
             if !before.iter().any(|row| row.digest == prepared.draft.digest) {
                 self.push(prepared.after(self.head.as_ref()));
             }
         }
         Ok(())
+    }
+
+    /// The signature over the end that this batch makes, where the store keeps one.
+    fn seal(&self, keyring: &mut Keyring) -> Result<Option<String>, AppendError> {
+        let (Some(head), Some(signed), false) = (&self.head, &self.signed, self.entries.is_empty()) else {
+            return Ok(None);
+        };
+        if self.rows.seal().map_err(AppendError::of_store)?.is_none() {
+            return Ok(None);
+        }
+        keyring.seal(&signed.key, &seal::end(&signed.chain, head)).map(Some).map_err(AppendError::key)
     }
 
     fn checkpoint(&mut self, keyring: &mut Keyring) -> Result<(), AppendError> {
@@ -615,7 +669,7 @@ impl Plan<'_> {
         let covered =
             Covered { chain: &signed.chain, first, last: head.seq, head: &head.hash, root: tree.root() };
         let time = Timestamp::now();
-        let key = keyring.load(&signed.key).map_err(AppendError::key)?;
+        let key = keyring.load_anew(&signed.key).map_err(AppendError::key)?;
         let checkpoint = Checkpoint::sign(&covered, key, time);
         let event = Event::Checkpoint(checkpoint.clone());
         let prepared = Prepared::new(&event, time).map_err(AppendError::encode)?;
@@ -629,6 +683,58 @@ impl Plan<'_> {
 /// A clock that went back is no reason to wait for it.
 fn is_old(signed: &Signed) -> bool {
     Timestamp::now().duration_since(signed.time).abs() >= CHECKPOINT_TIME
+}
+
+/// What is known of a chain outside its store.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere<'a> {
+    pub(crate) anchor: Option<&'a Anchor>,
+    /// Why it cannot be read, in words.
+    pub(crate) remembered: Option<Result<Remembered, String>>,
+}
+
+pub(crate) fn check_elsewhere(
+    rows: &dyn Rows,
+    head: &Head,
+    elsewhere: &Elsewhere<'_>,
+) -> Result<Option<Break>, StoreError> {
+    if let Some(remembered) = &elsewhere.remembered
+        && let Some(broken) = check_remembered(rows, head, remembered)?
+    {
+        return Ok(Some(broken));
+    }
+    match elsewhere.anchor {
+        Some(anchor) => check_anchor(rows, head, anchor),
+        None => Ok(None),
+    }
+}
+
+/// What this node last signed must be in its chain, and its chain must be the one it was, or continue it.
+fn check_remembered(
+    rows: &dyn Rows,
+    head: &Head,
+    remembered: &Result<Remembered, String>,
+) -> Result<Option<Break>, StoreError> {
+    let rolled_back = |anchored| Ok(Some(Break { seq: head.seq, what: Flaw::RolledBack { anchored } }));
+    let kept = match remembered {
+        Ok(kept) => kept,
+        Err(why) => return rolled_back(format!("it cannot be read: {why}")),
+    };
+    match collect(rows, &Select::numbered(1, 1))?.pop().map(Record::of_row) {
+        Some(Ok(Record { event: Event::ChainStarted { chain, .. }, .. })) if chain == kept.chain => {
+            if is_there(rows, &kept.head)? {
+                Ok(None)
+            } else {
+                rolled_back(kept.head.to_string())
+            }
+        }
+        Some(Ok(Record { event: Event::ChainStarted { continues: Some(before), .. }, .. }))
+            if before.proof.as_ref().is_some_and(|proof| proof.chain == kept.chain) =>
+        {
+            Ok(None)
+        }
+        _ => rolled_back(format!("chain {}", kept.chain)),
+    }
 }
 
 /// What can be said of the chain without walking it: its last record follows the one before, and of the newest none is
@@ -695,9 +801,16 @@ fn is_there(rows: &dyn Rows, head: &Head) -> Result<bool, StoreError> {
     Ok(found.iter().any(|row| row.hash == head.hash))
 }
 
-/// The key that vouches for the chain now; `None`: the chain does not say so in a way that holds.
-pub(crate) fn current_key(rows: &dyn Rows) -> Result<Option<String>, StoreError> {
-    Ok(signature_state(rows)?.ok().map(|signed| signed.key))
+/// A record that somebody else has put behind the end of this chain shows here: they do not have the key of the node.
+fn check_seal(
+    rows: &dyn Rows,
+    head: Option<&Head>,
+    signed: Option<&Signed>,
+    keyring: &Keyring,
+) -> Result<Option<Break>, StoreError> {
+    let (Some(head), Some(signed), Some(seal)) = (head, signed, rows.seal()?) else { return Ok(None) };
+    let is_ours = keyring.has_signed(&seal::end(&signed.chain, head), &seal);
+    Ok((!is_ours).then(|| Break { seq: head.seq, what: Flaw::Unsealed }))
 }
 
 /// What the records say about the key and the checkpoints.

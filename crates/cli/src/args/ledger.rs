@@ -132,11 +132,15 @@ Classes: activity (what was done), consent (questions, answers, grants, policy).
         #[arg(long)]
         json: bool,
     },
-    /// Put a broken chain aside, whole, and begin a new one that says so
+    /// Set a broken chain aside, whole, and begin a new one that says so
     #[command(after_help = "\
 A broken chain takes no records, so nothing is executed. Look first: `ringfence ledger verify` names the flaw. The
-broken files are kept beside the ledger, and the new chain names them, you and your reason.")]
+broken files are kept beside the ledger, and the new chain names them, you and your reason. In a database that several
+nodes share, `--chain` accepts the chain of another node that was set aside without a signature of its key.")]
     Acknowledge {
+        /// A chain of another node in the same database that was set aside
+        #[arg(long, value_name = "CHAIN")]
+        chain: Option<String>,
         /// Why it may go on
         #[arg(long, value_name = "TEXT")]
         reason: String,

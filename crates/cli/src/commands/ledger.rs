@@ -51,7 +51,9 @@ pub(crate) fn run(command: LedgerCommand) -> ExitCode {
         }
         LedgerCommand::Checkpoint { out, json } => keep::checkpoint(&place, out.as_deref(), json.into()),
         LedgerCommand::RotateKey { json } => keep::rotate_key(&place, json.into()),
-        LedgerCommand::Acknowledge { reason, json } => keep::acknowledge(&place, &reason, json.into()),
+        LedgerCommand::Acknowledge { chain, reason, json } => {
+            keep::acknowledge(&place, chain.as_deref(), &reason, json.into())
+        }
     };
     done.unwrap_or_else(|error| error::failed(&error, error.hint().as_deref()))
 }
@@ -144,6 +146,8 @@ enum LedgerError {
     Content { path: PathBuf, what: &'static str, source: serde_json::Error },
     #[error("a reason is needed")]
     NoReason,
+    #[error("`--chain` is for a database that several nodes share; a file has one chain")]
+    OneChain,
 }
 
 impl LedgerError {

@@ -74,6 +74,18 @@ impl Server {
         world
     }
 
+    /// As a role that has the rights of the manual and nothing else.
+    fn attack(&self, statement: &str) {
+        self.sql(&format!("SET ROLE ringfence_node; {statement}"));
+    }
+
+    /// Makes the tables, and a role with the rights of the manual.
+    fn grant_rights(&self) {
+        let page = include_str!("../../../../docs/postgres.md");
+        let (_, rest) = page.split_once("CREATE ROLE ringfence_node LOGIN;\n").unwrap();
+        self.sql(&format!("CREATE ROLE ringfence_node LOGIN; {}", rest.split_once("```").unwrap().0));
+    }
+
     fn sql(&self, statement: &str) {
         let mut psql = ordinary(&format!("{PROGRAMS}/psql"));
         psql.arg("--host").arg(&self.directory).args([
@@ -136,4 +148,59 @@ fn without_the_database_nothing_is_done() {
     let done = world.run(&[], &["touch", "made"]).expect(125);
     assert!(done.err.contains("nothing is done"), "{}", done.err);
     assert!(!world.workspace.join("made").exists());
+}
+
+/// Whoever has the rights of a node and not its key cannot take its chain out of sight.
+#[test]
+fn a_chain_that_is_set_aside_without_its_key_is_told_on_every_node() {
+    let server = Server::new();
+    let (one, other) = (server.node("one"), server.node("other"));
+    one.sh("exit 3").expect(3);
+    other.sh("exit 4").expect(4);
+    server.grant_rights();
+    one.ledger_tool(&["checkpoint"]).expect(0);
+    one.ledger_tool(&["verify"]).expect(0);
+    server.attack("UPDATE ringfence.head SET aside = 'x' WHERE node = 'other'");
+    server.attack("UPDATE ringfence.record SET body = NULL FROM ringfence.head h WHERE h.chain = record.chain AND h.node = 'other'");
+    for world in [&one, &other] {
+        let done = world.ledger_tool(&["verify"]).expect(1);
+        assert!(done.err.contains("set aside") && done.err.contains("other"), "{}", done.err);
+    }
+    let done = other.run(&[], &["touch", "made"]).expect(125);
+    assert!(done.err.contains("acknowledge"), "{}", done.err);
+    assert!(!other.workspace.join("made").exists(), "no new chain begins in silence");
+    // The operator of that node looks, and says so with its key; from then on everybody is told.
+    other.ledger_tool(&["acknowledge", "--reason", "somebody wrote into the table"]).expect(0);
+    other.sh("exit 5").expect(5);
+    for world in [&one, &other] {
+        let done = world.ledger_tool(&["verify"]).expect(0).text();
+        assert!(done.contains("set aside") && done.contains("somebody wrote into the table"), "{done}");
+    }
+}
+
+#[test]
+fn a_second_machine_of_the_same_name_is_told_to_take_another() {
+    let server = Server::new();
+    let (first, second) = (server.node("same"), server.node("same"));
+    first.sh("exit 3").expect(3);
+    let done = second.run(&[], &["touch", "made"]).expect(125);
+    assert!(done.err.contains("node = ") && !done.err.contains("acknowledge"), "{}", done.err);
+    let done = second.ledger_tool(&["acknowledge", "--reason", "I want to"]).expect(125);
+    assert!(done.err.contains("another machine"), "{}", done.err);
+    first.sh("exit 4").expect(4);
+    let config = second.home.join(".config/ringfence/ledger.toml");
+    fs::write(&config, format!("store = \"{}\"\nnode = \"second\"\n", server.url())).unwrap();
+    second.sh("exit 5").expect(5);
+    let head = head_of(&second);
+    first.ledger_tool(&["verify", "--head", &head]).expect(0);
+    let other = format!("{}{}", &head[..head.len() - 1], if head.ends_with('0') { '1' } else { '0' });
+    first.ledger_tool(&["verify", "--head", &other]).expect(1);
+}
+
+/// The head of the chain of the node `second`.
+fn head_of(world: &World) -> String {
+    let verified = world.ledger_tool(&["verify", "--json"]).expect(0).text();
+    let chains = verified.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let own = chains.into_iter().find(|chain| chain["node"] == "second").unwrap();
+    own["head"].as_str().unwrap().to_owned()
 }

@@ -180,9 +180,10 @@ fn place_of(event: &Event) -> Place {
         Event::LedgerRead { .. } => place(6005, "Datastore Activity", 1, "Read"),
         Event::Pruned { .. } => place(6005, "Datastore Activity", 7, "Delete"),
         Event::ChainStarted { .. } => place(6005, "Datastore Activity", 6, "Create"),
-        Event::Checkpoint(_) | Event::KeyRotated { .. } | Event::Witnessed { .. } => {
-            place(6005, "Datastore Activity", 2, "Update")
-        }
+        Event::Checkpoint(_)
+        | Event::KeyRotated { .. }
+        | Event::Witnessed { .. }
+        | Event::ChainAcknowledged { .. } => place(6005, "Datastore Activity", 2, "Update"),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 use crate::key::KeyError;
 use crate::postgres::address::AddressError;
 use crate::postgres::password::PasswordError;
-use crate::sqlite::open::OpenError;
+use crate::sqlite::open::{ACKNOWLEDGE, OpenError};
 use crate::store::{Fault, StoreError};
 use crate::verify::VerifyError;
 
@@ -54,6 +54,16 @@ pub enum ConnectError {
     NodeName { node: String },
     #[error("this state directory belongs to node `{}`, not to `{}`", Bytes::from(kept.as_str()).display(), Bytes::from(given.as_str()).display())]
     OtherNode { kept: String, given: String },
+    #[error("another machine keeps its ledger under the node name `{}`", Bytes::from(node.as_str()).display())]
+    NameTaken { node: String },
+    #[error("the chain of node `{}` was set aside, and none continues it", Bytes::from(node.as_str()).display())]
+    SetAside { node: String },
+    #[error("chain {chain} of node `{}` is not in the database any more", Bytes::from(node.as_str()).display())]
+    Gone { node: String, chain: String },
+    #[error("the chain of node `{}` is whole: there is nothing to acknowledge", Bytes::from(node.as_str()).display())]
+    Whole { node: String },
+    #[error("no chain `{}` of another node was set aside", Bytes::from(chain.as_str()).display())]
+    NotAside { chain: String },
     #[error("cannot keep the name and the key of a node in `{}`", Bytes::from(path.as_path()).display())]
     Directory { path: PathBuf, source: Fault },
     #[error("the key of this node does not work")]
@@ -105,6 +115,15 @@ impl ConnectError {
             Self::NoChain { .. } => "the first append of this node begins one",
             Self::NodeName { .. } => "use 1 to 64 letters, digits, `.`, `_` and `-`",
             Self::OtherNode { .. } => "use the name it has, or another state directory",
+            Self::NameTaken { .. } => {
+                "give this machine a name of its own: `node = \"NAME\"` in ledger.toml. If it is the same machine, put its state directory (`node`, `node.key`, `node.chain`) back from a backup"
+            }
+            Self::SetAside { .. } => ACKNOWLEDGE,
+            Self::Gone { .. } => {
+                "restore the database, or give this machine another name: a state directory of its own and `node = \"NAME\"` in ledger.toml"
+            }
+            Self::NotAside { .. } => "`ringfence ledger verify` names the chains",
+            Self::Whole { .. } => return None,
             Self::Directory { .. } => "check that the directory is writable and the disk is not full",
             Self::Authorities { .. } => "give a PEM file with `sslrootcert=FILE`",
             Self::Store(error) => return error.hint().map(str::to_owned),

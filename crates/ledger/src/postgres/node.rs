@@ -6,18 +6,24 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use ringfence_types::{Bytes, ChainId, Principal};
+use ringfence_types::{Bytes, ChainId, Principal, chain};
 
-use crate::chain::Head;
-use crate::event::{Continued, Event};
-use crate::key::Key;
+use crate::chain::{Break, Flaw, Head};
+use crate::event::{AsideProof, Continued, Event};
+use crate::key::{Key, KeyError};
 use crate::postgres::address::Address;
+use crate::postgres::aside::Content;
 use crate::postgres::error::{ConnectError, Trouble};
 use crate::postgres::link::{Link, Purpose};
-use crate::postgres::rows::{from_sql, get, to_sql};
-use crate::postgres::{PostgresStore, rows::PostgresRows, schema};
-use crate::store::{Entry, Fault};
-use crate::writer::{self, Keyring, Prepared};
+use crate::postgres::remembered::Remembered;
+use crate::postgres::rows::{PostgresRows, chain_id, from_sql, get, to_sql};
+use crate::postgres::{PostgresStore, schema};
+use crate::seal::{self, KeyLine};
+use crate::settings::Settings;
+use crate::sqlite::open::OpenError;
+use crate::store::{Entry, Fault, StoreError};
+use crate::verify::{VerifyError, verify_link};
+use crate::writer::{Elsewhere, Keyring, Prepared, check_elsewhere};
 
 const LONGEST_NAME: usize = 64;
 
@@ -53,36 +59,70 @@ impl Node {
         &self.address
     }
 
-    /// The store with the chain of this node, which begins if there is none.
+    /// What this node keeps about its own chain.
+    pub(crate) fn remembered(&self) -> io::Result<Option<Remembered>> {
+        Remembered::load(&self.remembered_path())
+    }
+
+    pub(crate) fn remembered_path(&self) -> PathBuf {
+        self.key.with_extension("chain")
+    }
+
+    /// The store with the chain of this node, which begins if there never was one.
     pub(crate) fn open(&self) -> Result<PostgresStore, ConnectError> {
-        let mut link = Link::new(self.address.clone(), Purpose::Append)?;
-        link.connect()?;
-        schema::migrate(&mut link)?;
+        let mut link = self.connect()?;
         let chain = match self.chain(&mut link)? {
             Some(chain) => chain,
-            None => self.begin(&mut link, None)?,
+            None => self.begin_first(&mut link)?,
         };
         let store = PostgresStore::new(link, chain);
-        self.check_key(&store)?;
+        self.check_key(&store.rows)?;
         Ok(store)
     }
 
+    fn connect(&self) -> Result<Link, ConnectError> {
+        let mut link = Link::new(self.address.clone(), Purpose::Append)?;
+        link.connect()?;
+        schema::migrate(&mut link)?;
+        Ok(link)
+    }
+
     /// A name that somebody else uses already, on another machine, shows here: their key is another.
-    fn check_key(&self, store: &PostgresStore) -> Result<(), ConnectError> {
-        match writer::current_key(store).map_err(ConnectError::Store)? {
-            Some(public) => Keyring::new(self.key.clone()).find(&public).map(drop).map_err(ConnectError::key),
-            // The chain is broken, which is said by whoever appends.
-            None => Ok(()),
+    fn check_key(&self, rows: &PostgresRows) -> Result<(), ConnectError> {
+        // A chain that does not say who vouches for it is broken, which is said by whoever appends.
+        let Some(line) = rows.key_line(rows.chain).map_err(ConnectError::Store)? else { return Ok(()) };
+        let Some(public) = line.keys.last() else { return Ok(()) };
+        match Keyring::new(self.key.clone()).find(public) {
+            Ok(_) => Ok(()),
+            Err(KeyError::Missing { .. } | KeyError::Other { .. }) if !self.remembers(&line.chain) => {
+                Err(ConnectError::NameTaken { node: self.name.clone() })
+            }
+            Err(error) => Err(ConnectError::key(error)),
         }
+    }
+
+    fn remembers(&self, chain: &ChainId) -> bool {
+        matches!(self.remembered(), Ok(Some(kept)) if kept.chain == *chain)
     }
 
     pub(crate) fn read(&self) -> Result<PostgresRows, ConnectError> {
         let mut link = Link::new(self.address.clone(), Purpose::Read)?;
         link.connect()?;
         schema::check(&mut link)?;
-        let chain =
-            self.chain(&mut link)?.ok_or_else(|| ConnectError::NoChain { node: self.name.clone() })?;
+        let node = self.name.clone();
+        let chain = match self.chain(&mut link)? {
+            Some(chain) => chain,
+            // A chain that somebody took out of sight is not one that never was.
+            None if self.had_chain(&mut link)? => return Err(ConnectError::SetAside { node }),
+            None => return Err(ConnectError::NoChain { node }),
+        };
         Ok(PostgresRows::new(link, chain))
+    }
+
+    fn had_chain(&self, link: &mut Link) -> Result<bool, ConnectError> {
+        let sql = "SELECT chain FROM ringfence.head WHERE node = $1 LIMIT 1";
+        let rows = link.read(sql, &[&self.name]).map_err(|trouble| self.failed(trouble))?;
+        Ok(!rows.is_empty())
     }
 
     /// The chain that grows, by its number in the database.
@@ -92,10 +132,33 @@ impl Node {
         rows.first().map(|row| get(row, 0)).transpose().map_err(ConnectError::Store)
     }
 
-    /// Of several processes that begin a chain at once, one wins and all use its chain.
-    fn begin(&self, link: &mut Link, continues: Option<Continued>) -> Result<i32, ConnectError> {
-        let key = Key::load_or_create(&self.key).map_err(ConnectError::key)?;
+    /// A node that had a chain gets another one from `acknowledge` alone, which says why: whoever may append may also
+    /// write into `aside`.
+    fn begin_first(&self, link: &mut Link) -> Result<i32, ConnectError> {
+        let had_chain = self.had_chain(link)?;
+        let remembered = self.remembered().map_err(|source| self.directory(source))?;
+        // Another process may have begun it meanwhile.
+        if had_chain && self.chain(link)?.is_none() {
+            return Err(ConnectError::SetAside { node: self.name.clone() });
+        }
+        if !had_chain && let Some(kept) = remembered {
+            return Err(ConnectError::Gone { node: self.name.clone(), chain: kept.chain.to_string() });
+        }
         let id = ChainId::random().map_err(ConnectError::Random)?;
+        let first = self.begin(link, &id, None)?;
+        let chain = self.chain(link)?.ok_or_else(|| ConnectError::NoChain { node: self.name.clone() })?;
+        self.remember(link, chain, Remembered { chain: id, head: first })?;
+        Ok(chain)
+    }
+
+    /// Of several processes that begin a chain at once, one wins and all use its chain.
+    fn begin(
+        &self,
+        link: &mut Link,
+        id: &ChainId,
+        continues: Option<Continued>,
+    ) -> Result<Head, ConnectError> {
+        let key = Key::load_or_create(&self.key).map_err(ConnectError::key)?;
         let event = Event::ChainStarted {
             chain: id.clone(),
             node: self.name.clone(),
@@ -105,14 +168,16 @@ impl Node {
         };
         let prepared = Prepared::new(&event, Timestamp::now())
             .map_err(|error| ConnectError::Encode(Fault::new(error)))?;
-        self.insert(link, &id, &prepared.after(None))?;
-        self.chain(link)?.ok_or_else(|| ConnectError::NoChain { node: self.name.clone() })
+        let first = prepared.after(None);
+        let head = first.row.head();
+        self.insert(link, id, &key.sign(&seal::end(id, &head)), &first)?;
+        Ok(head)
     }
 
-    fn insert(&self, link: &mut Link, id: &ChainId, first: &Entry) -> Result<(), ConnectError> {
+    fn insert(&self, link: &mut Link, id: &ChainId, seal: &str, first: &Entry) -> Result<(), ConnectError> {
         let row = &first.row;
         let sql = "WITH begun AS (
-                INSERT INTO ringfence.head (id, node, seq, hash) VALUES ($1, $2, $3, $4)
+                INSERT INTO ringfence.head (id, node, seq, hash, seal) VALUES ($1, $2, $3, $4, $10)
                 ON CONFLICT (node) WHERE aside IS NULL DO NOTHING RETURNING chain)
             INSERT INTO ringfence.record (chain, seq, time, kind, ids, digest, hash, body)
             SELECT chain, $3, $5, $6, $7, $8, $4, $9 FROM begun";
@@ -128,53 +193,181 @@ impl Node {
                 &row.ids,
                 &row.digest,
                 &row.body,
+                &seal,
             ],
         );
         answer.map(drop).map_err(|trouble| self.failed(trouble))
     }
 
-    /// Puts the chain of this node aside whole, where it can still be read and verified, and begins one that says so.
-    pub fn acknowledge(&self, reason: &str, by: Principal) -> Result<ChainId, ConnectError> {
-        let mut link = Link::new(self.address.clone(), Purpose::Append)?;
-        link.connect()?;
-        schema::migrate(&mut link)?;
+    /// Keeps which chain is the one of this node, if it is the one that the database has.
+    fn remember(&self, link: &mut Link, number: i32, begun: Remembered) -> Result<(), ConnectError> {
+        let sql = "SELECT chain FROM ringfence.head WHERE chain = $1 AND id = $2";
+        let rows =
+            link.read(sql, &[&number, &begun.chain.as_str()]).map_err(|trouble| self.failed(trouble))?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        begun.keep(&self.remembered_path()).map_err(|source| self.directory(source))
+    }
+
+    /// Sets the chain of this node aside whole, where it can still be read and verified, and begins one that says so.
+    pub fn acknowledge(
+        &self,
+        settings: &Settings,
+        reason: &str,
+        by: Principal,
+    ) -> Result<ChainId, ConnectError> {
+        let mut link = self.connect()?;
         link.begin("SELECT").map_err(|trouble| self.failed(trouble))?;
-        let put = self.put_aside(&mut link, reason, by);
-        link.roll_back();
+        let mut rows = PostgresRows::new(link, 0);
+        let put = self.set_aside(&mut rows, settings, reason, by);
+        rows.link.get_mut().roll_back();
         put
     }
 
-    fn put_aside(&self, link: &mut Link, reason: &str, by: Principal) -> Result<ChainId, ConnectError> {
-        let sql = "UPDATE ringfence.head SET aside = $2 WHERE node = $1 AND aside IS NULL RETURNING id, seq, hash, chain";
-        let rows = link.once(sql, &[&self.name, &reason]).map_err(|trouble| self.failed(trouble))?;
-        let row = rows.first().ok_or_else(|| ConnectError::NoChain { node: self.name.clone() })?;
-        let read = || -> Result<_, crate::store::StoreError> {
-            Ok((get::<String>(row, 0)?, Head { seq: from_sql(get(row, 1)?), hash: get(row, 2)? }))
-        };
-        let (old, head) = read().map_err(ConnectError::Store)?;
+    fn set_aside(
+        &self,
+        rows: &mut PostgresRows,
+        settings: &Settings,
+        reason: &str,
+        by: Principal,
+    ) -> Result<ChainId, ConnectError> {
+        let old = self.newest(rows)?;
+        let line = rows.key_line(rows.chain).map_err(ConnectError::Store)?;
+        let key = self.own_key(&old, line.as_ref())?;
+        let problem = self.problem(rows, &old, settings)?;
+        if let Err(KeyError::NotAKey { .. }) = Key::load(&self.key) {
+            let unusable = self.key.with_extension("key.broken");
+            fs::rename(&self.key, unusable).map_err(|source| self.directory(source))?;
+        }
+        let failed = |trouble| self.failed(trouble);
+        let number = rows.chain;
+        let link = rows.link.get_mut();
+        let sql = "UPDATE ringfence.head SET aside = $2 WHERE chain = $1";
+        link.once(sql, &[&number, &reason]).map_err(failed)?;
         // What it left open is left to whoever looks at it; nobody goes on with it here.
-        let number: i32 = get(row, 3).map_err(ConnectError::Store)?;
-        let closed = link.once("DELETE FROM ringfence.open WHERE chain = $1", &[&number]);
-        closed.map_err(|trouble| self.failed(trouble))?;
+        link.once("DELETE FROM ringfence.open WHERE chain = $1", &[&number]).map_err(failed)?;
+        let content = Content::read(rows).map_err(ConnectError::Store)?;
+        let new = ChainId::random().map_err(ConnectError::Random)?;
+        let signature = key.map(|key| key.sign(&seal::aside(&old.id, &content.digest, &new)));
         let continues = Continued {
-            file: Bytes::from(old.as_str()),
-            head: Some(head),
-            problem: Some("put aside by an operator".to_owned()),
+            file: Bytes::from(old.id.as_str()),
+            head: Some(old.head),
+            problem: Some(problem),
             by,
             reason: Some(reason.to_owned()),
+            proof: Some(AsideProof { chain: old.id, digest: content.digest, signature }),
         };
-        let chain = self.begin(link, Some(continues))?;
-        let rows = link.once("SELECT id FROM ringfence.head WHERE chain = $1", &[&chain]);
-        let rows = rows.map_err(|trouble| self.failed(trouble))?;
-        let id = rows.first().map(|row| get(row, 0)).transpose().map_err(ConnectError::Store)?;
-        link.commit().map_err(|trouble| self.failed(trouble))?;
-        id.and_then(crate::postgres::rows::chain_id)
-            .ok_or_else(|| ConnectError::NoChain { node: self.name.clone() })
+        let link = rows.link.get_mut();
+        let head = self.begin(link, &new, Some(continues))?;
+        link.commit().map_err(failed)?;
+        // Should this not be reached, the next start sees that the new chain continues what is remembered.
+        let begun = Remembered { chain: new.clone(), head };
+        begun.keep(&self.remembered_path()).map_err(|source| self.directory(source))?;
+        Ok(new)
+    }
+
+    /// The chain that is to be set aside: the one that grows, or the last one if somebody has taken that away. From here to the
+    /// end of the transaction nobody appends to it.
+    fn newest(&self, rows: &mut PostgresRows) -> Result<Newest, ConnectError> {
+        let sql = "SELECT chain, id, seq, hash, seal, aside IS NOT NULL FROM ringfence.head WHERE node = $1
+            ORDER BY aside IS NULL DESC, chain DESC LIMIT 1 FOR UPDATE";
+        let found = rows.link.get_mut().once(sql, &[&self.name]).map_err(|trouble| self.failed(trouble))?;
+        let no_chain = || ConnectError::NoChain { node: self.name.clone() };
+        let row = found.first().ok_or_else(no_chain)?;
+        let mut read = |row: &tokio_postgres::Row| -> Result<Option<Newest>, StoreError> {
+            rows.chain = get(row, 0)?;
+            let head = Head { seq: from_sql(get(row, 2)?), hash: get(row, 3)? };
+            let (seal, is_aside) = (get(row, 4)?, get(row, 5)?);
+            Ok(chain_id(get(row, 1)?).map(|id| Newest { id, head, seal, is_aside }))
+        };
+        read(row).map_err(ConnectError::Store)?.ok_or_else(no_chain)
+    }
+
+    /// The key of the chain, if this node still has it. The chain of another machine is not set aside from here: that
+    /// would lock its node out.
+    fn own_key(&self, old: &Newest, line: Option<&KeyLine>) -> Result<Option<Key>, ConnectError> {
+        let keyring = Keyring::new(self.key.clone());
+        let current = line.filter(|line| line.chain == old.id).and_then(|line| line.keys.last());
+        if let Some(Ok(key)) = current.map(|public| keyring.find(public)) {
+            return Ok(Some(key));
+        }
+        if keyring.has_signed(&seal::end(&old.id, &old.head), &old.seal) {
+            return Ok(Key::load(&self.key).ok());
+        }
+        if self.remembers(&old.id) {
+            return Ok(None);
+        }
+        Err(ConnectError::NameTaken { node: self.name.clone() })
+    }
+
+    /// What is wrong with the chain. One that is whole is not set aside.
+    fn problem(
+        &self,
+        rows: &PostgresRows,
+        old: &Newest,
+        settings: &Settings,
+    ) -> Result<String, ConnectError> {
+        if old.is_aside {
+            return Ok("somebody without the key of the chain has set it aside".to_owned());
+        }
+        let found = match verify_link(rows) {
+            Err(VerifyError::Open(OpenError::Connect(error))) => return Err(*error),
+            Err(error) => return Ok(chain(&error)),
+            Ok(link) => link.verification,
+        };
+        let broken = |what| Break { seq: old.head.seq, what }.to_string();
+        let keyring = Keyring::new(self.key.clone());
+        let key = found.keys.last().map(|public| keyring.find(public));
+        if let Some(Err(error)) = key {
+            return Ok(chain(&error));
+        }
+        if found.head.as_ref() != Some(&old.head) {
+            return Ok(broken(Flaw::OtherEnd));
+        }
+        if !keyring.has_signed(&seal::end(&old.id, &old.head), &old.seal) {
+            return Ok(broken(Flaw::Unsealed));
+        }
+        let remembered = self.remembered().map_err(|error| error.to_string()).transpose();
+        let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), remembered };
+        match check_elsewhere(rows, &old.head, &elsewhere).map_err(ConnectError::Store)? {
+            Some(broken) => Ok(broken.to_string()),
+            None => Err(ConnectError::Whole { node: self.name.clone() }),
+        }
+    }
+
+    /// The record with which this node accepts a chain as it is that was set aside without a signature of its key.
+    pub fn acknowledging(&self, chain: &str, reason: &str, by: Principal) -> Result<Event, ConnectError> {
+        let link = self.connect()?;
+        let mut rows = PostgresRows::new(link, 0);
+        let sql =
+            "SELECT chain, id, node FROM ringfence.head WHERE id = $1 AND aside IS NOT NULL AND node <> $2";
+        let found = rows.read(sql, &[&chain, &self.name]).map_err(ConnectError::Store)?;
+        let not_aside = || ConnectError::NotAside { chain: chain.to_owned() };
+        let row = found.first().ok_or_else(not_aside)?;
+        rows.chain = get(row, 0).map_err(ConnectError::Store)?;
+        let node: String = get(row, 2).map_err(ConnectError::Store)?;
+        let digest = Content::read(&rows).map_err(ConnectError::Store)?.digest;
+        let chain = chain_id(chain.to_owned()).ok_or_else(not_aside)?;
+        Ok(Event::ChainAcknowledged { chain, node, digest, by, reason: reason.to_owned() })
+    }
+
+    fn directory(&self, source: io::Error) -> ConnectError {
+        let path = self.key.parent().unwrap_or(&self.key).to_owned();
+        ConnectError::Directory { path, source: Fault::new(source) }
     }
 
     fn failed(&self, trouble: Trouble) -> ConnectError {
         trouble.into_connect(self.address.to_string())
     }
+}
+
+/// The chain of a node as the table `head` has it.
+struct Newest {
+    id: ChainId,
+    head: Head,
+    seal: String,
+    is_aside: bool,
 }
 
 fn check_name(name: &str) -> Result<(), ConnectError> {
@@ -189,6 +382,11 @@ fn check_name(name: &str) -> Result<(), ConnectError> {
 fn keep_name(directory: &Path, name: &str) -> io::Result<String> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let path = directory.join("node");
+    // Without a key nothing was ever written under the name that is kept: it was taken, and another one was chosen.
+    let is_unused = !directory.join("node.key").exists();
+    if is_unused && path.exists() && fs::read_to_string(&path)?.trim_end() != name {
+        fs::remove_file(&path)?;
+    }
     if !path.exists() {
         let mut random = [0_u8; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
@@ -215,7 +413,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("state");
         let node = |name: &str| Node::in_directory("postgres://me@localhost/d", &state, name);
-        assert_eq!(node("alpha").unwrap().name(), "alpha");
+        assert_eq!(node("taken").unwrap().name(), "taken");
+        assert_eq!(node("alpha").unwrap().name(), "alpha", "nothing was written as the first");
+        fs::write(state.join("node.key"), "").unwrap();
         assert_eq!(node("alpha").unwrap().name(), "alpha");
         assert!(matches!(node("beta"), Err(ConnectError::OtherNode { .. })));
         for bad in ["", "a b", "é", "a/b", &"x".repeat(65)] {

@@ -7,9 +7,12 @@ use ringfence_types::ChainId;
 use tokio_postgres::types::ToSql;
 
 use crate::chain::{Head, Row};
+use crate::event::Event;
+use crate::key;
 use crate::postgres::error::Trouble;
 use crate::postgres::link::{Link, Parameters, Transaction};
-use crate::store::{Chains, Each, Fault, Order, Rows, Select, Side, StoreError};
+use crate::seal::{self, KeyLine};
+use crate::store::{Chains, Each, Fault, Order, Rows, Select, Side, StoreError, WitnessedHead};
 
 const PAGE: u64 = 1000;
 
@@ -37,6 +40,7 @@ pub(crate) struct PostgresRows {
 pub(crate) struct Tail {
     pub(crate) rows: Vec<Row>,
     pub(crate) fence: i64,
+    pub(crate) seal: String,
 }
 
 impl PostgresRows {
@@ -133,6 +137,49 @@ impl PostgresRows {
         self.tail.borrow().as_ref().map(|tail| tail.rows.iter().take(most).cloned().collect())
     }
 
+    fn other(&self, row: &tokio_postgres::Row) -> Result<Option<WitnessedHead>, StoreError> {
+        let Some(chain) = chain_id(get(row, 1)?) else { return Ok(None) };
+        let head = Head { seq: from_sql(get(row, 2)?), hash: get(row, 3)? };
+        let seal: String = get(row, 4)?;
+        let line = self.key_line(get(row, 0)?)?;
+        let Some(key) = line.filter(|line| line.chain == chain).and_then(|mut line| line.keys.pop()) else {
+            return Ok(None);
+        };
+        let is_signed = key::is_signed(&key, &seal::end(&chain, &head), &seal);
+        Ok(is_signed.then_some(WitnessedHead { chain, head, key }))
+    }
+
+    /// Who vouches for a chain, by its beginning and the hand-overs that hold. What is not signed changes nothing here.
+    pub(crate) fn key_line(&self, chain: i32) -> Result<Option<KeyLine>, StoreError> {
+        let sql = "SELECT body FROM ringfence.record WHERE chain = $1 AND body IS NOT NULL
+            AND ((seq = 1 AND kind = 'chain-started') OR (seq > 1 AND kind = 'key-rotated')) ORDER BY seq";
+        let mut line: Option<KeyLine> = None;
+        for row in self.read(sql, &[&chain])? {
+            let Ok(event) = serde_json::from_str::<Event>(get(&row, 0)?) else { continue };
+            match (&mut line, event) {
+                (None, Event::ChainStarted { chain, key, .. }) => {
+                    line = Some(KeyLine { chain, keys: vec![key] })
+                }
+                (Some(line), event) => line.follow(&event),
+                (None, _) => {}
+            }
+        }
+        Ok(line)
+    }
+
+    /// From here on everything is read as it is now.
+    pub(crate) fn hold_moment(&self) -> Result<(), StoreError> {
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        self.link.borrow_mut().begin_with(begin).map_err(Trouble::into_store)
+    }
+
+    pub(crate) fn leave_moment(&self) -> Result<(), StoreError> {
+        let mut link = self.link.borrow_mut();
+        let ended = link.commit();
+        link.roll_back();
+        ended.map_err(Trouble::into_store)
+    }
+
     /// Looks at the end of the chain anew. `lock`: nobody moves it until the transaction ends.
     pub(crate) fn look(&self, lock: Lock) -> Result<(), StoreError> {
         *self.tail.borrow_mut() = None;
@@ -147,7 +194,7 @@ impl PostgresRows {
 
     /// `None`: somebody appended between the two looks that it takes.
     fn look_once(&self, lock: Lock) -> Result<Option<Tail>, StoreError> {
-        let sql = "SELECT seq, hash, fence, aside IS NOT NULL FROM ringfence.head WHERE chain = $1";
+        let sql = "SELECT seq, hash, fence, aside IS NOT NULL, seal FROM ringfence.head WHERE chain = $1";
         let head = match lock {
             Lock::None => self.read(sql, &[&self.chain])?,
             Lock::Head => {
@@ -165,7 +212,7 @@ impl PostgresRows {
         let end = Head { seq: from_sql(get(head, 0)?), hash: get(head, 1)? };
         let last = newest.first().map(Row::head);
         if last.as_ref() == Some(&end) {
-            return Ok(Some(Tail { rows: newest, fence: get(head, 2)? }));
+            return Ok(Some(Tail { rows: newest, fence: get(head, 2)?, seal: get(head, 4)? }));
         }
         if lock == Lock::None && last.is_some_and(|last| last.seq > end.seq) {
             return Ok(None);
@@ -259,23 +306,24 @@ impl Rows for PostgresRows {
     }
 
     fn at_once(&self, work: &mut dyn FnMut()) -> Result<(), StoreError> {
-        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        self.link.borrow_mut().begin_with(begin).map_err(Trouble::into_store)?;
+        self.hold_moment()?;
         work();
-        let mut link = self.link.borrow_mut();
-        let ended = link.commit();
-        link.roll_back();
-        ended.map_err(Trouble::into_store)
+        self.leave_moment()
     }
 
-    fn others(&self) -> Result<Vec<(ChainId, Head)>, StoreError> {
-        let sql = "SELECT id, seq, hash FROM ringfence.head WHERE chain <> $1 AND aside IS NULL ORDER BY id";
+    /// A head that its node has not signed is nobody's word, and whoever wrote it down would accuse that node later.
+    fn others(&self) -> Result<Vec<WitnessedHead>, StoreError> {
+        let sql = "SELECT chain, id, seq, hash, seal FROM ringfence.head WHERE chain <> $1 AND aside IS NULL ORDER BY id";
         let rows = self.read(sql, &[&self.chain])?;
-        let other = |row| -> Result<Option<(ChainId, Head)>, StoreError> {
-            let head = Head { seq: from_sql(get(row, 1)?), hash: get(row, 2)? };
-            Ok(chain_id(get(row, 0)?).map(|id| (id, head)))
-        };
-        rows.iter().filter_map(|row| other(row).transpose()).collect()
+        rows.iter().filter_map(|row| self.other(row).transpose()).collect()
+    }
+
+    fn seal(&self) -> Result<Option<String>, StoreError> {
+        if let (true, Some(tail)) = (self.is_making.get(), &*self.tail.borrow()) {
+            return Ok(Some(tail.seal.clone()));
+        }
+        let rows = self.read("SELECT seal FROM ringfence.head WHERE chain = $1", &[&self.chain])?;
+        rows.first().map(|row| get(row, 0)).transpose()
     }
 
     fn chains(&self) -> Chains {

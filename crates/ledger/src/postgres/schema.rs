@@ -7,7 +7,8 @@ use crate::postgres::link::Link;
 const STEPS: &[&str] = &[FIRST];
 
 /// `place` is the order of commits as far as one caused another: whoever answers a record has read it, so it gets a
-/// higher one. It is not hashed. `fence` grows when somebody must be sure that what they sent before is void.
+/// higher one. It is not hashed. `fence` grows when somebody must be sure that what they sent before is void. `seal` is the
+/// signature of the node over the end of its chain.
 ///
 /// WHY NOT a foreign key from `record` to `head`: it would lock and look up a row that the same statement has just locked.
 const FIRST: &str = "
@@ -18,6 +19,7 @@ const FIRST: &str = "
         seq   bigint NOT NULL,
         hash  text COLLATE \"C\" NOT NULL,
         fence bigint NOT NULL DEFAULT 0,
+        seal  text COLLATE \"C\" NOT NULL DEFAULT '',
         aside text
     ) WITH (fillfactor = 20);
     CREATE UNIQUE INDEX head_node ON ringfence.head (node) WHERE aside IS NULL;

@@ -48,9 +48,12 @@ impl Sent {
         let (seq, hash) = (self.value(to_sql(before.seq)), self.value(before.hash.clone()));
         let fence = self.value(tail.fence);
         let (new_seq, new_hash) = (self.value(to_sql(after.seq)), self.value(after.hash.clone()));
+        let seal =
+            if batch.entries.is_empty() { tail.seal.clone() } else { batch.seal.clone().unwrap_or_default() };
+        let seal = self.value(seal);
         Some(format!(
             "ahead AS (
-                UPDATE ringfence.head SET seq = {new_seq}, hash = {new_hash}
+                UPDATE ringfence.head SET seq = {new_seq}, hash = {new_hash}, seal = {seal}
                 WHERE chain = {chain} AND seq = {seq} AND hash = {hash} AND fence = {fence} AND aside IS NULL
                     AND EXISTS (SELECT FROM ringfence.record r WHERE r.chain = {chain} AND r.seq = {seq} AND r.hash = {hash})
                 RETURNING chain)"

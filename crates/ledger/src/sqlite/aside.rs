@@ -121,6 +121,7 @@ fn convert(database: &Path) -> Result<(), OpenError> {
         problem: None,
         by: Principal::System,
         reason: Some("converted from format 1".to_owned()),
+        proof: None,
     };
     note_down(database, "v1", continued)?;
     finish(database)?;
@@ -154,6 +155,7 @@ pub fn acknowledge(
         problem: Some(problem.clone()),
         by,
         reason: Some(reason.to_owned()),
+        proof: None,
     };
     let aside = note_down(&database, "broken", continued)?;
     if let Err(KeyError::NotAKey { .. }) = Key::load(&key_of(&database)) {

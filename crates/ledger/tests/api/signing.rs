@@ -225,6 +225,29 @@ fn without_its_key_a_chain_does_not_go_on() {
     verify(&home.path, None).unwrap();
 }
 
+/// A process that has the ledger open reads the key again before it signs.
+#[test]
+fn a_key_that_was_replaced_signs_nothing_more() {
+    let (home, other) = (Home::with_records(3), Home::with_records(1));
+    let key = home.path.with_extension("key");
+    let secret = fs::read(&key).unwrap();
+    let ledger = home.open();
+    ledger.checkpoint().unwrap();
+    ledger.append(&battery(1)).map(drop).unwrap();
+    let signed = || verify(&home.path, None).unwrap().checkpoints;
+    let before = signed();
+    fs::copy(other.path.with_extension("key"), &key).unwrap();
+    assert!(matches!(ledger.checkpoint(), Err(AppendError::Key(_))), "another key");
+    fs::remove_file(&key).unwrap();
+    assert!(matches!(ledger.checkpoint(), Err(AppendError::Key(_))), "no key");
+    assert!(matches!(ledger.rotate_key(), Err(AppendError::Key(_))), "it hands nothing over either");
+    assert_eq!(signed(), before, "nothing was signed meanwhile");
+    fs::write(&key, &secret).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    ledger.checkpoint().unwrap();
+    assert_eq!(signed(), before + 1, "control: the key of the chain signs");
+}
+
 type Lie = (fn(&mut Proof), BadProof);
 
 #[test]

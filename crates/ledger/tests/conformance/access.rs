@@ -5,7 +5,10 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-use ringfence_ledger::{AppendError, ConnectError, Ledger, Node, OpenError, Settings, verify_database};
+use ringfence_ledger::{
+    AppendError, ConnectError, DatabaseVerification, Expected, Ledger, Node, OpenError, Settings,
+    verify_database,
+};
 
 use crate::bounded;
 use crate::cluster::{Cluster, Database, OWNER, shared, succeeded, write_private};
@@ -35,7 +38,7 @@ fn rights(role: &str) -> String {
     rest.split_once("```").unwrap().0.replace("ringfence_node", role)
 }
 
-fn granted(database: &Database<'_>) -> String {
+pub(crate) fn granted(database: &Database<'_>) -> String {
     let role = role(database, "");
     database.sql(&rights(&role));
     role
@@ -55,7 +58,13 @@ fn the_rights_in_the_manual_are_enough_and_no_more() {
     }
     let new = Ledger::connect(&database.node_as("beta", &role), Settings::default()).unwrap();
     drop(new.append(&battery(1)).unwrap());
-    assert_eq!(verify_database(database.node_as("alpha", &role).address()).unwrap().len(), 2);
+    assert_eq!(
+        verify_database(&database.node_as("alpha", &role), Expected::default())
+            .and_then(DatabaseVerification::whole)
+            .unwrap()
+            .len(),
+        2
+    );
     for (attempt, name) in [
         ("DELETE FROM ringfence.record WHERE seq = 2", "delete"),
         ("UPDATE ringfence.record SET kind = 'x' WHERE seq = 2", "edit"),

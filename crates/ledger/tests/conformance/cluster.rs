@@ -363,7 +363,9 @@ impl Database<'_> {
     }
 
     pub(crate) fn verified(&self) -> Vec<ringfence_ledger::Verification> {
-        ringfence_ledger::verify_database(self.node("any").address()).unwrap()
+        ringfence_ledger::verify_database(&self.node("any"), ringfence_ledger::Expected::default())
+            .and_then(ringfence_ledger::DatabaseVerification::whole)
+            .unwrap()
     }
 }
 

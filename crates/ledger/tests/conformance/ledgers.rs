@@ -67,7 +67,9 @@ impl Place for Database<'static> {
 
     /// A database that holds has chains that hold.
     fn verify(&self) -> Result<Verification, VerifyError> {
-        let mut all = ringfence_ledger::verify_database(self.node("one").address())?;
+        let mut all =
+            ringfence_ledger::verify_database(&self.node("one"), ringfence_ledger::Expected::default())
+                .and_then(ringfence_ledger::DatabaseVerification::whole)?;
         let alone = self.reader().verify(Expected::default())?;
         assert_eq!(all.pop().unwrap(), alone);
         Ok(alone)

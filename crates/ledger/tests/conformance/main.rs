@@ -17,6 +17,8 @@ mod ledgers;
 mod nodes;
 #[cfg(test)]
 mod suite;
+#[cfg(test)]
+mod tampering;
 
 #[cfg(test)]
 mod sqlite {

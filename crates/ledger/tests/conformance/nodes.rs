@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use ringfence_ledger::{
-    AppendError, ApprovalAnswer, ConnectError, Event, Flaw, Kind, Ledger, Node, OpenError, OutOfOrder,
-    Settings, VerifyError, verify_database,
+    AppendError, ApprovalAnswer, ConnectError, DatabaseVerification, Event, Expected, Flaw, Kind, Ledger,
+    Node, OpenError, OutOfOrder, Settings, VerifyError, verify_database,
 };
 
 use crate::bounded;
@@ -172,11 +172,12 @@ fn a_grant_for_one_use_is_used_by_one_node() {
     database.verified();
 }
 
-/// Cuts the chain of a node back to its third record and leaves nothing beside it that would tell.
-fn cut_back(database: &Database<'_>, node: &str) {
+/// Cuts the chain of a node back to its third record and leaves nothing beside it that would tell: `seal` is what the node
+/// has signed when that was the end.
+fn cut_back(database: &Database<'_>, node: &str, seal: &str) {
     database.sql(&format!(
         "DELETE FROM ringfence.record USING ringfence.head h WHERE h.node = '{node}' AND h.chain = record.chain AND record.seq > 3;
-         UPDATE ringfence.head h SET seq = r.seq, hash = r.hash FROM ringfence.record r
+         UPDATE ringfence.head h SET seq = r.seq, hash = r.hash, seal = '{seal}' FROM ringfence.record r
             WHERE h.node = '{node}' AND r.chain = h.chain AND r.seq = 3"
     ));
 }
@@ -184,19 +185,25 @@ fn cut_back(database: &Database<'_>, node: &str) {
 #[test]
 fn a_chain_that_was_cut_back_is_found_through_another() {
     let database = shared().database();
+    let mut seal = String::new();
     for number in 0..5 {
         database.open("beta").append(&battery(number)).map(drop).unwrap();
         database.open("alpha").append(&battery(number)).map(drop).unwrap();
+        if number == 1 {
+            seal = database.sql("SELECT seal FROM ringfence.head WHERE node = 'beta'");
+        }
     }
     // Control: as long as nobody has witnessed it, a shorter chain is a chain.
-    cut_back(&database, "beta");
+    cut_back(&database, "beta", &seal);
     assert_eq!(database.verified().len(), 2);
     (0..5).for_each(|number| drop(database.open("beta").append(&battery(number)).unwrap()));
     assert!(database.open("alpha").checkpoint().unwrap().is_some());
     let verified = database.verified();
     assert_eq!(verified.iter().map(|chain| chain.records).collect::<Vec<_>>(), [8, 8]);
-    cut_back(&database, "beta");
-    let error = verify_database(database.node("any").address()).unwrap_err();
+    cut_back(&database, "beta", &seal);
+    let error = verify_database(&database.node("any"), Expected::default())
+        .and_then(DatabaseVerification::whole)
+        .unwrap_err();
     let VerifyError::Chain { node, source, .. } = error else { panic!("{error:?}") };
     assert_eq!(node, "beta");
     let VerifyError::Broken(broken) = *source else { panic!("{source:?}") };
@@ -216,7 +223,9 @@ fn a_chain_that_is_gone_is_found_through_another() {
         "DELETE FROM ringfence.record USING ringfence.head h WHERE h.node = 'beta' AND h.chain = record.chain;
          DELETE FROM ringfence.head WHERE node = 'beta'",
     );
-    let error = verify_database(database.node("any").address()).unwrap_err();
+    let error = verify_database(&database.node("any"), Expected::default())
+        .and_then(DatabaseVerification::whole)
+        .unwrap_err();
     assert!(matches!(error, VerifyError::Chain { .. }), "{error:?}");
 }
 
@@ -255,7 +264,8 @@ fn a_broken_chain_is_put_aside_and_another_begins() {
     let refused = database.open("alpha").append(&battery(4));
     assert!(matches!(refused, Err(AppendError::Broken(_))), "{refused:?}");
     let old = database.sql("SELECT id FROM ringfence.head WHERE node = 'alpha'");
-    let new = database.node("alpha").acknowledge("the disk was bad", person(0)).unwrap();
+    let new =
+        database.node("alpha").acknowledge(&Settings::default(), "the disk was bad", person(0)).unwrap();
     assert_ne!(new.as_str(), old);
     database.open("alpha").append(&battery(5)).map(drop).unwrap();
     let first = Ledger::connect_read(&database.node("alpha")).unwrap().beginning().unwrap();
@@ -281,7 +291,7 @@ fn a_name_is_of_one_key() {
         Node::in_directory(&database.url("owner"), &database.state("elsewhere"), "alpha").unwrap();
     let impostor = Ledger::connect(&elsewhere, Settings::default());
     assert!(
-        matches!(&impostor, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::Key(..))),
+        matches!(&impostor, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::NameTaken { .. })),
         "{impostor:?}"
     );
     database.open("alpha").append(&battery(2)).map(drop).unwrap();

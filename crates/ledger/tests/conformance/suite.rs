@@ -61,7 +61,7 @@ fn append(store: &mut dyn Store, change: impl Fn(Entry) -> Entry) -> Result<Entr
     store.append(&mut |rows| {
         let entry = change(entry(rows, 0, ""));
         made = Some(entry.clone());
-        Ok(Batch { entries: vec![entry], forget: Vec::new() })
+        Ok(Batch { entries: vec![entry], ..Batch::default() })
     })?;
     Ok(made.unwrap())
 }
@@ -105,13 +105,13 @@ fn a_batch_is_whole_or_not_at_all(place: &dyn Place) {
         let mut last = entry(rows, 1, "tx_1");
         // The number of the one before: no store can keep both.
         last.row.seq -= 1;
-        Ok(Batch { entries: vec![entry(rows, 0, "tx_1"), last], forget: Vec::new() })
+        Ok(Batch { entries: vec![entry(rows, 0, "tx_1"), last], ..Batch::default() })
     });
     assert!(result.is_err());
     assert_eq!(newest_seq(&*place.open()), before);
     assert!(side(&*store, Side::Mention).iter().all(|(id, _)| id != "tx_1"));
     let batch = |rows: &dyn Rows| (0..50).map(|ahead| entry(rows, ahead, "tx_9")).collect();
-    store.append(&mut |rows| Ok(Batch { entries: batch(rows), forget: Vec::new() })).unwrap();
+    store.append(&mut |rows| Ok(Batch { entries: batch(rows), ..Batch::default() })).unwrap();
     assert_eq!(newest_seq(&*place.open()), before + 50);
 }
 
@@ -212,7 +212,7 @@ fn bodies_are_forgotten_and_nothing_else(place: &dyn Place) {
     let mut store = place.open();
     let one = append(&mut *store, with_ids("tx_1")).unwrap().row;
     let two = append(&mut *store, with_ids("tx_2")).unwrap().row;
-    store.append(&mut |_| Ok(Batch { entries: Vec::new(), forget: vec![one.seq] })).unwrap();
+    store.append(&mut |_| Ok(Batch { forget: vec![one.seq], ..Batch::default() })).unwrap();
     let found = collect(&*place.open(), &Select::numbered(one.seq, two.seq)).unwrap();
     assert_eq!(found, [Row { body: None, ..one }, two]);
 }

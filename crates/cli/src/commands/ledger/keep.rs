@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_runtime::ledger::{
-    self, Anchored, Class, Ledger, Location, Node, OpenError, Pruning, prunable,
+    self, Anchored, Class, Event, Ledger, Location, Node, OpenError, Pruning, prunable,
 };
 use ringfence_types::Bytes;
 use serde_json::json;
@@ -99,13 +99,23 @@ pub(super) fn rotate_key(place: &Place, form: Form) -> Result<ExitCode, LedgerEr
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn acknowledge(place: &Place, reason: &str, form: Form) -> Result<ExitCode, LedgerError> {
+pub(super) fn acknowledge(
+    place: &Place,
+    chain: Option<&str>,
+    reason: &str,
+    form: Form,
+) -> Result<ExitCode, LedgerError> {
     if reason.trim().is_empty() {
         return Err(LedgerError::NoReason);
     }
-    let path = match &place.location {
-        Location::File(path) => path,
-        Location::Node(node) => return acknowledge_node(node, reason, form),
+    let path = match (&place.location, chain) {
+        (Location::File(path), None) => path,
+        (Location::File(_), Some(_)) => return Err(LedgerError::OneChain),
+        (Location::Node(node), None) => return acknowledge_node(place, node, reason, form),
+        (Location::Node(node), Some(chain)) => {
+            let event = node.acknowledging(chain, reason, noted::principal()).map_err(OpenError::from)?;
+            return accept(place, &event, form);
+        }
     };
     let done = ledger::acknowledge(path, &place.settings, reason, noted::principal())?;
     match form {
@@ -121,12 +131,26 @@ pub(super) fn acknowledge(place: &Place, reason: &str, form: Form) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-fn acknowledge_node(node: &Node, reason: &str, form: Form) -> Result<ExitCode, LedgerError> {
-    let chain = node.acknowledge(reason, noted::principal()).map_err(OpenError::from)?;
+/// The chain of another node, as it is.
+fn accept(place: &Place, event: &Event, form: Form) -> Result<ExitCode, LedgerError> {
+    let ledger = place.ledger()?;
+    let receipt = ledger.append(event)?;
+    ledger.checkpoint()?;
+    match form {
+        Form::Json => print_json(&json!({ "schema": 1, "record": receipt.seq() })),
+        Form::Text => say!("record {} accepts that chain as it is now; `verify` here says so", receipt.seq()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn acknowledge_node(place: &Place, node: &Node, reason: &str, form: Form) -> Result<ExitCode, LedgerError> {
+    let chain = node.acknowledge(&place.settings, reason, noted::principal()).map_err(OpenError::from)?;
+    // The anchor learns of the new chain at once; if that fails, the next checkpoint is another chance.
+    let _checkpoint = place.ledger()?.checkpoint();
     match form {
         Form::Json => print_json(&json!({ "schema": 1, "chain": chain })),
         Form::Text => {
-            say!("the chain of node {} is put aside in the database", super::shown(node.name()));
+            say!("the chain of node {} is set aside in the database", super::shown(node.name()));
             say!("chain {chain} has begun; it names the old one, you and your reason");
         }
     }

@@ -3,8 +3,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_runtime::ledger::{
-    Anchored, Checkpoint, Expected, Head, Location, Node, Proof, Verification, VerifyError, verify_database,
-    verify_with,
+    Anchored, Checkpoint, DatabaseVerification, Expected, Head, Location, Proof, SetAside, Verification,
+    VerifyError, verify_database, verify_with,
 };
 use serde::Serialize;
 
@@ -31,6 +31,10 @@ struct Checked {
     pruned: u64,
     incomplete: Vec<String>,
     problem: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aside: Option<SetAside>,
 }
 
 pub(super) fn run(place: &Place, asked: &Verify) -> Result<ExitCode, LedgerError> {
@@ -44,9 +48,14 @@ pub(super) fn run(place: &Place, asked: &Verify) -> Result<ExitCode, LedgerError
         Expected { head: head.as_ref(), checkpoint: checkpoint.as_ref(), key: asked.key.as_deref() };
     let checked = match (&asked.file, &place.location) {
         (Some(path), _) | (None, Location::File(path)) => in_file(path, expected),
-        (None, Location::Node(node)) => in_database(place, node, expected),
+        (None, Location::Node(node)) => verify_database(node, expected),
     };
     match checked {
+        Ok(found) if !found.problems.is_empty() => {
+            report_chains(&found, form);
+            found.problems.iter().for_each(|problem| report_problem(error::chain(problem), form));
+            Ok(ExitCode::from(BROKEN))
+        }
         Ok(found) => {
             let anchored = if asked.file.is_none() { check_anchor(place)? } else { None };
             Ok(report(&found, anchored, form))
@@ -56,17 +65,15 @@ pub(super) fn run(place: &Place, asked: &Verify) -> Result<ExitCode, LedgerError
     }
 }
 
-fn in_file(path: &Path, expected: Expected<'_>) -> Result<Vec<Verification>, VerifyError> {
+fn in_file(path: &Path, expected: Expected<'_>) -> Result<DatabaseVerification, VerifyError> {
     let mut progress = Progress::new("checked");
     let checked = verify_with(path, expected, &mut |records| progress.at(records));
     progress.end();
-    checked.map(|found| vec![found])
-}
-
-/// Every chain of the database, and what is expected of the one of this node.
-fn in_database(place: &Place, node: &Node, expected: Expected<'_>) -> Result<Vec<Verification>, VerifyError> {
-    place.reader()?.verify(expected)?;
-    verify_database(node.address())
+    // The name of the node tells nothing where there is one chain.
+    checked.map(|found| DatabaseVerification {
+        chains: vec![Verification { node: None, ..found }],
+        ..DatabaseVerification::default()
+    })
 }
 
 /// A file that is no ledger any more is a flaw; one that cannot be reached is not.
@@ -83,12 +90,51 @@ fn check_anchor(place: &Place) -> Result<Option<String>, LedgerError> {
     Ok(place.ledger()?.broken().map(|broken| broken.to_string()))
 }
 
-fn report(found: &[Verification], anchored: Option<String>, form: Form) -> ExitCode {
+fn report(found: &DatabaseVerification, anchored: Option<String>, form: Form) -> ExitCode {
     if let Some(problem) = anchored {
         return broken(format!("the ledger is broken: {problem}"), form);
     }
-    found.iter().for_each(|found| report_chain(found, form));
+    report_chains(found, form);
     ExitCode::SUCCESS
+}
+
+fn report_chains(found: &DatabaseVerification, form: Form) {
+    found.chains.iter().for_each(|found| report_chain(found, form));
+    found.aside.iter().for_each(|aside| report_aside(aside, form));
+}
+
+/// A chain that was set aside never goes without a word.
+fn report_aside(aside: &SetAside, form: Form) {
+    if let Form::Json = form {
+        let checked = Checked {
+            schema: 1,
+            valid: true,
+            records: aside.records,
+            chain: Some(aside.chain.clone()),
+            node: Some(aside.node.clone()),
+            aside: Some(aside.clone()),
+            ..Checked::default()
+        };
+        return print_json(&checked);
+    }
+    say!(
+        "set aside: chain {} of node {}, {} records",
+        shown(&aside.chain),
+        shown(&aside.node),
+        aside.records
+    );
+    match (&aside.by, &aside.continued_by) {
+        (Some(by), Some(chain)) => {
+            say!("  by {}; chain {} continues it", shown(&by.to_string()), shown(chain))
+        }
+        _ => say!("  acknowledged by this node"),
+    }
+    if let Some(reason) = &aside.reason {
+        say!("  reason: {}", shown(reason));
+    }
+    if !aside.is_signed {
+        say!("  its key has not signed that; this node believes it by its own records");
+    }
 }
 
 fn report_chain(found: &Verification, form: Form) {
@@ -105,6 +151,8 @@ fn report_chain(found: &Verification, form: Form) {
         pruned: found.pruned,
         incomplete: found.incomplete.iter().map(ToString::to_string).collect(),
         problem: None,
+        node: found.node.clone(),
+        aside: None,
     };
     match form {
         Form::Json => print_json(&checked),
@@ -113,15 +161,22 @@ fn report_chain(found: &Verification, form: Form) {
 }
 
 fn broken(problem: String, form: Form) -> ExitCode {
+    report_problem(problem, form);
+    ExitCode::from(BROKEN)
+}
+
+fn report_problem(problem: String, form: Form) {
     match form {
         Form::Json => print_json(&Checked { schema: 1, problem: Some(problem), ..Checked::default() }),
         Form::Text => note!("ringfence: the ledger does not verify: {}", shown(&problem)),
     }
-    ExitCode::from(BROKEN)
 }
 
 fn print(checked: &Checked) {
-    say!("the chain is whole: {} records", checked.records);
+    match &checked.node {
+        None => say!("the chain is whole: {} records", checked.records),
+        Some(node) => say!("node {}: the chain is whole: {} records", shown(node), checked.records),
+    }
     if checked.pruned > 0 {
         say!("of {} of them what they said was pruned; their digests are in the chain", checked.pruned);
     }

@@ -1,0 +1,55 @@
+//! What a node keeps beside its key about its own chain: which one it is, and what it signed last. Whoever rules the database does
+//! not rule this file, so a chain that was exchanged or cut back shows at the next start.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use ringfence_types::ChainId;
+use serde::{Deserialize, Serialize};
+
+use crate::chain::Head;
+use crate::event::Checkpoint;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Remembered {
+    pub(crate) chain: ChainId,
+    pub(crate) head: Head,
+}
+
+impl Remembered {
+    pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
+        let head = Head { seq: checkpoint.last, hash: checkpoint.head.clone() };
+        Self { chain: checkpoint.chain.clone(), head }
+    }
+
+    /// `None`: nothing was kept yet.
+    pub(crate) fn load(path: &Path) -> io::Result<Option<Self>> {
+        match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        }
+    }
+
+    /// Replaces what was kept. It appears whole or not at all.
+    pub(crate) fn keep(&self, path: &Path) -> io::Result<()> {
+        let mut random = [0_u8; 8];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        let draft = path.with_added_extension(format!("{:016x}.new", u64::from_le_bytes(random)));
+        let kept = self.write(&draft).and_then(|()| fs::rename(&draft, path));
+        if kept.is_err() {
+            // That it could not be kept is the error to report.
+            let _removed = fs::remove_file(&draft);
+        }
+        kept?;
+        File::open(path.parent().unwrap_or(path))?.sync_all()
+    }
+
+    fn write(&self, draft: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.sync_all()
+    }
+}

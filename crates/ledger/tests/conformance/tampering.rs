@@ -1,0 +1,374 @@
+//! What somebody can do who has the rights of a node in the database and not its key. Each attack is done with exactly the rights
+//! of `docs/postgres.md`; the control is the database before it.
+
+use std::fs;
+
+use ringfence_ledger::{
+    AppendError, ApprovalAnswer, ConnectError, DatabaseVerification, Event, Expected, Flaw, Ledger, Node,
+    OpenError, Settings, VerifyError, verify_database,
+};
+
+use crate::access::granted;
+use crate::cluster::{Database, shared, succeeded};
+use crate::events::{answered, asked, battery, granted as grant, ids, intent, person, settled};
+
+/// Two nodes with records of their own, each of which has seen the other, and a role with the rights of the manual.
+struct Nodes {
+    database: Database<'static>,
+    role: String,
+}
+
+impl Nodes {
+    fn new() -> Self {
+        let database = shared().database();
+        drop(database.open("alpha"));
+        let role = granted(&database);
+        let nodes = Self { database, role };
+        for name in ["alpha", "beta"] {
+            let ledger = nodes.open(name);
+            (0..3).for_each(|number| drop(ledger.append(&battery(number)).unwrap()));
+            ledger.checkpoint().unwrap();
+        }
+        nodes.open("alpha").append(&battery(9)).map(drop).unwrap();
+        nodes.open("alpha").checkpoint().unwrap();
+        nodes
+    }
+
+    fn node(&self, name: &str) -> Node {
+        self.database.node_as(name, &self.role)
+    }
+
+    fn open(&self, name: &str) -> Ledger {
+        Ledger::connect(&self.node(name), Settings::default()).unwrap()
+    }
+
+    /// As somebody who has the rights of a node and nothing else.
+    fn attack(&self, sql: &str) {
+        let sql = format!("SET ROLE {}; {sql}", self.role);
+        succeeded(&self.database.cluster.psql(&self.database.name, &sql));
+    }
+
+    fn found(&self, by: &str) -> DatabaseVerification {
+        verify_database(&self.node(by), Expected::default()).unwrap()
+    }
+
+    /// Everybody finds the database whole, and says how many chains grow and how many were set aside.
+    fn is_whole(&self, (growing, aside): (usize, usize)) {
+        for by in ["alpha", "beta"] {
+            let found = self.found(by);
+            assert!(found.problems.is_empty(), "{by}: {:?}", found.problems);
+            assert_eq!((found.chains.len(), found.aside.len()), (growing, aside), "{by}");
+        }
+    }
+
+    /// Every node finds a flaw of this kind in the chain of `node`.
+    fn everybody_finds(&self, node: &str, is_it: fn(&Flaw) -> bool) {
+        for by in ["alpha", "beta"] {
+            let found = self.found(by);
+            let is_told = found.problems.iter().any(|problem| match problem {
+                VerifyError::Chain { node: named, source, .. } if named == node => {
+                    matches!(&**source, VerifyError::Broken(broken) if is_it(&broken.what))
+                }
+                _ => false,
+            });
+            assert!(is_told, "{by}: {:?}", found.problems);
+        }
+    }
+
+    fn chain_of(&self, node: &str) -> String {
+        let sql = format!("SELECT id FROM ringfence.head WHERE node = '{node}' ORDER BY chain DESC LIMIT 1");
+        self.database.sql(&sql)
+    }
+}
+
+const SET_ASIDE: &str = "UPDATE ringfence.head SET aside = 'x' WHERE node = 'beta'";
+
+#[test]
+fn a_chain_is_not_set_aside_by_a_word_in_a_table() {
+    let nodes = Nodes::new();
+    nodes.is_whole((2, 0));
+    nodes.attack(SET_ASIDE);
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::SetAside));
+    let refused = Ledger::connect(&nodes.node("beta"), Settings::default());
+    assert!(
+        matches!(&refused, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::SetAside { .. })),
+        "no new chain begins without a word: {refused:?}"
+    );
+    // A chain that claims to continue it, of somebody without its key.
+    let forger =
+        Node::in_directory(&nodes.database.url(&nodes.role), &nodes.database.state("forger"), "gamma");
+    drop(Ledger::connect(&forger.unwrap(), Settings::default()).unwrap());
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::SetAside));
+    // The node itself can, with its key, and says why.
+    nodes.node("beta").acknowledge(&Settings::default(), "somebody wrote into the table", person(0)).unwrap();
+    nodes.is_whole((3, 1));
+    let aside = nodes.found("alpha").aside;
+    assert_eq!((aside[0].node.as_str(), aside[0].is_signed), ("beta", true));
+    assert_eq!(aside[0].reason.as_deref(), Some("somebody wrote into the table"));
+    nodes.open("beta").append(&battery(7)).map(drop).unwrap();
+    nodes.is_whole((3, 1));
+}
+
+#[test]
+fn what_is_in_a_chain_that_was_set_aside_stays_as_it_was() {
+    for (what, attack) in [
+        ("an emptied body", "UPDATE ringfence.record SET body = NULL WHERE chain = CHAIN AND seq = 3"),
+        (
+            "a body",
+            "UPDATE ringfence.record SET body = replace(body, 'passed', 'failed') WHERE chain = CHAIN",
+        ),
+        (
+            "one more record",
+            "INSERT INTO ringfence.record (chain, seq, time, kind, ids, digest, hash) VALUES (CHAIN, 99, '', 'x', '', '', '')",
+        ),
+        ("one more claim", "INSERT INTO ringfence.claim VALUES ('decided tx_1', CHAIN, 3)"),
+    ] {
+        let nodes = Nodes::new();
+        let number = nodes.database.sql("SELECT chain FROM ringfence.head WHERE node = 'beta'");
+        nodes.attack(SET_ASIDE);
+        nodes.node("beta").acknowledge(&Settings::default(), "known", person(0)).unwrap();
+        nodes.is_whole((2, 1));
+        nodes.attack(&attack.replace("CHAIN", &number));
+        for by in ["alpha", "beta"] {
+            let problems = nodes.found(by).problems;
+            let is_told = problems.iter().any(|problem| {
+                matches!(problem, VerifyError::Chain { source, .. }
+                    if matches!(&**source, VerifyError::Broken(broken) if broken.what == Flaw::ChangedAside))
+            });
+            assert!(is_told, "{what}, {by}: {problems:?}");
+        }
+    }
+}
+
+/// The old chain is taken back into use, and the one that continues it is set aside.
+#[test]
+fn the_chain_before_cannot_be_put_in_the_place_of_the_one_after() {
+    let nodes = Nodes::new();
+    let old = nodes.chain_of("beta");
+    nodes.attack(SET_ASIDE);
+    let new = nodes.node("beta").acknowledge(&Settings::default(), "known", person(0)).unwrap();
+    nodes.is_whole((2, 1));
+    nodes.attack(&format!(
+        "UPDATE ringfence.head SET aside = 'x' WHERE id = '{new}'; UPDATE ringfence.head SET aside = NULL WHERE id = '{old}'"
+    ));
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::SetAside));
+    let refused = nodes.open("beta").append(&battery(1));
+    assert!(matches!(refused, Err(AppendError::Broken(_))), "the node knows its chain: {refused:?}");
+}
+
+/// A record that follows by its hash, as anybody can make it: here a pruning that would explain emptied bodies.
+#[test]
+fn a_record_that_the_node_did_not_write_is_found() {
+    let nodes = Nodes::new();
+    let beta = nodes.open("beta");
+    let copied = "WITH head AS (SELECT * FROM ringfence.head WHERE node = 'beta'),
+        parts AS (SELECT chain, hash AS before, seq + 1 AS seq, '2026-01-02T03:04:05.000000Z' AS time, 'pruned' AS kind,
+            '{\"kind\":\"pruned\",\"by\":{\"principal\":\"system\"},\"before\":4,\"records\":1,\"classes\":[\"activity\"]}' AS body FROM head),
+        digested AS (SELECT *, encode(sha256(convert_to(body, 'UTF8')), 'hex') AS digest FROM parts),
+        hashed AS (SELECT *, encode(sha256(convert_to('ringfence ledger v2', 'UTF8') || '\\x00'::bytea || convert_to(
+            before || length(seq::text) || ':' || seq || length(time) || ':' || time || length(kind) || ':' || kind ||
+            '0:' || length(digest) || ':' || digest, 'UTF8')), 'hex') AS hash FROM digested),
+        written AS (INSERT INTO ringfence.record (chain, seq, time, kind, ids, digest, hash, body)
+            SELECT chain, seq, time, kind, '', digest, hash, body FROM hashed RETURNING chain, seq, hash)
+        UPDATE ringfence.head SET seq = written.seq, hash = written.hash FROM written WHERE head.chain = written.chain";
+    nodes.attack(copied);
+    nodes.attack("UPDATE ringfence.record SET body = NULL FROM ringfence.head h WHERE h.node = 'beta' AND h.chain = record.chain AND record.seq = 2");
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::Unsealed));
+    let refused = beta.append(&battery(1)).map(drop);
+    assert!(matches!(refused, Err(AppendError::Broken(_))), "who has it open: {refused:?}");
+    let refused = nodes.open("beta").append(&battery(1)).map(drop);
+    assert!(matches!(refused, Err(AppendError::Broken(_))), "who opens it: {refused:?}");
+    // It is not witnessed either: nobody is accused later of a head that was never theirs.
+    let alpha = nodes.open("alpha");
+    alpha.append(&battery(1)).map(drop).unwrap();
+    alpha.checkpoint().unwrap();
+    nodes.node("beta").acknowledge(&Settings::default(), "not ours", person(0)).unwrap();
+    nodes.is_whole((2, 1));
+}
+
+#[test]
+fn the_end_in_the_table_is_the_end_of_the_chain() {
+    for attack in [
+        "UPDATE ringfence.head SET seal = '' WHERE node = 'beta'",
+        "UPDATE ringfence.head h SET seq = r.seq, hash = r.hash FROM ringfence.record r WHERE h.node = 'beta' AND r.chain = h.chain AND r.seq = 2",
+    ] {
+        let nodes = Nodes::new();
+        nodes.attack(attack);
+        nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::Unsealed | Flaw::OtherEnd));
+    }
+}
+
+#[test]
+fn rows_of_a_chain_that_is_not_there_are_found() {
+    for (table, attack) in [
+        ("claim", "INSERT INTO ringfence.claim VALUES ('revoked gr_1', 99, 1)"),
+        ("mention", "INSERT INTO ringfence.mention VALUES ('tx_1', -1, 99, 1)"),
+        (
+            "record",
+            "INSERT INTO ringfence.record (chain, seq, time, kind, ids, digest, hash) VALUES (99, 1, '', 'x', '', '', '')",
+        ),
+    ] {
+        let nodes = Nodes::new();
+        nodes.is_whole((2, 0));
+        nodes.attack(attack);
+        for by in ["alpha", "beta"] {
+            let problems = nodes.found(by).problems;
+            let is_told = problems
+                .iter()
+                .any(|found| matches!(found, VerifyError::Stray { table: found } if found == table));
+            assert!(is_told, "{table}, {by}: {problems:?}");
+        }
+    }
+}
+
+/// A pruned body is brought back from a copy, and another one goes instead: as many are gone as were pruned.
+#[test]
+fn a_pruning_explains_exactly_what_it_took() {
+    let nodes = Nodes::new();
+    let of_beta = "FROM ringfence.head h WHERE h.node = 'beta' AND h.chain = record.chain AND record.seq";
+    let kept = nodes.database.sql("SELECT body FROM ringfence.record JOIN ringfence.head h USING (chain) WHERE h.node = 'beta' AND record.seq = 2");
+    let beta = nodes.open("beta");
+    let now = ringfence_ledger::Timestamp::now();
+    let pruning = ringfence_ledger::Pruning { before: now, classes: vec![ringfence_ledger::Class::Activity] };
+    assert_eq!(beta.prune(&pruning, &person(0)).unwrap(), 3);
+    beta.append(&battery(1)).map(drop).unwrap();
+    let last = nodes.database.sql("SELECT seq FROM ringfence.head WHERE node = 'beta'");
+    nodes.is_whole((2, 0));
+    nodes.attack(&format!("UPDATE ringfence.record SET body = '{kept}' {of_beta} = 2"));
+    nodes.is_whole((2, 0));
+    nodes.attack(&format!("UPDATE ringfence.record SET body = NULL {of_beta} = {last}"));
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::BodyGone));
+}
+
+/// One flaw does not hide another.
+#[test]
+fn everything_that_does_not_hold_is_told() {
+    let nodes = Nodes::new();
+    nodes.attack(SET_ASIDE);
+    nodes.attack("UPDATE ringfence.record SET body = NULL FROM ringfence.head h WHERE h.node = 'alpha' AND h.chain = record.chain AND record.seq = 2");
+    nodes.everybody_finds("beta", |flaw| matches!(flaw, Flaw::SetAside));
+    nodes.everybody_finds("alpha", |flaw| matches!(flaw, Flaw::BodyGone));
+}
+
+#[test]
+fn an_acknowledged_chain_does_not_break_those_who_answered_it() {
+    let nodes = Nodes::new();
+    let (alpha, beta) = (nodes.open("alpha"), nodes.open("beta"));
+    let (answered_there, asked_here, open) = (ids(), ids(), ids());
+    for (ledger, event) in [
+        (&beta, asked(&answered_there)),
+        (&alpha, answered(&answered_there, ApprovalAnswer::Once)),
+        (&beta, intent(&answered_there)),
+        (&alpha, asked(&asked_here)),
+        (&beta, answered(&asked_here, ApprovalAnswer::Session)),
+        (&alpha, grant(&asked_here, Some(1)).1),
+        (&alpha, intent(&asked_here)),
+        (&alpha, settled(&asked_here)),
+        (&beta, asked(&open)),
+        (&alpha, answered(&open, ApprovalAnswer::Once)),
+    ] {
+        ledger.append(&event).map(drop).unwrap();
+    }
+    nodes.is_whole((2, 0));
+    drop(beta);
+    nodes.attack(SET_ASIDE);
+    nodes.node("beta").acknowledge(&Settings::default(), "known", person(0)).unwrap();
+    nodes.is_whole((2, 1));
+    alpha.append(&battery(1)).map(drop).unwrap();
+    alpha.recover(&|_| false).unwrap();
+    nodes.is_whole((2, 1));
+}
+
+#[test]
+fn a_whole_chain_cannot_be_acknowledged_away() {
+    let nodes = Nodes::new();
+    let refused = nodes.node("beta").acknowledge(&Settings::default(), "no reason", person(0));
+    assert!(matches!(refused, Err(ConnectError::Whole { .. })), "{refused:?}");
+    nodes.is_whole((2, 0));
+}
+
+#[test]
+fn a_second_machine_of_the_same_name_takes_nothing_from_the_first() {
+    let nodes = Nodes::new();
+    let url = nodes.database.url(&nodes.role);
+    let elsewhere = nodes.database.state("elsewhere");
+    let second = Node::in_directory(&url, &elsewhere, "beta").unwrap();
+    let refused = Ledger::connect(&second, Settings::default());
+    let Err(OpenError::Connect(error)) = refused else { panic!("{refused:?}") };
+    let hint = error.hint().unwrap();
+    assert!(matches!(*error, ConnectError::NameTaken { .. }), "{error:?}");
+    assert!(hint.contains("node = ") && !hint.contains("acknowledge"), "{hint}");
+    let refused = second.acknowledge(&Settings::default(), "I was told to", person(0));
+    assert!(matches!(refused, Err(ConnectError::NameTaken { .. })), "{refused:?}");
+    nodes.open("beta").append(&battery(1)).map(drop).unwrap();
+    // It gets a name of its own in the same directory.
+    let renamed = Node::in_directory(&url, &elsewhere, "delta").unwrap();
+    drop(Ledger::connect(&renamed, Settings::default()).unwrap().append(&battery(1)).unwrap());
+    nodes.is_whole((3, 0));
+    let kept = Node::in_directory(&url, &elsewhere, "beta");
+    assert!(matches!(kept, Err(ConnectError::OtherNode { .. })), "{kept:?}");
+}
+
+/// Without its key a chain can only be set aside by the word of its node. Everybody else has to accept that for themselves.
+#[test]
+fn a_chain_whose_key_is_lost_is_accepted_by_each_node_for_itself() {
+    let nodes = Nodes::new();
+    let old = nodes.chain_of("beta");
+    fs::remove_file(nodes.database.state("beta").join("node.key")).unwrap();
+    let refused = Ledger::connect(&nodes.node("beta"), Settings::default());
+    assert!(matches!(&refused, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::Key(..))));
+    nodes.node("beta").acknowledge(&Settings::default(), "the key is lost", person(0)).unwrap();
+    nodes.open("beta").append(&battery(1)).map(drop).unwrap();
+    assert!(nodes.found("beta").problems.is_empty(), "{:?}", nodes.found("beta").problems);
+    assert_eq!(nodes.found("alpha").problems.len(), 1, "another node has only the word of a stranger");
+    let event = nodes.node("alpha").acknowledging(&old, "asked them", person(0)).unwrap();
+    assert!(matches!(event, Event::ChainAcknowledged { .. }));
+    nodes.open("alpha").append(&event).map(drop).unwrap();
+    nodes.is_whole((2, 1));
+    let aside = nodes.found("alpha").aside;
+    assert!(!aside[0].is_signed);
+}
+
+/// Somebody who rules the database and no node.
+#[test]
+fn a_node_knows_after_a_restart_what_it_has_signed() {
+    let nodes = Nodes::new();
+    nodes.database.sql(
+        "DELETE FROM ringfence.record USING ringfence.head h WHERE h.chain = record.chain AND record.seq > 2;
+         UPDATE ringfence.head h SET seq = r.seq, hash = r.hash FROM ringfence.record r WHERE r.chain = h.chain AND r.seq = 2",
+    );
+    for name in ["alpha", "beta"] {
+        let broken = nodes.open(name).broken();
+        assert!(
+            matches!(&broken, Some(broken) if matches!(broken.what, Flaw::RolledBack { .. })),
+            "{broken:?}"
+        );
+    }
+    nodes
+        .database
+        .sql("TRUNCATE ringfence.head, ringfence.record, ringfence.mention, ringfence.claim, ringfence.open");
+    let refused = Ledger::connect(&nodes.node("beta"), Settings::default());
+    assert!(
+        matches!(&refused, Err(OpenError::Connect(error)) if matches!(**error, ConnectError::Gone { .. }))
+    );
+    assert!(!nodes.found("beta").problems.is_empty());
+}
+
+#[test]
+fn what_is_known_from_elsewhere_may_be_of_any_node() {
+    let nodes = Nodes::new();
+    let beta = nodes.open("beta");
+    let (head, kept) =
+        (beta.reader().unwrap().head().unwrap().unwrap(), beta.checkpoint().unwrap().unwrap().checkpoint);
+    let check = |expected: Expected<'_>| verify_database(&nodes.node("alpha"), expected).unwrap().problems;
+    assert!(check(Expected { head: Some(&head), ..Expected::default() }).is_empty());
+    assert!(
+        check(Expected { checkpoint: Some(&kept), key: Some(&kept.key), ..Expected::default() }).is_empty()
+    );
+    let mut other = head.clone();
+    other.hash = "0".repeat(64);
+    let problems = check(Expected { head: Some(&other), ..Expected::default() });
+    assert!(matches!(problems[..], [VerifyError::NoSuchHead(_)]), "{problems:?}");
+    let problems = check(Expected { key: Some(&"0".repeat(64)), ..Expected::default() });
+    assert!(matches!(problems[..], [VerifyError::OtherKey]), "{problems:?}");
+}
