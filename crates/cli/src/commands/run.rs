@@ -324,9 +324,19 @@ pub(crate) fn tell_refused_hosts(settled: &Settled) {
 }
 
 pub(crate) fn warn_unrecorded(settled: &Settled) {
-    if let Some(why) = &settled.unrecorded {
-        note!("ringfence: the outcome could not be written to the ledger: {why}");
-        note!("  hint: the intent is recorded; `ringfence ledger verify` shows it as incomplete");
+    let Some(why) = &settled.unrecorded else { return };
+    match &settled.ended {
+        Ended::Refused(_) => {
+            note!("ringfence: the refusal could not be written to the ledger: {why}");
+            note!(
+                "  hint: nothing was executed; `ringfence ledger verify` shows whether the ledger is whole"
+            );
+        }
+        // Whether the intent is still there is not known: what could not be appended to may have been exchanged.
+        Ended::Executed(_) | Ended::Touched(_) | Ended::Failed { .. } => {
+            note!("ringfence: the outcome could not be written to the ledger: {why}");
+            note!("  hint: `ringfence ledger verify` shows whether the ledger is whole and what it has");
+        }
     }
 }
 

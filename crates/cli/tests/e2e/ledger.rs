@@ -479,3 +479,35 @@ fn exports_are_what_other_systems_expect() {
     assert_eq!(none, "");
     world.ledger_tool(&["export", "--format", "xml"]).expect(125).says("jsonl");
 }
+
+/// What cannot be written down is not claimed to be there.
+#[test]
+fn no_message_claims_a_record_that_is_not_there() {
+    let world = World::new();
+    world.sh("exit 0").expect(0);
+    sqlite(&world, "DELETE FROM record WHERE seq = 2");
+    for arguments in [&["run", "--", "touch", "made"][..], &["run", "--profile", "nonsense", "--", "true"]] {
+        let done = finish(world.ringfence().args(arguments), b"");
+        assert_ne!(done.code, Some(0));
+        assert!(!done.err.contains("intent is recorded") && !done.err.contains("incomplete"), "{}", done.err);
+    }
+    let refused = finish(world.ringfence().args(["file", "read", "/etc/shadow"]), b"");
+    assert!(!refused.err.contains("intent is recorded"), "{}", refused.err);
+    assert!(!world.workspace.join("made").exists());
+    // Broken while a command runs.
+    let world = World::new();
+    let child = world
+        .ringfence()
+        .args(["run", "--", "sh", "-c", "echo up >up; while [ ! -e go ]; do sleep 0.02; done"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("it runs", || world.read("up").is_some());
+    sqlite(&world, "DELETE FROM record WHERE kind = 'intent'");
+    world.write("go", "");
+    let done = collect(child);
+    assert!(done.err.contains("could not be written to the ledger"), "control: {}", done.err);
+    assert!(!done.err.contains("intent is recorded") && !done.err.contains("incomplete"), "{}", done.err);
+}
