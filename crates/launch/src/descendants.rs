@@ -5,11 +5,14 @@
 
 use core::ffi::CStr;
 
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, signal_bit};
 
 /// Rounds before giving up: each round ends one generation, and a process that survives this many is forking
 /// faster than it can be found.
 const ROUNDS: u32 = 2000;
+
+/// How long a round waits for the end of what it has killed, in milliseconds.
+const PATIENCE: i64 = 10;
 
 /// Kills and reaps until there is no child left.
 pub(crate) fn kill_own() -> Result<(), Errno> {
@@ -18,7 +21,11 @@ pub(crate) fn kill_own() -> Result<(), Errno> {
             Err(Errno(libc::ECHILD)) => return Ok(()),
             Err(errno) => return Err(errno),
             Ok(Some(_)) => {}
-            Ok(None) => kill_children(sys::own_pid()),
+            Ok(None) => {
+                kill_children(sys::own_pid());
+                // One with much memory takes a while to go, which is no sign that it forks.
+                let _none_yet = sys::wait_signal_within(signal_bit(libc::SIGCHLD), PATIENCE);
+            }
         }
     }
     Err(Errno(libc::EBUSY))

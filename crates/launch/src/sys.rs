@@ -43,6 +43,7 @@ pub(crate) use processes::{
 };
 pub(crate) use signals::{
     ALL_SIGNALS, block_signals, default_signals, signal_bit, signal_descriptor, wait_readable, wait_signal,
+    wait_signal_within,
 };
 pub(crate) use terminals::{control_terminal, open_terminal};
 

@@ -48,6 +48,14 @@ pub(crate) fn wait_signal(set: u64) -> Result<Received> {
     Ok(Received { signal: signal as i32, sender })
 }
 
+/// Waits for one of the blocked signals in `set`, no longer than this; `EAGAIN` says that none came.
+pub(crate) fn wait_signal_within(set: u64, milliseconds: i64) -> Result<()> {
+    let patience = libc::timespec { tv_sec: 0, tv_nsec: milliseconds.clamp(0, 999) * 1_000_000 };
+    let (set, patience) = (&raw const set as usize, &raw const patience as usize);
+    // SAFETY: the kernel reads eight bytes of `set` and one timespec, and writes no siginfo where none is given.
+    unsafe { raw(libc::SYS_rt_sigtimedwait, [set, 0, patience, SIGNAL_SET_SIZE, 0, 0]) }.map(drop)
+}
+
 /// A descriptor that becomes readable when one of `set` is pending.
 pub(crate) fn signal_descriptor(set: u64) -> Result<i32> {
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
