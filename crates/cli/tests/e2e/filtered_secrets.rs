@@ -161,10 +161,16 @@ fn stored() -> String {
     format!("{}{}", "T0kEn", "aB3x9".repeat(14))
 }
 
+/// As much of it as one label can have.
+fn short() -> String {
+    stored().split_at(60).0.to_owned()
+}
+
 /// As somebody who has got hold of the value would send it: in one label or, where that is too short, in several.
 fn names() -> [String; 2] {
     let lower = stored().to_lowercase();
-    [format!("{}.web.test", &lower[..60]), format!("{}.{}.web.test", &lower[..40], &lower[40..])]
+    let (begin, end) = lower.split_at(40);
+    [format!("{}.web.test", short().to_lowercase()), format!("{begin}.{end}.web.test")]
 }
 
 const WAYS: &[(&str, &str)] = &[
@@ -195,7 +201,7 @@ fn a_stored_secret_does_not_get_into_names_that_are_resolved() {
     let [_, spread] = names();
     let asked = tries(&spread);
     assert!(asked.iter().any(|asked| asked.contains(&spread)), "control: nothing is stored yet: {asked:?}");
-    for value in [stored(), stored()[..60].to_owned()] {
+    for value in [stored(), short()] {
         let mut command = internet.ringfence();
         let name = if value.len() == 60 { "short" } else { "long" };
         finish(command.args(["secret", "set", name]), value.as_bytes()).expect(0);
