@@ -7,7 +7,9 @@ use crate::env::{FAMILIES, FIXED, INHERITED, Opening, UNATTENDED};
 use crate::path_rules::{
     DATA_EXTENSIONS, EXCEPTIONS, GENERATED_DIRS, KEY_EXTENSIONS, MAYBE_EXTENSIONS, NAMES, Named, STEERING,
 };
-use crate::protected::{ANYWHERE, AT_ROOT, IN_GIT_DIR, IN_WORKTREE_DIR, Protected};
+use crate::protected::{
+    ANYWHERE, AT_ROOT, IN_GIT_DIR, IN_GIT_DIR_WHERE_PRESENT, IN_OTHER_SYSTEMS, IN_WORKTREE_DIR, Protected,
+};
 
 #[test]
 fn environment_md_is_up_to_date() {
@@ -117,6 +119,11 @@ fn protected() -> String {
         ("every linked worktree, also when absent", ".git/worktrees/*/", IN_WORKTREE_DIR),
     ] {
         rows(&mut table, place, prefix, list);
+    }
+    let present = "every git directory where it exists; a new one is held";
+    rows(&mut table, present, ".git/", IN_GIT_DIR_WHERE_PRESENT);
+    for (system, files) in IN_OTHER_SYSTEMS {
+        rows(&mut table, "wherever it exists; a new one is held", &format!("{system}/"), files);
     }
     table
 }

@@ -16,6 +16,7 @@ pub struct Protected {
 const GIT: &str = "it decides what git on the host runs";
 const GIT_CONFIG: &str = "git on the host runs programs that its configuration names";
 const GIT_HOOKS: &str = "git on the host runs the hooks in it";
+const SYSTEM: &str = "version control on the host executes or obeys what it says";
 const SHELL: &str = "shells on the host run it";
 const AGENT: &str = "coding agents take permissions, hooks and commands from it";
 const EDITOR: &str = "editors on the host run tasks and settings from it";
@@ -103,6 +104,23 @@ pub const IN_GIT_DIR: &[Protected] = &[
     at("commondir", GIT),
 ];
 
+/// Protected inside a git directory where they exist; what a command makes of them is held when it ends.
+pub const IN_GIT_DIR_WHERE_PRESENT: &[Protected] =
+    &[at("branches", GIT), at("remotes", GIT), at("info/attributes", GIT)];
+
+/// Protected inside the directory of another version control system, wherever that is.
+pub const IN_OTHER_SYSTEMS: &[(&str, &[Protected])] = &[
+    (".hg", &[at("hgrc", SYSTEM), at("hgrc-not-shared", SYSTEM), at("sharedpath", SYSTEM)]),
+    (".sl", &[at("config", SYSTEM), at("hgrc", SYSTEM), at("sharedpath", SYSTEM)]),
+    (
+        ".jj",
+        &[at("config.toml", SYSTEM), at("repo/config.toml", SYSTEM), at("workspace-config.toml", SYSTEM)],
+    ),
+    (".bzr", &[at("branch/branch.conf", SYSTEM), at("branch/location", SYSTEM), at("control.conf", SYSTEM)]),
+    ("_darcs", &[at("prefs/defaults", SYSTEM), at("prefs/prefs", SYSTEM)]),
+    (".pijul", &[at("config", SYSTEM), at("config.toml", SYSTEM)]),
+];
+
 /// Protected inside `worktrees/NAME` of a git directory, also when absent.
 pub const IN_WORKTREE_DIR: &[Protected] =
     &[at("gitdir", GIT), at("commondir", GIT), at("config.worktree", GIT_CONFIG), at("hooks", GIT_HOOKS)];
@@ -118,9 +136,28 @@ pub fn is_protected(relative: &Path) -> Option<&'static str> {
         })
         .collect();
     let first = names.first().and_then(|name| reason_in(AT_ROOT, name).filter(|_| !is(name, ".git")));
-    first.or_else(|| names.iter().find_map(|name| reason_in(ANYWHERE, name))).or_else(|| {
-        names.iter().position(|name| is(name, ".git")).and_then(|at| in_git(names.get(at + 1..)?))
+    first
+        .or_else(|| names.iter().find_map(|name| reason_in(ANYWHERE, name)))
+        .or_else(|| {
+            names.iter().position(|name| is(name, ".git")).and_then(|at| in_git(names.get(at + 1..)?))
+        })
+        .or_else(|| in_other_systems(&names))
+}
+
+fn in_other_systems(names: &[&[u8]]) -> Option<&'static str> {
+    names.iter().enumerate().find_map(|(at, name)| {
+        let (_, files) = IN_OTHER_SYSTEMS.iter().find(|(system, _)| is(name, system))?;
+        begins_in(files, names.get(at + 1..)?)
     })
+}
+
+/// The reason of the entry of `list`, a path with one or more names, that `inside` is or lies in.
+fn begins_in(list: &[Protected], inside: &[&[u8]]) -> Option<&'static str> {
+    let begins = |protected: &&Protected| {
+        let mut words = protected.name.split('/').enumerate();
+        words.all(|(at, word)| inside.get(at).is_some_and(|name| is(name, word)))
+    };
+    list.iter().find(begins).map(|protected| protected.reason)
 }
 
 /// `inside` is the part of a path below `.git`.
@@ -129,7 +166,7 @@ fn in_git(inside: &[&[u8]]) -> Option<&'static str> {
         [] => Some(GIT),
         [first, rest @ ..] if is(first, "modules") => in_submodules(rest),
         [first, _, name, ..] if is(first, "worktrees") => reason_in(IN_WORKTREE_DIR, name),
-        [first, ..] => reason_in(IN_GIT_DIR, first),
+        inside => begins_in(IN_GIT_DIR, inside).or_else(|| begins_in(IN_GIT_DIR_WHERE_PRESENT, inside)),
     }
 }
 
@@ -203,6 +240,14 @@ mod tests {
             ".git/worktrees/w/config.worktree",
             "deep/er/.vscode/settings.json",
             ".GIT/Hooks/x",
+            ".git/remotes/origin",
+            ".git/branches/x",
+            ".git/info/attributes",
+            "a/.git/info/attributes",
+            ".hg/hgrc",
+            "deep/.hg/hgrc",
+            ".jj/repo/config.toml",
+            "_darcs/prefs/defaults",
             ".Claude/settings.json",
             "./.git/./hooks/x",
         ] {
@@ -228,6 +273,9 @@ mod tests {
             ".git/refs/heads/config",
             ".git/refs/heads/hooks/x",
             ".git/info/exclude",
+            ".git/info/sparse-checkout",
+            ".hg/store/00changelog.i",
+            ".jj/repo/op_heads/x",
             ".git/worktrees/w/HEAD",
             ".git/worktrees/w/index",
             ".git/modules/sub/refs/heads/config",

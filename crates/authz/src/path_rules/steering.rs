@@ -169,6 +169,18 @@ pub(crate) const GROUPS: &[Group] = &[
     },
     Group {
         rule: asked(
+            Risk::High,
+            "path.version-control",
+            "data of version control",
+            "git, or another version control system, on the host obeys it",
+        ),
+        names: NONE,
+        directories: &[".bzr", ".git", ".hg", ".jj", ".pijul", ".sl", ".svn", "_darcs"],
+        prefixes: NONE,
+        suffixes: NONE,
+    },
+    Group {
+        rule: asked(
             Risk::Medium,
             "path.build-script",
             "build scripts",
@@ -280,6 +292,10 @@ mod tests {
             ("soul.MD", "path.identity"),
             (".husky/pre-commit", "path.git-hooks"),
             (".lintstagedrc.json", "path.git-hooks"),
+            (".git/HEAD", "path.version-control"),
+            (".git/index", "path.version-control"),
+            ("src/.git/objects/info/alternates", "path.version-control"),
+            (".hg/dirstate", "path.version-control"),
             ("makefile", "path.build-script"),
             ("a/./Makefile", "path.build-script"),
             ("Makefile.", "path.build-script"),
@@ -318,7 +334,9 @@ mod tests {
 
     #[test]
     fn nothing_is_listed_that_is_protected_anyway() {
-        for name in GROUPS.iter().flat_map(|group| group.names.iter().chain(group.directories)) {
+        let names = GROUPS.iter().flat_map(|group| group.names.iter().chain(group.directories));
+        // Itself it is protected; most of what is in it is not.
+        for name in names.filter(|name| **name != ".git") {
             assert_eq!(protected::is_protected(&Path::new("deep").join(name)), None, "{name}");
         }
     }
