@@ -248,6 +248,7 @@ fn no_thread(error: &std::io::Error) -> Settled {
         network: None,
         note: None,
         leaks: Vec::new(),
+        held: Vec::new(),
         unrecorded: None,
     }
 }

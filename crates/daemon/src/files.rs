@@ -236,6 +236,7 @@ fn settle(
     span.iter().for_each(|span| span.ended(&settled));
     under_way.end(|info| {
         info.transaction = transaction(&settled);
+        info.note.clone_from(&settled.note);
         info.state = match &settled.ended {
             Ended::Executed(_) | Ended::Touched(_) => CallState::Done,
             Ended::Refused(_) => CallState::Refused,

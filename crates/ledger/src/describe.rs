@@ -61,6 +61,14 @@ fn of_effect(event: &Event) -> String {
             let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
             format!("{}{rest}: {action}", first.unwrap_or_default())
         }
+        Event::Held { changes, .. } => {
+            let first = changes
+                .first()
+                .map(|held| format!("{} [{}] {}", held.path.display(), shown(&held.rule), shown(&held.what)));
+            let rest = changes.len().saturating_sub(1);
+            let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+            format!("{}{rest}", first.unwrap_or_default())
+        }
         Event::Activity { what, text, .. } => format!("{}: {}", shown(what), shown(text)),
         Event::LoopFound { repeats, stopped, .. } => {
             format!("{repeats} times the same{}", if *stopped { ", stopped" } else { "" })

@@ -2,8 +2,8 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use ringfence_types::{
-    Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, IdentityChange, Layer,
-    LeakAction, LimitName, Limits, MadeBy, Outcome, Patch, Posture, Principal, Profile, Refusal, Root,
+    Backend, Bytes, Call, ChainId, Decision, Delivery, Fingerprint, GrantId, HeldChange, IdentityChange,
+    Layer, LeakAction, LimitName, Limits, MadeBy, Outcome, Patch, Posture, Principal, Profile, Refusal, Root,
     SecretClass, SessionId, TransactionId, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
@@ -190,6 +190,11 @@ pub enum Event {
         findings: Vec<Finding>,
         /// How many there were besides.
         more: u64,
+    },
+    /// What came from inside and would have made a program of the host execute it was made ineffective.
+    Held {
+        session: SessionId,
+        changes: Vec<HeldChange>,
     },
     /// The same again and again, or two in turn.
     LoopFound {
@@ -455,6 +460,7 @@ kinds! {
     Launched "launched" Activity,
     LimitHit "limit-hit" Activity,
     Found "finding" Activity,
+    Held "held" Activity,
     LoopFound "loop-found" Activity,
     Refused "refused" Activity,
     Activity "activity" Activity,
@@ -495,6 +501,7 @@ impl Event {
             Self::Launched { .. } => Kind::Launched,
             Self::LimitHit { .. } => Kind::LimitHit,
             Self::Found { .. } => Kind::Found,
+            Self::Held { .. } => Kind::Held,
             Self::LoopFound { .. } => Kind::LoopFound,
             Self::Refused { .. } => Kind::Refused,
             Self::Activity { .. } => Kind::Activity,
@@ -552,6 +559,7 @@ impl Event {
             | Self::Launched { session, .. }
             | Self::LimitHit { session, .. }
             | Self::Found { session, .. }
+            | Self::Held { session, .. }
             | Self::LoopFound { session, .. }
             | Self::Settled { session, .. }
             | Self::FlowOpened { session, .. }

@@ -64,7 +64,7 @@ fn severity(event: &Event) -> Severity {
         Event::Intent { findings, .. } | Event::Proposed { findings, .. } if !findings.is_empty() => {
             Severity::High
         }
-        Event::Found { .. } => Severity::High,
+        Event::Found { .. } | Event::Held { .. } => Severity::High,
         Event::Refused { .. } | Event::Interrupted { .. } | Event::LoopFound { .. } => Severity::Medium,
         _ if went_well(event) == Some(false) => Severity::Low,
         _ => Severity::Informational,

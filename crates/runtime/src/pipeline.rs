@@ -28,6 +28,7 @@ mod asked;
 mod authenticated;
 mod decided;
 mod file;
+mod held;
 mod received;
 mod running;
 mod settled;
@@ -132,6 +133,7 @@ fn unrecorded(why: &str) -> Settled {
         network: None,
         note: None,
         leaks: Vec::new(),
+        held: Vec::new(),
         unrecorded: Some(why.to_owned()),
     }
 }

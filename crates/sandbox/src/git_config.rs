@@ -3,6 +3,8 @@
 //! It decides what git runs, so being nearly right is not enough: what this reader skips and git does not would be a
 //! setting that nobody has seen. It follows git's own parser character by character; where git gives up, so does it.
 
+use std::ops::Range;
+
 /// One setting: `section.subsection.key`, section and key in lower case, and its value. A key without a value is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
@@ -39,10 +41,24 @@ impl Setting {
 }
 
 pub fn parse(content: &[u8]) -> GitConfig {
+    let Located { settings, bad } = locate(content);
+    GitConfig { settings: settings.into_iter().map(|(setting, _)| setting).collect(), bad }
+}
+
+/// The settings of a file, each with the bytes that say it, and the first line that git refuses.
+#[derive(Debug, Default)]
+pub(crate) struct Located {
+    pub(crate) settings: Vec<(Setting, Range<usize>)>,
+    pub(crate) bad: Option<BadLine>,
+}
+
+pub(crate) fn locate(content: &[u8]) -> Located {
     let mut reader = Reader { rest: content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content), line: 1 };
-    let mut config = GitConfig::default();
+    let mut config = Located::default();
     let mut stem = (Vec::new(), None);
-    while let Some(byte) = reader.next() {
+    loop {
+        let start = content.len() - reader.rest.len();
+        let Some(byte) = reader.next() else { break };
         let read = match byte {
             byte if is_space(byte) => Some(()),
             b'#' | b';' => {
@@ -52,7 +68,8 @@ pub fn parse(content: &[u8]) -> GitConfig {
             b'[' => reader.header().map(|header| stem = header),
             byte if byte.is_ascii_alphabetic() => reader.setting(byte).map(|(key, value)| {
                 let (section, subsection) = stem.clone();
-                config.settings.push(Setting { section, subsection, key, value });
+                let end = content.len() - reader.rest.len();
+                config.settings.push((Setting { section, subsection, key, value }, start..end));
             }),
             _ => None,
         };
@@ -62,6 +79,25 @@ pub fn parse(content: &[u8]) -> GitConfig {
         }
     }
     config
+}
+
+/// The file without the settings that `keep` rejects. `None`: git refuses the file, or what is left would be read as something else.
+pub(crate) fn without(content: &[u8], keep: impl Fn(&Setting) -> bool) -> Option<Vec<u8>> {
+    let located = locate(content);
+    if located.bad.is_some() {
+        return None;
+    }
+    let mut out = Vec::with_capacity(content.len());
+    let mut copied = 0;
+    for (_, span) in located.settings.iter().filter(|(setting, _)| !keep(setting)) {
+        out.extend_from_slice(content.get(copied..span.start)?);
+        out.push(b'\n');
+        copied = span.end;
+    }
+    out.extend_from_slice(content.get(copied..)?);
+    let wanted = located.settings.into_iter().map(|(setting, _)| setting).filter(keep);
+    let left = parse(&out);
+    (left.bad.is_none() && left.settings.iter().eq(wanted.collect::<Vec<_>>().iter())).then_some(out)
 }
 
 /// Section in lower case, and what is in quotes after it.
@@ -302,8 +338,37 @@ mod tests {
         assert_eq!(config.bad, Some(BadLine { line: 3 }));
     }
 
+    #[test]
+    fn settings_are_cut_out_and_the_rest_stays() {
+        let keep = |setting: &Setting| setting.key != b"bad";
+        for (text, left) in [
+            ("[a]\n\tbad = x\n\tgood = y\n", "[a]\n\t\n\tgood = y\n"),
+            ("[a] bad = x\n[b]good\n", "[a] \n[b]good\n"),
+            ("# c\n[a]\nbad = \"x\\\n y\" # z\n; d\n", "# c\n[a]\n\n; d\n"),
+            ("\u{feff}[a]\r\nbad\r\ngood = 1\r\n", "\u{feff}[a]\r\n\ngood = 1\r\n"),
+        ] {
+            assert_eq!(
+                without(text.as_bytes(), keep).map(|b| String::from_utf8(b).unwrap()).as_deref(),
+                Some(left)
+            );
+        }
+        assert_eq!(without(b"[a]\nbad = x\n!\n", keep), None);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn what_is_cut_out_is_gone(
+            text in "(\\[[ab.]{0,3}( ?\"[xY\\\\\" ]{0,3}\")?\\]|[ab]{1,2} ?=? ?|[cd #;\"\\\\\t\r]{1,4}|\n){0,14}",
+        ) {
+            let content = text.as_bytes();
+            let keep = |setting: &Setting| setting.key != b"a";
+            if let Some(left) = without(content, keep) {
+                let kept: Vec<_> = parse(content).settings.into_iter().filter(keep).collect();
+                prop_assert_eq!(parse(&left).settings, kept);
+            }
+        }
 
         #[test]
         fn generated_files_are_read_as_git_reads_them(

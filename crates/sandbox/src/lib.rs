@@ -12,6 +12,7 @@ mod etc;
 pub mod files;
 pub mod git_config;
 mod guard;
+mod held;
 mod host_sockets;
 
 mod landlock;
@@ -35,6 +36,7 @@ pub mod sys;
 mod system;
 
 pub use compile::CompileError;
+pub use held::{Before, WatchError, before};
 pub use landlock::{NEWEST_KNOWN_ABI, abi as landlock_abi};
 pub use network::{Doors, PROXY_PORT};
 pub use pool::{Kind, Pool};

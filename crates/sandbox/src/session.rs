@@ -10,7 +10,7 @@ use ringfence_launch::command::{TERMINAL_ERR, TERMINAL_IN, TERMINAL_OUT};
 use ringfence_launch::plan::Writer;
 use ringfence_launch::step::Step;
 use ringfence_launch::wire::Message;
-use ringfence_types::{Backend, Exit, LimitName, NetMode, OciRuntime, Posture};
+use ringfence_types::{Backend, Exit, HeldChange, LimitName, NetMode, OciRuntime, Posture};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
@@ -21,6 +21,7 @@ use crate::compile::CompileError;
 use crate::container::EngineError;
 use crate::control::{self, Control, Received};
 use crate::guard::Guard;
+use crate::held::{self, Covered, Watch, WatchError};
 use crate::launching::{Outer, Sealed};
 use crate::meter::{MemoryFiles, Meter, Metered};
 use crate::network::Doors;
@@ -28,7 +29,7 @@ use crate::placeholders::{PlaceholderError, Placeholders};
 use crate::pool::Pool;
 use crate::post::{Letter, Mailbox, Post};
 use crate::relay::{self, Filters, Finished, Hold, Io};
-use crate::spec::{Command, Spec};
+use crate::spec::{Command, Spec, View};
 use crate::survey::{Rules, SurveyError};
 
 /// Why a sandbox did not start. Nothing has run.
@@ -39,6 +40,8 @@ pub enum StartError {
     Survey(#[from] SurveyError),
     #[error("cannot make placeholders for protected paths")]
     Placeholders(#[from] PlaceholderError),
+    #[error("cannot tell later what came from inside")]
+    Watch(#[from] WatchError),
     #[error("cannot compile the plan")]
     Compile(#[from] CompileError),
     #[error("cannot start the launcher")]
@@ -168,6 +171,10 @@ pub struct Session {
     cgroups: Cgroups,
     #[expect(dead_code, reason = "held for its drop: removes the placeholders")]
     placeholders: Option<Placeholders>,
+    /// After all of these: its last look finds nothing that still changes.
+    watch: Option<Watch>,
+    /// Until [`Watch`] has it.
+    covered: Option<Covered>,
     posture: Posture,
     doors: Option<Doors>,
     hold: Hold,
@@ -193,6 +200,8 @@ impl Session {
             return Err(StartError::Unavailable { backend: spec.backend, reason });
         }
         let span = tracing::debug_span!("start", backend = %spec.backend).entered();
+        // Before anything is surveyed as the host's own.
+        let repaired = held::repair(&spec.registry);
         let started = match spec.backend {
             Backend::Native => backend::native::start(spec, rules),
             Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),
@@ -203,6 +212,7 @@ impl Session {
         };
         let started = started.and_then(|session| session.metered(spec));
         drop(span);
+        let started = started.and_then(|session| session.watched(spec, repaired));
         match &started {
             Ok(session) => {
                 tracing::info!(backend = %spec.backend, landlock = session.posture.landlock_abi, "sandbox started")
@@ -232,6 +242,8 @@ impl Session {
             around: sealed.around,
             cgroups: sealed.cgroups,
             placeholders: surroundings.placeholders,
+            watch: None,
+            covered: Some(Covered::by(&surroundings.survey)),
             posture,
             doors: sealed.doors,
             hold: Hold::default(),
@@ -251,6 +263,29 @@ impl Session {
         let metered = Metered { memory_bytes: spec.limits.memory_bytes, files };
         self.meter = Some(Meter::start(&self.init.pidfd, metered).map_err(StartError::Spawn)?);
         Ok(self)
+    }
+
+    /// From here on what commands make is looked at. Where the whole machine is open, there is nothing to hold.
+    fn watched(mut self, spec: &Spec, repaired: Vec<HeldChange>) -> Result<Self, StartError> {
+        let covered = self.covered.take().unwrap_or_default();
+        if matches!(spec.view, View::Constructed) {
+            let watch = tracing::trace_span!("watch").in_scope(|| Watch::begin(spec, covered))?;
+            watch.add(repaired);
+            self.watch = Some(watch);
+        }
+        Ok(self)
+    }
+
+    /// Who is told of each change that was held, when it is found.
+    pub fn report_held(&self, reporter: impl Fn(&[HeldChange]) + Send + Sync + 'static) {
+        if let Some(watch) = &self.watch {
+            watch.report_to(Box::new(reporter));
+        }
+    }
+
+    /// Changes that were held since the last time somebody asked.
+    pub fn take_held(&self) -> Vec<HeldChange> {
+        self.watch.as_ref().map(Watch::untold).unwrap_or_default()
     }
 
     /// What the kernel enforces for everything in this session.
@@ -283,7 +318,24 @@ impl Session {
         self.attend(command, (io, Some(filters)))
     }
 
+    /// Whatever became of the command, what it made is looked at before anybody learns of it.
     fn attend(
+        &self,
+        command: &Command,
+        streams: (Io<'_>, Option<Filters<'_>>),
+    ) -> Result<Finished, RunError> {
+        let Some(watch) = &self.watch else { return self.attend_command(command, streams) };
+        watch.enter().map_err(RunError::Relay)?;
+        let finished = self.attend_command(command, streams);
+        if !matches!(finished, Ok(_) | Err(RunError::Nul | RunError::Empty)) {
+            // Nobody knows what still runs.
+            self.end();
+        }
+        watch.leave();
+        finished
+    }
+
+    fn attend_command(
         &self,
         command: &Command,
         (io, filters): (Io<'_>, Option<Filters<'_>>),
@@ -311,6 +363,10 @@ impl Session {
         let fds = [null.as_fd(), output.as_fd(), output.as_fd()];
         if let Some(guard) = &mut self.guard {
             guard.keep_looking().map_err(RunError::Relay)?;
+        }
+        if let Some(watch) = &self.watch {
+            // Never left: it is looked at until the session ends.
+            watch.enter().map_err(RunError::Relay)?;
         }
         let id = self.next_id();
         self.all_jobs().push(Job { id: JobId(id), argv: command.argv.clone(), status: None });

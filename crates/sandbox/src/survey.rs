@@ -29,12 +29,12 @@
 //!   husky's `_`) and `include.path`.
 //! - a `.git` *file* is protected; a git directory inside the workspace that it points at counts as one.
 //!
-//! Left writable, with the reason: `info/attributes` (can only choose among drivers that a configuration defines, as
-//! every `.gitattributes` can); `objects/info/alternates` (makes more objects readable, but only by their full hash);
-//! `rebase-merge/git-rebase-todo` (a rebase inside needs it; its `exec` lines run on the host only if a person there
-//! continues a rebase that was begun inside); scripts of the workspace that the configuration names as commands
-//! (filters, aliases: like a Makefile, they are content); repositories created inside after the start, and module
-//! directories of submodules that only a later commit names (what is born inside is as trusted as any file from inside).
+//! - `branches`, `remotes` and `info/attributes` where they exist; the configuration of other version control systems.
+//!
+//! Left writable, with the reason: `objects/info/alternates` (makes more objects readable, but only by their full hash);
+//! `rebase-merge/git-rebase-todo` (a rebase inside needs it); scripts of the workspace that the configuration names as commands
+//! (filters, aliases: like a Makefile, they are content). What a command makes new, such as a repository with a configuration
+//! of its own, is looked at when the command has ended ([`crate::held`]).
 
 use std::ffi::OsStr;
 use std::io;
@@ -50,10 +50,12 @@ mod held;
 mod masks;
 mod pointer;
 mod public;
+mod seek;
 mod walk;
 
-pub(crate) use at::{Ground, Kind, destination, links_on_the_way};
+pub(crate) use at::{Ground, Kind, destination, innermost, links_on_the_way, open_directory, read_small};
 pub(crate) use masks::is_public;
+pub(crate) use seek::{Candidate, CandidateKind, seek};
 
 use at::Probe;
 use found::Found;
@@ -107,6 +109,8 @@ pub struct Survey {
     pub roots: Vec<SurveyedRoot>,
     /// What a person should know about the result.
     pub notes: Vec<String>,
+    /// What of each root could make a program of the host execute something, in the order of the roots.
+    pub(crate) candidates: Vec<Vec<Candidate>>,
 }
 
 /// One directory that will be writable. All paths are relative to it, sorted shallow first, each named once, and
@@ -352,10 +356,12 @@ impl<'a> Surveyor<'a> {
 
     fn finish(self) -> Result<Survey, SurveyError> {
         let mut roots = Vec::with_capacity(self.grounds.len());
-        for (ground, found) in self.grounds.iter().zip(self.found) {
+        let mut candidates = Vec::with_capacity(self.grounds.len());
+        for (ground, mut found) in self.grounds.iter().zip(self.found) {
+            candidates.push(std::mem::take(&mut found.candidates));
             roots.push(found.finish(&ground.path)?);
         }
-        Ok(Survey { roots, notes: self.notes })
+        Ok(Survey { roots, notes: self.notes, candidates })
     }
 }
 

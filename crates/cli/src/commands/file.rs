@@ -72,6 +72,7 @@ fn perform(place: &Place, call: FileCall, content: &[u8]) -> ExitCode {
     };
     let settled = session.last_call(Call::File(call), io);
     run::warn_unrecorded(&settled);
+    run::tell_held(&settled);
     if !matches!(settled.ended, Ended::Refused(_)) {
         leaks::tell(&settled.leaks);
     }

@@ -12,7 +12,8 @@ use ringfence_runtime::network::Seen;
 use ringfence_runtime::secrets::NamedBy;
 use ringfence_runtime::{Asked, Ended, Io, PolicySource, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
-    Access, Bytes, Call, Exec, Exit, Layer, LimitName, Limits, Outcome, Posture, Refusal, RefusalCode, Root,
+    Access, Bytes, Call, Exec, Exit, HeldChange, Layer, LimitName, Limits, Outcome, Posture, Refusal,
+    RefusalCode, Root,
 };
 use serde::Serialize;
 
@@ -323,6 +324,13 @@ pub(crate) fn tell_refused_hosts(settled: &Settled) {
     }
 }
 
+/// What was held, where the note is not shown otherwise.
+pub(crate) fn tell_held(settled: &Settled) {
+    if let Some(note) = settled.note.as_ref().filter(|_| !settled.held.is_empty()) {
+        note!("ringfence: {note}");
+    }
+}
+
 pub(crate) fn warn_unrecorded(settled: &Settled) {
     let Some(why) = &settled.unrecorded else { return };
     match &settled.ended {
@@ -392,6 +400,8 @@ struct Report<'a> {
     note: Option<&'a str>,
     /// Secrets that were on their way out.
     leaks: Vec<leaks::Report<'a>>,
+    /// What would have made a program of the host execute something, and was made ineffective.
+    held: &'a [HeldChange],
     unrecorded: Option<&'a str>,
 }
 
@@ -435,6 +445,7 @@ fn as_json(settled: &Settled, stdout: Vec<u8>, stderr: Vec<u8>) -> ExitCode {
         stderr: Some(stderr.into()),
         note: settled.note.as_deref(),
         leaks: leaks::reports(&settled.leaks),
+        held: &settled.held,
         unrecorded: settled.unrecorded.as_deref(),
     };
     print_json(&report);
@@ -460,6 +471,7 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
         stderr: None,
         note: None,
         leaks: Vec::new(),
+        held: &[],
         unrecorded: None,
     });
     ExitCode::from(error::REFUSED)

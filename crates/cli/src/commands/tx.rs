@@ -205,6 +205,7 @@ fn apply(place: Place, runtime: &Runtime, environment: &Environment, id: &str) -
         Applied::Settled(settled) => settled,
     };
     run::warn_unrecorded(&settled);
+    run::tell_held(&settled);
     match settled.ended {
         Ended::Touched(_) => {
             say!("{} applied: {}", proposal.transaction, shown::count(&proposal));

@@ -289,7 +289,12 @@ fn live(process: &Process, bound: &Bound<'_>, (exec, inner, outer): (Exec, Inner
 /// The exit code. What did not run says why where a program says why.
 fn explained(settled: &Settled, bound: &Bound<'_>, inner: &Inner) -> i32 {
     let (text, code) = match &settled.ended {
-        Ended::Executed(outcome) => return i32::from(outcome.exit.code()),
+        Ended::Executed(outcome) => {
+            if let Some(note) = settled.note.as_ref().filter(|_| !settled.held.is_empty()) {
+                say(inner, &format!("ringfence: {note}"));
+            }
+            return i32::from(outcome.exit.code());
+        }
         Ended::Refused(refusal) => {
             (Denial::of("exec_command", refusal, Some(&bound.workspace().path)).text(), REFUSED)
         }
@@ -299,11 +304,15 @@ fn explained(settled: &Settled, bound: &Bound<'_>, inner: &Inner) -> i32 {
         }
         Ended::Touched(_) => ("ringfence: something else was done".to_owned(), crate::args::FAILED),
     };
+    say(inner, &text);
+    i32::from(code)
+}
+
+fn say(inner: &Inner, text: &str) {
     // Whoever reads it is a thread of ours.
     let _told = rustix::io::fcntl_dupfd_cloexec(inner.errors(), 0)
         .map_err(std::io::Error::from)
         .and_then(|fd| writeln!(File::from(fd), "{text}"));
-    i32::from(code)
 }
 
 fn follow(process: &Process, out: &Outgoing, (stream, mut from): (&'static str, File)) {

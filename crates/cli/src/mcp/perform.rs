@@ -77,6 +77,7 @@ impl Desk<'_, '_> {
             network: None,
             note: None,
             leaks: Vec::new(),
+            held: Vec::new(),
             unrecorded,
         };
         self.not_done(tool.word(), &refused)

@@ -34,6 +34,9 @@ pub(super) fn settled(
     if !settled.leaks.is_empty() {
         say("leaks", json!(leaks::reports(&settled.leaks)));
     }
+    if !settled.held.is_empty() {
+        say("held", json!(settled.held));
+    }
     if let Some(network) = &settled.network {
         say("network", json!(network));
     }

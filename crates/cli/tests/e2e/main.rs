@@ -204,6 +204,8 @@ mod grpc_official;
 #[cfg(test)]
 mod guarded_reads;
 #[cfg(test)]
+mod held;
+#[cfg(test)]
 mod help;
 #[cfg(test)]
 mod hooks;

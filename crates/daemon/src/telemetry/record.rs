@@ -84,7 +84,7 @@ pub(crate) fn tool(call: &Call) -> &str {
 
 fn severity(kind: &str) -> Severity {
     match kind {
-        "refused" | "finding" | "limit-hit" | "loop-found" | "conflicted" => Severity::Warn,
+        "refused" | "finding" | "limit-hit" | "loop-found" | "held" | "conflicted" => Severity::Warn,
         "interrupted" => Severity::Error,
         _ => Severity::Info,
     }

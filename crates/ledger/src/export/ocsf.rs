@@ -170,7 +170,7 @@ fn place_of(event: &Event) -> Place {
         Event::PolicyChanged { .. } => place(3004, "Entity Management", 3, "Update"),
         Event::Authenticated { .. } => place(3002, "Authentication", 1, "Logon"),
         Event::IdentityChanged { change, .. } => of_identity_place(change.verb),
-        Event::LimitHit { .. } | Event::LoopFound { .. } | Event::Found { .. } => {
+        Event::LimitHit { .. } | Event::LoopFound { .. } | Event::Found { .. } | Event::Held { .. } => {
             place(2004, "Detection Finding", 1, "Create")
         }
         Event::Battery { .. } => place(2003, "Compliance Finding", 1, "Create"),

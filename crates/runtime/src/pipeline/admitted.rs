@@ -11,6 +11,7 @@ use ringfence_types::{Backend, Call, Layer, Level, NetMode, Posture, Refusal, Re
 
 use super::authenticated::closed;
 use super::decided::chain;
+use super::held;
 use super::running::Running;
 use super::settled::{Settled, Settling};
 use crate::approval::Held;
@@ -111,6 +112,7 @@ fn standing(session: &AgentSession<'_>, permissions: &Permissions) -> Result<Sta
         return Ok(Standing { sandbox: Arc::clone(sandbox), filtered: fence.network.is_some() });
     }
     let (sandbox, network) = start(session, permissions)?;
+    held::record(session, &sandbox);
     let standing = Standing { sandbox: Arc::new(sandbox), filtered: network.is_some() };
     (fence.sandbox, fence.network) = (Some(Arc::clone(&standing.sandbox)), network);
     drop(fence);

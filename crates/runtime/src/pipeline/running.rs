@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_authz::Grant;
@@ -9,6 +10,7 @@ use super::admitted::Standing;
 use super::apply;
 use super::decided::chain;
 use super::file::{self, Touched};
+use super::held;
 use super::settled::{Ended, Settled, Settling};
 use crate::environment::{self, Ground};
 use crate::leaks::{Actions, OutputFilter};
@@ -28,21 +30,28 @@ impl Running {
     pub(super) fn finish(self, session: &mut AgentSession<'_>, io: Io<'_>) -> Settled {
         match self.grant.action().call() {
             Call::Exec(exec) => {
+                let sandbox = self.fence.as_ref().map(|fence| Arc::clone(&fence.sandbox));
                 let answer = match self.fence {
                     Some(fence) => execute(exec, (&self.grant, fence), session, io),
                     None => Err(RunError::SandboxEnded),
                 };
+                let changes = sandbox.map(|sandbox| sandbox.take_held()).unwrap_or_default();
                 let seen = session.leave_network();
-                Settled { network: seen, ..self.settling.executed(session, answer.as_ref().map(outcome)) }
+                let settled = self.settling.executed(session, answer.as_ref().map(outcome));
+                Settled { network: seen, ..settled }.with_held(&changes, &session.leaks)
             }
             Call::Apply(patch) => {
+                let before = held::before(&self.grant, session);
                 let done = apply::perform(patch, &self.grant, session, &self.settling.transaction);
-                self.settling.touched(session, done)
+                let changes = held::after(before, session);
+                self.settling.touched(session, done).with_held(&changes, &session.leaks)
             }
             Call::File(call) => {
+                let before = held::before(&self.grant, session);
                 let done = file::perform(call, &self.grant, session, io);
+                let changes = held::after(before, session);
                 let done = done.and_then(|touched| readable(touched, call, session));
-                self.settling.touched(session, done)
+                self.settling.touched(session, done).with_held(&changes, &session.leaks)
             }
             Call::Fetch(wanted) => {
                 let (done, seen) = fetch(wanted, session);

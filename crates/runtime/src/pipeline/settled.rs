@@ -1,8 +1,8 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, Finding};
 use ringfence_sandbox::RunError;
 use ringfence_types::{
-    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, Outcome, Posture, Refusal, ToolCall,
-    TransactionId,
+    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, HeldChange, Outcome, Posture, Refusal,
+    ToolCall, TransactionId,
 };
 
 use super::decided::{chain, describe};
@@ -26,6 +26,8 @@ pub struct Settled {
     pub note: Option<String>,
     /// Secrets that were on their way out, and what became of them.
     pub leaks: Vec<Leaked>,
+    /// What would have made a program of the host execute something, and was made ineffective.
+    pub held: Vec<HeldChange>,
     /// Why the end could not be written down. Nothing is known of the intent either: a refusal has none, and a ledger that takes
     /// no record may have lost it.
     pub unrecorded: Option<String>,
@@ -118,7 +120,7 @@ fn conclude(
     events.extend(session.ending());
     let unrecorded = session.append(events).err().map(|error: AppendError| describe(&error));
     let note = repeats.map(going_round);
-    Settled { transaction, ended, posture, network: None, note, leaks, unrecorded }
+    Settled { transaction, ended, posture, network: None, note, leaks, held: Vec::new(), unrecorded }
 }
 
 /// What was on its way out, and as it is written down.

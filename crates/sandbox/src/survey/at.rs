@@ -98,7 +98,7 @@ impl Kind {
 
 /// Opens a directory below `root`. Paths longer than the kernel takes at once are opened in pieces, so that depth
 /// hides nothing.
-pub(super) fn open_directory(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_directory(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     const PIECE: usize = 3072;
     let mut rest = relative;
     let mut held: Option<OwnedFd> = None;
@@ -124,7 +124,7 @@ fn open_piece(directory: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Err
 }
 
 /// The whole content of a regular file, or `None` if it is not one, cannot be read or is larger than `max`.
-pub(super) fn read_small(directory: BorrowedFd<'_>, path: &Path, max: u64) -> Option<Vec<u8>> {
+pub(crate) fn read_small(directory: BorrowedFd<'_>, path: &Path, max: u64) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let stat = rustix::fs::statat(directory, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     // Looked at before it is opened: opening a device can already do something.
@@ -138,7 +138,7 @@ pub(super) fn read_small(directory: BorrowedFd<'_>, path: &Path, max: u64) -> Op
 }
 
 /// The root deepest in the tree that holds `path`, and where in it.
-pub(super) fn innermost(grounds: &[Ground], path: &Path) -> Option<(usize, PathBuf)> {
+pub(crate) fn innermost(grounds: &[Ground], path: &Path) -> Option<(usize, PathBuf)> {
     let holding = grounds.iter().enumerate().filter(|(_, ground)| path.starts_with(&ground.path));
     let (index, ground) = holding.max_by_key(|(_, ground)| ground.path.as_os_str().len())?;
     path.strip_prefix(&ground.path).ok().map(|relative| (index, relative.to_owned()))

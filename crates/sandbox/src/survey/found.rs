@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use super::seek::Candidate;
 use super::{Absent, Placeholder, SurveyError, SurveyedRoot, at};
 
 /// Longest path, root included, that a mount can be placed on.
@@ -43,6 +44,7 @@ pub(super) struct Found {
     pub(super) shared: BTreeSet<(u64, u64)>,
     /// A directory listing named another inode than the file has (seen on stacked filesystems).
     pub(super) listing_lies: bool,
+    pub(super) candidates: Vec<Candidate>,
 }
 
 impl Found {
@@ -125,6 +127,7 @@ impl Found {
         self.hidden_links.extend(other.hidden_links);
         self.shared.extend(other.shared);
         self.listing_lies |= other.listing_lies;
+        self.candidates.extend(other.candidates);
     }
 
     pub(super) fn finish(mut self, root: &Path) -> Result<SurveyedRoot, SurveyError> {

@@ -5,7 +5,13 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use super::at::{Kind, Probe, normalized, read_small};
+use super::seek::CandidateKind;
 use super::{Covered, Placeholder, SurveyError, Surveyor, config, pointer, shown};
+use crate::held;
+
+/// Held where they exist. What a command makes of them later is found by the look at its end ([`crate::held`]), which costs
+/// nothing where there is nothing.
+const WHERE_PRESENT: [&str; 3] = ["branches", "remotes", "info/attributes"];
 
 const EMPTY: Placeholder = Placeholder::File(b"");
 /// Git reads a common directory of `.` as "this one".
@@ -48,6 +54,7 @@ impl Work<'_, '_> {
         for path in named {
             self.surveyor.cover(&path, Placeholder::Directory)?;
         }
+        self.other_systems()?;
         for outside in self.surveyor.grounds.iter().skip(self.surveyor.declared) {
             let path = outside.path.clone();
             self.repositories.push(Repository { worktree: worktree_of(&path), path });
@@ -57,6 +64,23 @@ impl Work<'_, '_> {
         gits.sort();
         gits.dedup();
         gits.iter().try_for_each(|git| self.git_entry(git))
+    }
+
+    /// What other version control systems execute, where it exists.
+    fn other_systems(&mut self) -> Result<(), SurveyError> {
+        let mut files = Vec::new();
+        for (ground, found) in self.surveyor.grounds.iter().zip(&self.surveyor.found) {
+            let systems = found.candidates.iter().filter(|found| found.kind == CandidateKind::OtherSystem);
+            for system in systems.map(|system| &system.relative) {
+                files.extend(held::files_of(system).map(|file| ground.path.join(system).join(file)));
+            }
+        }
+        for file in files {
+            if self.kind(&file)?.is_some() {
+                self.surveyor.cover(&file, EMPTY)?;
+            }
+        }
+        Ok(())
     }
 
     /// A `.git`: the repository itself, a file that points at it, or nothing yet.
@@ -92,6 +116,11 @@ impl Work<'_, '_> {
         let git = &repository.path;
         self.pin(git);
         self.surveyor.cover(&git.join("hooks"), Placeholder::Directory)?;
+        for name in WHERE_PRESENT {
+            if self.kind(&git.join(name))?.is_some() {
+                self.surveyor.cover(&git.join(name), EMPTY)?;
+            }
+        }
         let mut settings = self.cover_config(&git.join("config"))?;
         let own = self.cover_config(&git.join("config.worktree"))?;
         settings.hooks_paths.extend(own.hooks_paths);

@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::at::{Ground, destination, innermost, links_on_the_way, read_small};
 use super::found::Found;
+use super::seek::{self, Candidate, CandidateKind};
 use super::walk::{Entry, Shield, Visitor, walk};
 use super::{Rules, SurveyError, Surveyor, public};
 
@@ -54,6 +55,7 @@ struct Sweep<'a> {
 
 impl Visitor for Sweep<'_> {
     fn entry(&mut self, entry: &Entry<'_>) -> Result<Shield, SurveyError> {
+        self.found.candidates.extend(seek::candidate(entry));
         match entry.kind {
             FileType::Directory => {}
             FileType::Symlink => self.link(entry),
@@ -67,6 +69,7 @@ impl Visitor for Sweep<'_> {
     /// Its owner could open it from inside, and anybody may know names in it that nobody here could list.
     fn unreadable(&mut self, _ground: &Ground, relative: &Path) -> Result<(), SurveyError> {
         self.found.mask(relative.to_owned());
+        self.found.candidates.push(Candidate { relative: relative.to_owned(), kind: CandidateKind::Closed });
         Ok(())
     }
 }

@@ -1,0 +1,105 @@
+//! What other version control systems than git execute because of a file in a checkout.
+
+use std::path::Path;
+
+/// Files in the directory of a system, by the name of that directory.
+pub(super) const FILES: &[(&str, &[&str])] = &[
+    (".hg", &["hgrc", "hgrc-not-shared", "sharedpath"]),
+    (".sl", &["config", "hgrc", "sharedpath"]),
+    (".jj", &["repo/config.toml", "workspace-config.toml", "config.toml"]),
+    (".bzr", &["branch/branch.conf", "branch/location", "control.conf"]),
+    ("_darcs", &["prefs/defaults", "prefs/prefs"]),
+    (".pijul", &["config", "config.toml"]),
+];
+
+/// What the system with this directory executes or obeys, from that directory.
+pub(crate) fn files_of(directory: &Path) -> impl Iterator<Item = &'static str> {
+    let name = directory.file_name().unwrap_or_default();
+    let known = FILES.iter().filter(move |(system, _)| name.eq_ignore_ascii_case(system));
+    known.flat_map(|(_, files)| files.iter().copied())
+}
+
+/// Whether a file of [`FILES`] says nothing that executes. Most of them nobody writes without being asked to; what
+/// `hg clone` writes is known.
+pub(super) fn is_harmless(file: &str, content: &[u8]) -> bool {
+    match file {
+        "hgrc" | "config" | "hgrc-not-shared" => is_plain_paths(content),
+        _ => is_blank(content),
+    }
+}
+
+/// Blank lines and comments only.
+fn is_blank(content: &[u8]) -> bool {
+    content.split(|byte| *byte == b'\n').all(|line| is_comment(line.trim_ascii()))
+}
+
+fn is_comment(line: &[u8]) -> bool {
+    line.is_empty() || line.starts_with(b"#") || line.starts_with(b";")
+}
+
+/// `[paths]` with addresses of other machines, and `[ui] username`. A line that begins with a space goes on with the one before.
+fn is_plain_paths(content: &[u8]) -> bool {
+    let mut section: &[u8] = b"";
+    for line in content.split(|byte| *byte == b'\n') {
+        let text = line.trim_ascii_end();
+        if is_comment(text) {
+            continue;
+        }
+        if matches!(text, b"[paths]" | b"[ui]") {
+            section = text;
+            continue;
+        }
+        let Some(at) = text.iter().position(|byte| *byte == b'=') else { return false };
+        let (name, value) = (
+            text.get(..at).unwrap_or_default().trim_ascii_end(),
+            text.get(at + 1..).unwrap_or_default().trim_ascii(),
+        );
+        let known = match section {
+            b"[paths]" => matches!(name, b"default" | b"default-push" | b"default-pull") && is_remote(value),
+            b"[ui]" => name == b"username",
+            _ => false,
+        };
+        if !known {
+            return false;
+        }
+    }
+    true
+}
+
+fn is_remote(address: &[u8]) -> bool {
+    [&b"https://"[..], b"http://", b"ssh://"].iter().any(|scheme| address.starts_with(scheme))
+        && !address.starts_with(b"ssh://-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_clone_writes_is_harmless() {
+        for text in
+            ["", "\n", "# example\n[paths]\ndefault = https://example.org/r\n", "[ui]\nusername = A <a@b>\n"]
+        {
+            assert!(is_harmless("hgrc", text.as_bytes()), "{text}");
+        }
+        assert!(is_harmless("repo/config.toml", b"#:schema x\n\n"));
+    }
+
+    #[test]
+    fn what_executes_is_not() {
+        for text in [
+            "[hooks]\nupdate = x\n",
+            "[extensions]\nx = ./x.py\n",
+            "[paths]\ndefault = /tmp/x\n",
+            "%include ../x\n",
+            "[ui]\nssh = x\n",
+            "[ui]\nusername = x\n  y\n[hooks]\nu=v\n",
+            "[paths]\ndefault:pushurl = x\n",
+            "[alias]\nst = !x\n",
+            "[paths]\ndefault = ssh://-oX\n",
+        ] {
+            assert!(!is_harmless("hgrc", text.as_bytes()), "{text}");
+        }
+        assert!(!is_harmless("repo/config.toml", b"[ui]\npager = \"x\"\n"));
+    }
+}
