@@ -810,7 +810,7 @@ fn check_seal(
 ) -> Result<Option<Break>, StoreError> {
     let (Some(head), Some(signed), Some(seal)) = (head, signed, rows.seal()?) else { return Ok(None) };
     let is_ours = keyring.has_signed(&seal::end(&signed.chain, head), &seal);
-    Ok((!is_ours).then(|| Break { seq: head.seq, what: Flaw::Unsealed }))
+    Ok((!is_ours).then_some(Break { seq: head.seq, what: Flaw::Unsealed }))
 }
 
 /// What the records say about the key and the checkpoints.
