@@ -163,7 +163,7 @@ fn a_record_that_the_node_did_not_write_is_found() {
     let beta = nodes.open("beta");
     let copied = "WITH head AS (SELECT * FROM ringfence.head WHERE node = 'beta'),
         parts AS (SELECT chain, hash AS before, seq + 1 AS seq, '2026-01-02T03:04:05.000000Z' AS time, 'pruned' AS kind,
-            '{\"kind\":\"pruned\",\"by\":{\"principal\":\"system\"},\"before\":4,\"records\":1,\"classes\":[\"activity\"]}' AS body FROM head),
+            '{\"kind\":\"pruned\",\"by\":{\"principal\":\"system\"},\"before\":4,\"records\":1,\"classes\":[\"activity\"],\"runs\":[[2,2]]}' AS body FROM head),
         digested AS (SELECT *, encode(sha256(convert_to(body, 'UTF8')), 'hex') AS digest FROM parts),
         hashed AS (SELECT *, encode(sha256(convert_to('ringfence ledger v2', 'UTF8') || '\\x00'::bytea || convert_to(
             before || length(seq::text) || ':' || seq || length(time) || ':' || time || length(kind) || ':' || kind ||
