@@ -6,7 +6,8 @@
 //! - `bench_ledger open DIR N`: the ledger opened N times;
 //! - `bench_ledger fill DIR N`: prints nothing, makes a ledger of N events of 1 kB;
 //! - `bench_ledger verify DIR`: one line;
-//! - `bench_ledger tail|show|kind|session|since DIR N`: N questions to it.
+//! - `bench_ledger tail|show|kind|session|since DIR N`: N questions to it;
+//! - `bench_ledger today DIR N`: N times what `ringfence status` counts of a day.
 #![expect(clippy::print_stdout, reason = "the numbers are the program's output")]
 
 use std::error::Error;
@@ -42,6 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["open", directory, rounds] => timed(rounds.parse()?, || open(directory).map(drop))?,
         ["fill", directory, count] => fill(&open(directory)?, count.parse()?)?,
         ["verify", directory] => timed(1, || Ok(verify(&path(directory), None).map(drop)?))?,
+        ["today", directory, rounds] => today(&Ledger::open_read(&path(directory))?, rounds.parse()?)?,
         [question, directory, rounds] => {
             ask(question, &Ledger::open_read(&path(directory))?, rounds.parse()?)?
         }
@@ -142,6 +144,12 @@ fn fill(ledger: &Ledger, count: usize) -> Durations {
         left -= now.max(2);
     }
     Ok(Vec::new())
+}
+
+fn today(reader: &LedgerReader, rounds: usize) -> Durations {
+    let kinds = [Kind::Intent, Kind::ApprovalRequested, Kind::Refused];
+    let midnight = Timestamp::from_second(0)?;
+    timed(rounds, || Ok(reader.counts_since(midnight, &kinds).map(drop)?))
 }
 
 fn ask(question: &str, reader: &LedgerReader, rounds: usize) -> Durations {

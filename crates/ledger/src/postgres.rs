@@ -26,6 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::chain::Row;
+use crate::event::Kind;
 use crate::postgres::error::Trouble;
 use crate::postgres::link::{Link, Purpose, Transaction};
 use crate::postgres::rows::{Lock, Overtaken, PostgresRows, Tail, get, to_sql};
@@ -179,6 +180,10 @@ impl Rows for PostgresStore {
 
     fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError> {
         self.rows.kinds()
+    }
+
+    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, StoreError> {
+        self.rows.kinds_since(since, kinds)
     }
 
     fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {

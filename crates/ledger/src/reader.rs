@@ -226,6 +226,11 @@ impl LedgerReader {
         self.rows.kinds().map_err(ReadError::of_store)
     }
 
+    /// How many records of each of `kinds` there are from the first record on that is not older than `since`.
+    pub fn counts_since(&self, since: Timestamp, kinds: &[Kind]) -> Result<Vec<u64>, ReadError> {
+        self.rows.kinds_since(&format!("{since:.6}"), kinds).map_err(ReadError::of_store)
+    }
+
     /// The newest checkpoint with the number of its record.
     pub fn newest_checkpoint(&self) -> Result<Option<Anchored>, ReadError> {
         let newest = whole(self.records(&Select::newest(1).kinds(&[Kind::Checkpoint]))?).pop();

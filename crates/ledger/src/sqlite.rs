@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use crate::event::Kind;
 use crate::sqlite::open::OpenError;
 use crate::sqlite::place::Identity;
 use crate::sqlite::rows::{SqliteRows, of_sqlite};
@@ -102,6 +103,10 @@ impl Rows for SqliteStore {
 
     fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError> {
         self.rows.kinds()
+    }
+
+    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, StoreError> {
+        self.rows.kinds_since(since, kinds)
     }
 
     fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {

@@ -41,6 +41,10 @@ pub trait Rows {
     /// How many rows there are of each kind, in the order of their names.
     fn kinds(&self) -> Result<Vec<(String, u64)>, StoreError>;
 
+    /// How many rows of each of `kinds` there are from the first row on that is not older than `since`, counted
+    /// without reading them.
+    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, StoreError>;
+
     /// At most `most` different ids that begin with `prefix`, in order.
     fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError>;
 

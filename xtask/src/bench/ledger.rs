@@ -80,12 +80,14 @@ fn writing(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
 }
 
 fn reading(bench: &Bench<'_>, long: &Path, report: &mut Report) -> Result<()> {
-    let questions = ["tail", "show", "kind", "session", "since"];
+    let questions = ["tail", "show", "kind", "session", "since", "today"];
     let contenders = questions.map(|question| bench.contender(question, question, long, &["5"]));
     let times = interleave(&contenders, bench.arena.effort.rounds(30))?;
     report.table("questions to a long ledger", &times, &[]);
     for times in &times {
-        report.target(&format!("{} on a long ledger", times.name), times.median(), Bound::AtMost(50.0), "ms");
+        // To count a day is to look at every entry of it in an index.
+        let most = if times.name == "today" { 300.0 } else { 50.0 };
+        report.target(&format!("{} on a long ledger", times.name), times.median(), Bound::AtMost(most), "ms");
     }
     Ok(())
 }

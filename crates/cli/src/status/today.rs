@@ -3,7 +3,6 @@ use std::ops::ControlFlow;
 use ringfence_runtime::ledger::{
     ApprovalAnswer, Event, Filter, Kind, LedgerReader, Listed, ReadError, Timestamp,
 };
-use ringfence_types::Decision;
 use serde::Serialize;
 
 /// What was decided since midnight.
@@ -24,35 +23,33 @@ impl Today {
         (self.yes * 100).checked_div(self.yes + self.no)
     }
 
-    fn count(&mut self, event: &Event) {
-        match event {
-            Event::Intent { decision: Decision::Allow, .. } => self.allowed += 1,
-            Event::ApprovalRequested(_) => self.asked += 1,
-            Event::Refused { .. } => self.denied += 1,
-            Event::ApprovalDecided(decision) => match decision.answer {
-                ApprovalAnswer::Once | ApprovalAnswer::Session | ApprovalAnswer::AlwaysHere => self.yes += 1,
-                ApprovalAnswer::Denied => self.no += 1,
-                ApprovalAnswer::Expired | ApprovalAnswer::Unreachable | ApprovalAnswer::Superseded => {}
-            },
-            _ => {}
+    fn answered(&mut self, answer: ApprovalAnswer) {
+        match answer {
+            ApprovalAnswer::Once | ApprovalAnswer::Session | ApprovalAnswer::AlwaysHere => self.yes += 1,
+            ApprovalAnswer::Denied => self.no += 1,
+            ApprovalAnswer::Expired | ApprovalAnswer::Unreachable | ApprovalAnswer::Superseded => {}
         }
     }
 }
 
+/// Records are counted, not read: a day can have a million. Only what people answered is read.
 pub(super) fn of(reader: &LedgerReader) -> Result<Today, ReadError> {
     const DAY: i64 = 24 * 60 * 60;
+    const COUNTED: [Kind; 3] = [Kind::Intent, Kind::ApprovalRequested, Kind::Refused];
     let now = Timestamp::now().as_second();
-    let filter = Filter {
-        kinds: vec![Kind::Intent, Kind::Refused, Kind::ApprovalRequested, Kind::ApprovalDecided],
-        since: Timestamp::from_second(now - now.rem_euclid(DAY)).ok(),
-        ..Filter::default()
-    };
+    let Ok(midnight) = Timestamp::from_second(now - now.rem_euclid(DAY)) else { return Ok(Today::default()) };
     let mut today = Today::default();
-    reader.each(&filter, |listed| {
-        if let Some(record) = Listed::whole(listed) {
-            today.count(&record.event);
+    let answers = Filter { kinds: vec![Kind::ApprovalDecided], since: Some(midnight), ..Filter::default() };
+    reader.each(&answers, |listed| {
+        if let Some(Event::ApprovalDecided(decision)) = Listed::whole(listed).map(|record| record.event) {
+            today.answered(decision.answer);
         }
         ControlFlow::Continue(())
     })?;
+    if let [intents, asked, denied] = *reader.counts_since(midnight, &COUNTED)? {
+        (today.asked, today.denied) = (asked, denied);
+        // What a person said yes to was done after a question.
+        today.allowed = intents.saturating_sub(today.yes);
+    }
     Ok(today)
 }

@@ -7,7 +7,7 @@ use ringfence_types::ChainId;
 use tokio_postgres::types::ToSql;
 
 use crate::chain::{Head, Row};
-use crate::event::Event;
+use crate::event::{Event, Kind};
 use crate::key;
 use crate::postgres::error::Trouble;
 use crate::postgres::link::{Link, Parameters, Transaction};
@@ -250,6 +250,14 @@ impl Rows for PostgresRows {
         let sql = "SELECT kind, count(*) FROM ringfence.record WHERE chain = $1 GROUP BY kind ORDER BY kind";
         let rows = self.read(sql, &[&self.chain])?;
         rows.iter().map(|row| Ok((get(row, 0)?, from_sql(get(row, 1)?)))).collect()
+    }
+
+    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, StoreError> {
+        let first = "SELECT coalesce(min(seq), 9223372036854775807) FROM ringfence.record WHERE chain = $1 AND time >= $2";
+        let first: i64 = one(&self.read(first, &[&self.chain, &since])?)?;
+        let sql = "SELECT count(*) FROM ringfence.record WHERE chain = $1 AND kind = $2 AND seq >= $3";
+        let count = |kind: &Kind| one(&self.read(sql, &[&self.chain, &kind.word(), &first])?).map(from_sql);
+        kinds.iter().map(count).collect()
     }
 
     fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {

@@ -23,7 +23,7 @@ pub(crate) const SCHEMA_VERSION: i64 = 2;
 
 /// `record_seq` holds nothing but numbers: counting at open reads kilobytes instead of every body. The hash is before
 /// the body, so that nobody has to read a long body to get at it.
-const SCHEMA: &str = "
+pub(super) const SCHEMA: &str = "
     CREATE TABLE schema (version INTEGER NOT NULL) STRICT;
     CREATE TABLE record (
         seq    INTEGER PRIMARY KEY,

@@ -5,10 +5,15 @@ use std::fmt::Write as _;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params, params_from_iter};
 
+use crate::event::Kind;
 use crate::store::{Each, Fault, Order, RowRef, Rows, Select, Side, StoreError};
 
 /// A limited search by time first looks at this many rows per wanted row, from the end.
 const NEAR: u64 = 8;
+
+/// The index holds kind and number, so no row is read.
+const COUNT_OF_KIND: &str =
+    "SELECT count(*) FROM record INDEXED BY record_kind WHERE kind = ?1 AND seq >= ?2";
 
 #[derive(Debug)]
 pub(crate) struct SqliteRows {
@@ -118,6 +123,19 @@ impl Rows for SqliteRows {
         let mut statement = self.connection.prepare_cached(sql).map_err(of_sqlite)?;
         let counted = statement.query_map([], |row| Ok((row.get(0)?, from_sql(row.get(1)?))));
         counted.and_then(Iterator::collect).map_err(of_sqlite)
+    }
+
+    fn kinds_since(&self, since: &str, kinds: &[Kind]) -> Result<Vec<u64>, StoreError> {
+        let select = Select { since: Some(since.to_owned()), ..Select::default() };
+        let count = || -> rusqlite::Result<Vec<u64>> {
+            let (first, _) = self.numbers(&select)?;
+            let mut statement = self.connection.prepare_cached(COUNT_OF_KIND)?;
+            let count = |kind: &Kind| {
+                statement.query_row(params![kind.word(), to_sql(first)], |row| row.get(0)).map(from_sql)
+            };
+            kinds.iter().map(count).collect()
+        };
+        count().map_err(of_sqlite)
     }
 
     fn ids(&self, prefix: &str, most: usize) -> Result<Vec<String>, StoreError> {
@@ -268,4 +286,19 @@ pub(crate) fn to_sql(seq: u64) -> i64 {
 
 fn from_sql(seq: i64) -> u64 {
     u64::try_from(seq).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a row to read for each count, `ringfence status` takes seconds over a million records.
+    #[test]
+    fn kinds_are_counted_in_the_index_alone() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(super::super::open::SCHEMA).unwrap();
+        let sql = format!("EXPLAIN QUERY PLAN {COUNT_OF_KIND}");
+        let plan: String = connection.query_row(&sql, params!["intent", 1], |row| row.get(3)).unwrap();
+        assert!(plan.contains("USING COVERING INDEX record_kind"), "{plan}");
+    }
 }

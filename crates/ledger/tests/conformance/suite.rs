@@ -199,6 +199,10 @@ fn kinds_times_and_numbers_select(place: &dyn Place) {
     assert_eq!(found(anywhere.clone().kinds(&[Kind::Settled, Kind::Refused, Kind::Intent])), [5, 4]);
     assert_eq!(found(Select { since: time(30), until: time(50), ..anywhere.clone() }), [4, 2]);
     assert_eq!(found(Select { until: time(11), ..anywhere }.kinds(&[Kind::Intent])), [1]);
+    let counted = |since: &str| store.kinds_since(since, &[Kind::Settled, Kind::Intent]).unwrap();
+    let read = |kind| collect(&*store, &Select::default().kinds(&[kind])).unwrap().len() as u64;
+    assert_eq!(counted("2019-01-01T00:00:00.000000Z"), [read(Kind::Settled), read(Kind::Intent)]);
+    assert_eq!(counted("2999-01-01T00:00:00.000000Z"), [0, 0]);
     let mut seen = 0;
     let mut first = |_: store::RowRef<'_>| {
         seen += 1;
