@@ -8,8 +8,10 @@ mod attempts;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 #[test]
@@ -56,6 +58,31 @@ fn doctor_says_how_a_filtered_network_is_held() {
         .map(|tried| (tried["backend"].as_str().unwrap(), tried["filtered"]["level"].as_str().unwrap()))
         .collect();
     assert_eq!(levels, [("native", "enforced"), ("bubblewrap", "enforced"), ("landlock", "absent")]);
+}
+
+/// What watches the time stands still when the time is up, as on a machine that does too much. Without the stalls, which is
+/// how the battery tries again, the attempt is held.
+#[test]
+fn a_machine_that_stalls_is_no_escape() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(binary());
+    command.args(["doctor", "--attack", "--json", "--only", "S12"]).env_clear();
+    command.env("HOME", home.path()).env("PATH", "/usr/bin:/bin").current_dir(home.path());
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let process = Pid::from_child(&child);
+    for _ in 0..6 {
+        // One that has ended by now was held before.
+        let _stopped = kill_process(process, Signal::STOP);
+        std::thread::sleep(Duration::from_millis(800));
+        let _goes_on = kill_process(process, Signal::CONT);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let output = child.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let verdicts: Vec<&str> = results(&report).map(verdict).collect();
+    assert!(!verdicts.contains(&"escaped"), "{report}");
+    assert_eq!(verdicts, ["held"], "alone it is tried again: {report}");
+    assert!(output.status.success());
 }
 
 fn assert_whole(backend: &str) {

@@ -214,7 +214,7 @@ fn attack(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: &
         return error::failed(&error, error.hint());
     }
     show(doctor, &report, backend);
-    if report.is_perfect() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
+    if report.is_held() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
 }
 
 /// The battery's own configuration knows the image that was named, as the operator's does.
@@ -259,13 +259,15 @@ impl Progress {
     }
 }
 
+const UNTRIED: &str = "could not be tried";
+
 fn line(result: &AttemptResult) -> String {
     let (word, detail) = match &result.verdict {
         Verdict::Held => ("held", String::new()),
         Verdict::Escaped { what } => ("ESCAPED", what.join(", ")),
-        Verdict::ControlFailed { why } => ("control failed", why.clone()),
+        Verdict::ControlFailed { why } => (UNTRIED, format!("not even without the fence: {why}")),
         Verdict::NotApplicable { why } => ("not applicable", why.clone()),
-        Verdict::NotRun { why } => ("not run", why.clone()),
+        Verdict::NotRun { why } => (UNTRIED, why.clone()),
     };
     format!("{:<32} {word:<14} {}  {}", result.id, result.title, shown(&detail)).trim_end().to_owned()
 }
@@ -286,7 +288,8 @@ fn show(doctor: &Doctor, report: &BatteryReport, backend: Backend) {
     for result in &report.results {
         say!("{}", line(result));
     }
-    let skipped = report.results.len() - report.total_applicable;
+    let untried = report.untried();
+    let skipped = report.results.len() - report.total_applicable - untried;
     say!("");
     say!(
         "{} of {} attempts held in backend `{backend}`, in {:.1} s ({skipped} not applicable here)",
@@ -294,5 +297,10 @@ fn show(doctor: &Doctor, report: &BatteryReport, backend: Backend) {
         report.total_applicable,
         std::time::Duration::from_millis(report.duration_ms).as_secs_f64()
     );
+    if untried > 0 {
+        say!(
+            "{untried} could not be tried, which says nothing about the fence; try again on a machine that does less."
+        );
+    }
     say!("Each attempt was first run without the fence, where it got through.");
 }

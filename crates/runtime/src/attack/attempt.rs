@@ -26,6 +26,9 @@ pub struct Attempt {
     pub(super) unfit: fn(&Host) -> Option<String>,
     /// The same, asked of a control that failed.
     pub(super) excuse: fn(&Host, &Evidence) -> Option<String>,
+    /// Why an attempt that got through inside says something about the speed of the machine and nothing about the
+    /// fence. Only for attempts that measure time.
+    pub(super) too_slow: fn(&World, &Evidence) -> Option<String>,
     pub(super) limits: fn(Limits) -> Limits,
     /// What the host does while the attempt runs.
     pub(super) meanwhile: Option<fn(&World)>,
@@ -98,6 +101,7 @@ pub(super) const BASE: Attempt = Attempt {
     props: &[],
     unfit: fits,
     excuse: no_excuse,
+    too_slow: fast_enough,
     limits: same,
     meanwhile: None,
     refusal: Refusal::Fault,
@@ -108,6 +112,10 @@ fn fits(_: &Host) -> Option<String> {
 }
 
 fn no_excuse(_: &Host, _: &Evidence) -> Option<String> {
+    None
+}
+
+fn fast_enough(_: &World, _: &Evidence) -> Option<String> {
     None
 }
 

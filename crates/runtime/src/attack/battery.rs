@@ -3,9 +3,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringfence_types::{Bytes, Control, Limits, NetMode};
 use serde::Serialize;
@@ -43,11 +43,11 @@ pub enum Verdict {
     Held,
     /// It works inside as well.
     Escaped { what: Vec<String> },
-    /// It does not work without the fence either, so that nothing is known.
+    /// It could not be tried: it does not work without the fence either, so that nothing is known.
     ControlFailed { why: String },
     /// This machine cannot show it, for a reason that was checked.
     NotApplicable { why: String },
-    /// It never began inside.
+    /// It could not be tried: it never began inside, or the machine is too slow for it.
     NotRun { why: String },
 }
 
@@ -81,6 +81,16 @@ pub enum BatteryError {
     NoSuchAttempt(String),
 }
 
+impl Verdict {
+    /// Whether nothing is known, for a reason that may be gone a moment later.
+    fn is_untried(&self) -> bool {
+        matches!(self, Self::ControlFailed { .. } | Self::NotRun { .. })
+    }
+}
+
+/// How often an attempt that could not be tried is made again, with nothing beside it.
+const AGAIN: usize = 2;
+
 /// Runs every attempt with and without `fence`.
 pub fn run_battery(
     fence: &dyn Fence,
@@ -104,10 +114,16 @@ pub fn run_battery(
         }
         drop(report);
         for result in reports {
-            on_progress(&result);
+            if !result.verdict.is_untried() {
+                on_progress(&result);
+            }
             results.push(result);
         }
     });
+    for result in results.iter_mut().filter(|result| result.verdict.is_untried()) {
+        try_again(fence, &ground, result);
+        on_progress(result);
+    }
     let _ = fs::remove_file(&ground.program);
     Ok(BatteryReport::new(results, elapsed_ms(begun)))
 }
@@ -130,6 +146,17 @@ fn ground(setup: &Setup) -> Result<Ground, BatteryError> {
     fs::copy(&setup.exe, &program).map_err(failed)?;
     let (home, state) = (setup.home.clone(), setup.state.clone());
     Ok(Ground { base, program, home, state, host: Host::look() })
+}
+
+/// A busy machine keeps attempts from what they wait for. Alone they have it to themselves.
+fn try_again(fence: &dyn Fence, ground: &Ground, result: &mut AttemptResult) {
+    let Some(attempt) = suite::attempts().find(|attempt| attempt.id == result.id) else { return };
+    for _ in 0..AGAIN {
+        *result = try_one(fence, ground, attempt);
+        if !result.verdict.is_untried() {
+            return;
+        }
+    }
 }
 
 fn try_one(fence: &dyn Fence, ground: &Ground, attempt: &'static Attempt) -> AttemptResult {
@@ -181,6 +208,7 @@ fn inside(fence: &dyn Fence, ground: &Ground, attempt: &Attempt) -> Verdict {
 
 fn inside_with(net: NetMode, fence: &dyn Fence, ground: &Ground, attempt: &Attempt) -> Verdict {
     match Trial::run(fence, ground, attempt, ("inside", net)) {
+        Ok(Outcome::Ran(Trial { too_slow: Some(why), .. })) => Verdict::NotRun { why },
         Ok(Outcome::Ran(trial)) => trial.verdict(),
         Ok(Outcome::Refused(_)) if attempt.refusal == Refusal::Holds => Verdict::Held,
         Ok(Outcome::Refused(why)) => Verdict::NotRun { why },
@@ -192,6 +220,7 @@ fn inside_with(net: NetMode, fence: &dyn Fence, ground: &Ground, attempt: &Attem
 struct Trial {
     evidence: Evidence,
     effects: Vec<Effect>,
+    too_slow: Option<String>,
 }
 
 enum Outcome {
@@ -217,21 +246,26 @@ impl Trial {
             net,
             scratch: world.scratch(),
         };
-        let answer = std::thread::scope(|scope| {
+        let over = AtomicBool::new(false);
+        let (answer, stalled) = std::thread::scope(|scope| {
+            let ticker = scope.spawn(|| longest_stall(&over));
             if let Some(meanwhile) = attempt.meanwhile {
                 let world = &world;
                 scope.spawn(move || meanwhile(world));
             }
             let answer = fence.run(&request);
+            over.store(true, Ordering::Relaxed);
             world.finish();
-            answer
-        })?;
-        Ok(match answer {
+            (answer, ticker.join().unwrap_or_default())
+        });
+        Ok(match answer? {
             Answer::Refused(why) => Outcome::Refused(why),
             Answer::Ran(output) => {
                 let evidence = Evidence::new(output.stdout, output.stderr, output.exit);
+                let evidence = Evidence { stalled, ..evidence };
                 let effects = (attempt.judge)(&world, &evidence);
-                Outcome::Ran(Self { evidence, effects })
+                let too_slow = (attempt.too_slow)(&world, &evidence);
+                Outcome::Ran(Self { evidence, effects, too_slow })
             }
         })
     }
@@ -263,6 +297,18 @@ impl Trial {
         let missing: Vec<&str> = missing.take(3).collect();
         format!("did not happen: {} ({})", missing.join(", "), self.evidence.summary())
     }
+}
+
+/// By how much the worst of many short sleeps was too long.
+fn longest_stall(over: &AtomicBool) -> Duration {
+    const TICK: Duration = Duration::from_millis(10);
+    let mut longest = Duration::ZERO;
+    while !over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        std::thread::sleep(TICK);
+        longest = longest.max(begun.elapsed().saturating_sub(TICK));
+    }
+    longest
 }
 
 fn argv(attempt: &Attempt, world: &World) -> io::Result<Vec<OsString>> {
@@ -301,7 +347,7 @@ impl BatteryReport {
         let count = |wanted: fn(&Verdict) -> bool| results.iter().filter(|r| wanted(&r.verdict)).count();
         let held = count(|verdict| matches!(verdict, Verdict::Held));
         let silent =
-            count(|verdict| matches!(verdict, Verdict::NotApplicable { .. } | Verdict::ControlFailed { .. }));
+            count(|verdict| matches!(verdict, Verdict::NotApplicable { .. }) || verdict.is_untried());
         let total_applicable = results.len() - silent;
         Self { results, held, total_applicable, duration_ms }
     }
@@ -310,6 +356,16 @@ impl BatteryReport {
     pub fn is_perfect(&self) -> bool {
         let fine = |verdict: &Verdict| matches!(verdict, Verdict::Held | Verdict::NotApplicable { .. });
         self.held > 0 && self.results.iter().all(|result| fine(&result.verdict))
+    }
+
+    /// Nothing got through, and something was tried. What could not be tried is no escape.
+    pub fn is_held(&self) -> bool {
+        self.held > 0 && !self.results.iter().any(|result| matches!(result.verdict, Verdict::Escaped { .. }))
+    }
+
+    /// How many attempts could not be tried.
+    pub fn untried(&self) -> usize {
+        self.results.iter().filter(|result| result.verdict.is_untried()).count()
     }
 
     /// The controls that attempts got past, with those attempts.
@@ -341,7 +397,7 @@ mod tests {
     fn trial(stdout: &str, happened: &[bool]) -> Trial {
         let evidence = Evidence::new(stdout.as_bytes().to_vec(), Vec::new(), Exit::Code { code: 0 });
         let effects = happened.iter().map(|&happened| Effect { what: "it".to_owned(), happened }).collect();
-        Trial { evidence, effects }
+        Trial { evidence, effects, too_slow: None }
     }
 
     #[test]
@@ -363,6 +419,16 @@ mod tests {
         assert!(matches!(trial(&broken, &[false, true]).verdict(), Verdict::Escaped { .. }));
     }
 
+    #[test]
+    fn what_could_not_be_tried_is_no_escape_and_not_perfect() {
+        let slow = || Verdict::NotRun { why: "slow".to_owned() };
+        let report = BatteryReport::new(vec![result("a", &[], Verdict::Held), result("b", &[], slow())], 1);
+        assert!(report.is_held() && !report.is_perfect());
+        assert_eq!((report.held, report.total_applicable, report.untried()), (1, 1, 1));
+        let nothing = BatteryReport::new(vec![result("b", &[], slow())], 1);
+        assert!(!nothing.is_held(), "a fence in which nothing could be tried is not known to hold");
+    }
+
     fn result(id: &'static str, controls: &'static [Control], verdict: Verdict) -> AttemptResult {
         let (class, title, from) = (Class::Files, "", "");
         AttemptResult { id, class, title, from, controls, verdict, duration_ms: 0 }
@@ -381,7 +447,7 @@ mod tests {
             5,
         );
         assert_eq!((report.held, report.total_applicable), (1, 2));
-        assert!(!report.is_perfect());
+        assert!(!report.is_perfect() && !report.is_held());
         assert_eq!(report.escaped_controls(), BTreeMap::from([(Control::Net, vec!["a"])]));
         assert_eq!(report.held_controls().get(&Control::FsRead), Some(&vec!["b"]));
     }

@@ -1,4 +1,5 @@
 use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
 
 use ringfence_types::Exit;
 
@@ -73,6 +74,10 @@ pub(super) struct Evidence {
     pub(super) started: bool,
     pub(super) broken: Option<String>,
     pub(super) steps: Vec<Step>,
+    /// When the call was over.
+    pub(super) ended: SystemTime,
+    /// The longest that this process stood still meanwhile, which is also what watches time limits.
+    pub(super) stalled: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,12 +89,13 @@ pub(super) struct Step {
 
 impl Evidence {
     pub(super) fn new(stdout: Vec<u8>, stderr: Vec<u8>, exit: Exit) -> Self {
+        let ended = SystemTime::now();
         let text = String::from_utf8_lossy(&stdout);
         let said = || text.lines().filter_map(|line| line.strip_prefix(MARK)).map(str::trim_start);
         let started = said().any(|line| line == "started");
         let broken = said().find_map(|line| line.strip_prefix("broken ")).map(str::to_owned);
         let steps = said().filter_map(Step::parse).collect();
-        Self { stdout, stderr, exit, started, broken, steps }
+        Self { stdout, stderr, exit, started, broken, steps, ended, stalled: Duration::ZERO }
     }
 
     pub(super) fn shows(&self, needle: &str) -> bool {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_sandbox::sys;
 use ringfence_types::Control::Pid;
-use ringfence_types::Limits;
+use ringfence_types::{Exit, Limits};
 
 use super::super::arena::Arena;
 use super::super::attempt::{Attempt, BASE, Body, Class};
@@ -70,6 +70,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         limits: |limits| Limits { wall_ms: Some(200), ..limits },
         body: Body::Code(overstay),
         judge: overstayed,
+        too_slow: ended_late,
         ..OUTLIVE
     },
 ];
@@ -122,7 +123,19 @@ fn overstayed(world: &World, _: &Evidence) -> Vec<Effect> {
     vec![Effect { what: "it went on after its time".to_owned(), happened: late.exists() }]
 }
 
+/// What should have ended when the time was up went on only until the call was over, and what watches the time either
+/// stood still or says that the time was up: the end came late. What outlives the call writes afterwards.
+fn ended_late(world: &World, evidence: &Evidence) -> Option<String> {
+    let written = fs::metadata(world.workspace().join("late")).and_then(|file| file.modified()).ok()?;
+    let late = evidence.exit == Exit::TimedOut || evidence.stalled > STALL;
+    (late && written <= evidence.ended)
+        .then(|| "the machine is too slow: the end at the time limit came half a second late".to_owned())
+}
+
 const OVERSTAY: Duration = Duration::from_millis(700);
+
+/// Half of what lies between the time limit and the moment after which it counts.
+const STALL: Duration = Duration::from_millis(250);
 
 fn overstay(arena: &Arena, log: &mut Log<'_>) {
     let late = arena.inside("late");
