@@ -23,6 +23,7 @@ mod redactor;
 mod secret_input;
 mod shell_prefix;
 mod signals;
+mod spill;
 mod status;
 mod surroundings;
 mod terminal;

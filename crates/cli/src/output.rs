@@ -40,6 +40,16 @@ pub(crate) fn line(text: Arguments<'_>) {
     }
 }
 
+/// Standard output in as many steps as `write` takes.
+pub(crate) fn stream(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) {
+    let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => CLOSED.store(true, Ordering::Relaxed),
+        Err(_) => LOST.store(true, Ordering::Relaxed),
+        Ok(()) => {}
+    }
+}
+
 /// What a command printed, as it is.
 pub(crate) fn bytes_out(out: &mut dyn std::io::Write, bytes: &[u8]) {
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,6 +1,6 @@
 //! `ringfence run`: one command, one session.
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,7 +26,8 @@ use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::leaks;
-use crate::output::{clean_json, note, plain_json, say};
+use crate::output::{self, clean_json, note, plain_json, say};
+use crate::spill::{Plain, Spill, Spilled};
 use crate::terminal::{Raw, Signals, reopened};
 use crate::whole_agent;
 
@@ -174,11 +175,16 @@ fn call(
     let interrupts = signals.interrupts();
     let stdin = std::io::stdin();
     if run.json {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let spill = || {
+            Spill::create(&runtime.setup().state_dir).map_err(|error| {
+                error::failed_text(&format!("there is no place for the output: {error}"), None)
+            })
+        };
+        let (stdout, stderr) = (spill()?, spill()?);
         let io = Io {
             stdin: Source::Fd(stdin.as_fd()),
-            stdout: Target::Buffer(&mut stdout),
-            stderr: Target::Buffer(&mut stderr),
+            stdout: Target::Fd(stdout.as_fd()),
+            stderr: Target::Fd(stderr.as_fd()),
             interrupts: &interrupts,
             timeout: None,
             output_bytes: 0,
@@ -216,7 +222,7 @@ fn asked(said: &Said, governed: &Governed) -> Asked {
     let mut asked = governed.asked();
     asked.name.clone_from(&said.session);
     asked.worked_in.extend_from_slice(&said.agent_in);
-    // What is captured is held in memory.
+    // What is captured waits on disk.
     let unsaid = asked.policy.limits.output_bytes == Limits::default().output_bytes;
     if unsaid && said.whole_output {
         asked.policy.limits.output_bytes = u64::MAX;
@@ -394,8 +400,8 @@ struct Report<'a> {
     posture: Option<&'a Posture>,
     /// With `--net filtered`: flows, and hosts that were refused.
     network: Option<&'a Seen>,
-    stdout: Option<Text>,
-    stderr: Option<Text>,
+    stdout: Option<Spilled>,
+    stderr: Option<Spilled>,
     /// That it goes round in circles.
     note: Option<&'a str>,
     /// Secrets that were on their way out.
@@ -424,7 +430,7 @@ impl From<Vec<u8>> for Text {
     }
 }
 
-fn as_json(settled: &Settled, stdout: Vec<u8>, stderr: Vec<u8>) -> ExitCode {
+fn as_json(settled: &Settled, stdout: Spill, stderr: Spill) -> ExitCode {
     let (ended, exit_code) = match &settled.ended {
         Ended::Executed(outcome) => ("executed", outcome.exit.code()),
         Ended::Refused(_) => ("refused", error::REFUSED),
@@ -441,14 +447,14 @@ fn as_json(settled: &Settled, stdout: Vec<u8>, stderr: Vec<u8>) -> ExitCode {
         hint: if let Ended::Failed { hint, .. } = &settled.ended { hint.as_deref() } else { None },
         posture: settled.posture.as_ref(),
         network: settled.network.as_ref(),
-        stdout: Some(stdout.into()),
-        stderr: Some(stderr.into()),
+        stdout: Some(stdout.finish()),
+        stderr: Some(stderr.finish()),
         note: settled.note.as_deref(),
         leaks: leaks::reports(&settled.leaks),
         held: &settled.held,
         unrecorded: settled.unrecorded.as_deref(),
     };
-    print_json(&report);
+    stream_json(&report);
     ExitCode::from(exit_code)
 }
 
@@ -475,6 +481,14 @@ fn refused(run: &Run, refusal: &Refusal) -> ExitCode {
         unrecorded: None,
     });
     ExitCode::from(error::REFUSED)
+}
+
+/// As [`print_json`], without the whole of it in memory.
+fn stream_json<T: Serialize>(value: &T) {
+    output::stream(|out| {
+        let written = serde_json::to_writer(Plain::new(&mut *out), value).map_err(io::Error::from);
+        written.and_then(|()| out.write_all(b"\n"))
+    });
 }
 
 pub(crate) fn print_json<T: Serialize>(value: &T) {

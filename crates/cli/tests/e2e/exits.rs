@@ -111,3 +111,49 @@ fn backend_is_named_in_the_posture() {
         assert_ne!(level["by"], "", "{control}");
     }
 }
+
+/// The most memory that `ringfence` had while it ran, in KiB.
+fn most_memory(mut command: std::process::Command) -> u64 {
+    let out = std::process::Stdio::null();
+    let mut child = command.stdin(std::process::Stdio::null()).stdout(out).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut most = 0;
+    while child.try_wait().unwrap().is_none() {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse().ok());
+        most = most.max(peak.unwrap_or(0));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert!(child.wait().unwrap().success());
+    most
+}
+
+/// A byte of zero is six characters of JSON: the worst that output can be.
+#[test]
+fn memory_does_not_grow_with_the_output_of_json() {
+    let world = World::new();
+    let run = |bytes: &str| {
+        let mut command = world.ringfence();
+        command.args(["run", "--json", "--output", "1g", "--", "head", "-c", bytes, "/dev/zero"]);
+        most_memory(command)
+    };
+    let (little, much) = (run("1K"), run("96M"));
+    assert!(much < little + 32 * 1024, "{little} KiB for a little, {much} KiB for much");
+}
+
+#[test]
+fn output_in_json_is_whole_whatever_it_is() {
+    let world = World::new();
+    let object = world.json(&[], &["sh", "-c", "head -c 300000 /dev/zero; printf 'a\\303\\251' >&2"]);
+    assert_eq!(object["stdout"].as_str().unwrap(), "\0".repeat(300_000));
+    assert_eq!(object["stderr"], "aé");
+    let object = world.json(&[], &["sh", "-c", "head -c 100000 /dev/zero; printf '\\303'"]);
+    let encoded = object["stdout"]["base64"].as_str().unwrap();
+    assert!(
+        encoded.starts_with("AAAA") && encoded.len() == 100_001_usize.div_ceil(3) * 4,
+        "{}",
+        encoded.len()
+    );
+    assert_eq!(object["stderr"], "");
+}
