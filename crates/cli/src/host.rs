@@ -24,6 +24,8 @@ pub(crate) fn setup(environment: &Environment, attendance: Attendance) -> Result
         attendance,
         toolchains: environment.home.as_deref().map(toolchains).unwrap_or_default(),
         files: environment.home.as_deref().map(git_config).into_iter().collect(),
+        // Also where the file was replaced since this process began.
+        sweeper: Some(PathBuf::from("/proc/self/exe")),
     })
 }
 

@@ -138,11 +138,11 @@ impl Text {
             Ok(whole) => (whole, Vec::new()),
             Err(error) if error.error_len().is_none() => {
                 let (whole, rest) = bytes.split_at_checked(error.valid_up_to()).unwrap_or_default();
-                (std::str::from_utf8(whole).map_err(|_| NotText)?, rest.to_vec())
+                (std::str::from_utf8(whole).map_err(|_invalid| NotText)?, rest.to_vec())
             }
             Err(_) => return Err(NotText),
         };
-        each(whole).map_err(|_| NotText)?;
+        each(whole).map_err(|_unwritten| NotText)?;
         self.begun = rest;
         Ok(())
     }

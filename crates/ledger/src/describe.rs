@@ -50,8 +50,10 @@ fn of_effect(event: &Event) -> String {
             format!("{} [{}]{}", of_call(call), shown(rule), of_maker(by.as_deref()))
         }
         Event::SecretReleased { name, class, how, .. } => format!("{} ({class}) as {how}", shown(name)),
-        Event::Launched { posture, .. } => {
-            format!("{} with {} controls", posture.backend, posture.controls.len())
+        Event::Launched { posture, passed_over, .. } => {
+            let instead: String =
+                passed_over.iter().map(|reason| format!("; passed over: {}", shown(reason))).collect();
+            format!("{} with {} controls{instead}", posture.backend, posture.controls.len())
         }
         Event::LimitHit { limit, .. } => limit.to_string(),
         Event::Found { action, findings, more, .. } => {

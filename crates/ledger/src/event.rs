@@ -173,6 +173,9 @@ pub enum Event {
         transaction: TransactionId,
         session: SessionId,
         posture: Posture,
+        /// Stronger backends that could not be used, each with the reason.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        passed_over: Vec<String>,
     },
     LimitHit {
         transaction: TransactionId,

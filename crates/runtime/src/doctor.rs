@@ -216,6 +216,7 @@ impl Product {
             attendance: Attendance::Unattended,
             toolchains: Vec::new(),
             files: Vec::new(),
+            sweeper: None,
         }
     }
 }

@@ -46,6 +46,7 @@ pub use ringfence_egress::FetchResponse;
 pub use ringfence_ledger as ledger;
 pub use ringfence_sandbox::container;
 pub use ringfence_sandbox::files::Listed;
+pub use ringfence_sandbox::sweeper;
 pub use ringfence_sandbox::sys::{close_on_exec, peer_pidfd};
 pub use ringfence_sandbox::{Finished, Interrupt, Io, Pty, SkeletonFile, Source, Target};
 pub use ringfence_web as web;

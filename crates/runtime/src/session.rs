@@ -8,13 +8,14 @@ use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Policy, env::Attendance};
 use ringfence_ledger::{
     AppendError, Event, Ledger, Location, OpenError, ProcessId, ReadError, Receipt, SessionEnd, Settings,
 };
+use ringfence_sandbox::sweeper::Sweeper;
 use ringfence_sandbox::{Io, Pool, SkeletonFile};
 use ringfence_types::{
     Attenuation, Bytes, Call, Decision, Limits, MadeBy, Principal, Refusal, Root, SessionId, ShownCredential,
@@ -33,6 +34,7 @@ use crate::secrets::{SecretStore, SessionSecrets, StoreError};
 use crate::standing::Stored;
 use crate::weigh::Weigher;
 use crate::workspace::{Workspace, judge_agent, judge_extra_root, judge_name, judge_session_name};
+pub(crate) use common::Fence;
 use common::{Common, Standing};
 
 pub use resume::{Abandoned, end_abandoned, end_session};
@@ -48,6 +50,9 @@ pub struct Setup {
     pub toolchains: Vec<Toolchain>,
     /// Files for the read-only system inside, such as a `gitconfig` with the operator's name.
     pub files: Vec<SkeletonFile>,
+    /// A program that becomes a sweeper when it is started with [`ringfence_sandbox::sweeper::WORD`]. Without one, the
+    /// placeholders of a process that was killed stay until the next session.
+    pub sweeper: Option<PathBuf>,
 }
 
 /// A language toolchain below the real home, shown read-only.
@@ -69,6 +74,7 @@ pub struct Runtime {
     recovered: Vec<Result<Recovery, RecoveryError>>,
     /// Containers that wait for sessions of this process.
     pub(crate) pool: Pool,
+    sweeper: OnceLock<Option<Arc<Sweeper>>>,
 }
 
 /// Why a session could not be opened.
@@ -183,7 +189,13 @@ impl Runtime {
         }
         // A ledger that cannot be written refuses the first intent, too, and that is where it is told.
         let _unwritable = ledger.recover(&ProcessId::is_alive);
-        Ok(Self { ledger: Arc::new(ledger), setup, recovered, pool: Pool::default() })
+        Ok(Self {
+            ledger: Arc::new(ledger),
+            setup,
+            recovered,
+            pool: Pool::default(),
+            sweeper: OnceLock::new(),
+        })
     }
 
     /// Applications that somebody left half done, and what this start made of them.
@@ -197,6 +209,17 @@ impl Runtime {
 
     pub fn setup(&self) -> &Setup {
         &self.setup
+    }
+
+    /// One for all sessions of this process, started for the first that puts up a fence.
+    pub(crate) fn sweeper(&self) -> Option<Arc<Sweeper>> {
+        let start = || {
+            let registry = self.setup.state_dir.join("placeholders");
+            let started = Sweeper::start(self.setup.sweeper.as_deref()?, &registry);
+            let started = started.inspect_err(|error| tracing::warn!(why = %error, "there is no sweeper"));
+            started.ok().map(Arc::new)
+        };
+        self.sweeper.get_or_init(start).clone()
     }
 
     /// Writes down that the answer was no before there was a session to ask in.

@@ -53,6 +53,7 @@ fn main() {
         files: Vec::new(),
         secrets: Vec::new(),
         registry: place.join("registry"),
+        sweeper: None,
         container: Some(ContainerSpec {
             engine: socket.into(),
             image: image.parse().unwrap(),

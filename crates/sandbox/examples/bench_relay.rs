@@ -134,6 +134,7 @@ fn start(world: &Path, directory: &str) -> Result<Session, Box<dyn Error>> {
         files: Vec::new(),
         secrets: Vec::new(),
         registry: world.join("registry"),
+        sweeper: None,
         container: None,
     };
     Ok(Session::start(&spec, &NoRules)?)

@@ -141,6 +141,7 @@ impl World {
             files: Vec::new(),
             secrets: Vec::new(),
             registry: path("registry"),
+            sweeper: None,
             container: None,
         };
         Ok(Session::start(&spec, &BenchRules)?)

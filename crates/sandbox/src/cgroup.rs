@@ -7,10 +7,11 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringfence_types::{LimitName, Limits};
 use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::lease;
 
 /// The groups of one sandbox. Dropping it removes them, with whatever is left in them.
 #[derive(Debug, Default)]
@@ -26,9 +27,10 @@ struct Group {
     owner: Owner,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Owner {
-    Us,
+    /// What keeps sweeps of other supervisors away, in whatever PID namespace they are.
+    Us(#[expect(dead_code, reason = "held for its lock")] OwnedFd),
     Engine,
 }
 
@@ -59,9 +61,13 @@ impl Cgroups {
             if place.controllers == ["cpu"] && limits.millicpus.is_none() {
                 continue;
             }
-            sweep(&place.parent);
-            if let Ok(group) = Group::create(place, limits) {
-                created.groups.push(group);
+            // What a killed supervisor left. A group that is not empty yet is tried again by the next start.
+            lease::sweep(PREFIX, &place.parent, |group| drop(fs::remove_dir(group)));
+            match Group::create(&place, limits) {
+                Ok(group) => created.groups.push(group),
+                Err(error) => {
+                    tracing::debug!(parent = %place.parent.display(), why = %error, "no control group")
+                }
             }
         }
         created
@@ -123,7 +129,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        for group in self.groups.iter().filter(|group| group.owner == Owner::Us) {
+        for group in self.groups.iter().filter(|group| matches!(group.owner, Owner::Us(_))) {
             // PID 1 of the sandbox is gone, and everything with it; this is for what a fault has left.
             group.kill();
             // Still busy for a moment after the last exit; what stays is swept by the next start.
@@ -179,16 +185,15 @@ impl Group {
         found.len()
     }
 
-    fn create(place: Place, limits: &Limits) -> io::Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = place.parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
-        fs::create_dir(&path)?;
-        let group = Self { path, version: place.version, controllers: place.controllers, owner: Owner::Us };
+    fn create(place: &Place, limits: &Limits) -> io::Result<Self> {
+        let (directory, lease) = lease::make(PREFIX, &place.parent)?;
+        let (path, version, controllers) = (directory.keep(), place.version, place.controllers.clone());
+        let group = Self { path, version, controllers, owner: Owner::Us(lease) };
         match group.set(limits) {
             Ok(()) => Ok(group),
             Err(error) => {
-                fs::remove_dir(&group.path)?;
+                // The error says more than a second one would.
+                let _busy = fs::remove_dir(&group.path);
                 Err(error)
             }
         }
@@ -339,20 +344,6 @@ fn mount_point(mounts: &str, kind: &str, controller: Option<&str>) -> Option<Pat
     })
 }
 
-/// Removes groups that a killed supervisor left: named after a process that is gone, and empty.
-fn sweep(parent: &Path) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
-        let Some(owner) = owner.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
-        if !Path::new("/proc").join(owner.to_string()).exists() {
-            // Not empty yet: the next start tries again.
-            let _busy = fs::remove_dir(entry.path());
-        }
-    }
-}
-
 fn read_numbers(path: &Path) -> Vec<i32> {
     let content = fs::read_to_string(path).unwrap_or_default();
     content.lines().filter_map(|line| line.trim().parse().ok()).collect()
@@ -417,7 +408,7 @@ mod tests {
         let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         fs::write(directory.path().join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
         let path = directory.path().to_owned();
-        let group = Group { path, version: Version::Two, controllers: vec!["pids"], owner: Owner::Us };
+        let group = Group { path, version: Version::Two, controllers: vec!["pids"], owner: Owner::Engine };
         group.kill();
         assert_eq!(ended(&mut child), Some(9));
         assert!(!directory.path().join("cgroup.kill").exists(), "what is not there is not made");

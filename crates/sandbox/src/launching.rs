@@ -1,5 +1,6 @@
 //! From a spawned launcher to a sealed PID 1.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use ringfence_launch::step::Step;
 use ringfence_launch::wire::{Achieved, Message};
 use ringfence_types::{Backend, NetMode};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
 
 use crate::backend::bubblewrap;
 use crate::backend::container::Container;
@@ -50,6 +52,14 @@ pub(crate) struct Sealed {
     /// Where the network is not ours to set up from inside.
     pub(crate) net_namespace: Option<OwnedFd>,
     pub(crate) doors: Option<Doors>,
+}
+
+impl Sealed {
+    /// What has to be dead before nothing runs inside any more.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = io::Result<OwnedFd>> {
+        let outer = self.around.as_ref().and_then(Outer::process);
+        std::iter::once(self.init.process()).chain(outer)
+    }
 }
 
 /// Descriptors of the namespaces of a running sandbox.
@@ -96,7 +106,7 @@ impl Launching {
         Ok(Self { control, outer, backend: Backend::Container, cgroups })
     }
 
-    fn tell(self, namespaces: u64) -> Result<Self, StartError> {
+    fn tell(mut self, namespaces: u64) -> Result<Self, StartError> {
         let entrances = self.cgroups.entrances().map_err(StartError::Spawn)?;
         let fds: Vec<BorrowedFd<'_>> = entrances.iter().map(AsFd::as_fd).collect();
         let start = Message::Start {
@@ -105,7 +115,10 @@ impl Launching {
             gid: u64::from(rustix::process::getegid().as_raw()),
             cgroups: fds.len() as u64,
         };
-        self.control.send(start, &fds).map_err(spawn_error)?;
+        if let Err(errno) = self.control.send(start, &fds) {
+            let error = unheard(&self.control, self.backend, errno);
+            return Err(explained(error, self.backend, &mut self.outer));
+        }
         Ok(self)
     }
 
@@ -120,11 +133,24 @@ impl Launching {
         let init = started(&control, backend).map_err(|error| explained(error, backend, &mut outer))?;
         // With a PID namespace of its own the launcher has cloned PID 1 and ended; otherwise it is what stays.
         let around = (backend != Backend::Native).then_some(outer);
-        control.send(Message::Plan { length: plan.len() as u64 }, &[memory.as_fd()]).map_err(spawn_error)?;
+        control
+            .send(Message::Plan { length: plan.len() as u64 }, &[memory.as_fd()])
+            .map_err(|errno| unheard(&control, backend, errno))?;
         let Said { achieved, user, mount, net_namespace, doors } = ready(&control, backend)?;
         let namespaces = user.zip(mount).map(|(user, mount)| Namespaces { user, mount });
         let doors = Doors::from_sockets(doors);
         Ok(Sealed { control, init, around, cgroups, achieved, namespaces, net_namespace, doors })
+    }
+}
+
+/// Why a message could not be sent. A launcher that is gone may have said why, and if not it ended without a report: that
+/// is about the backend, not about this process.
+fn unheard(control: &Control, backend: Backend, errno: Errno) -> StartError {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => {
+            expect(control, backend).err().unwrap_or(StartError::NoReport { backend })
+        }
+        other => spawn_error(other),
     }
 }
 
@@ -231,6 +257,12 @@ pub(crate) enum Outer {
 impl Outer {
     pub(crate) fn new(child: Child) -> Self {
         Self::Process(child)
+    }
+
+    fn process(&self) -> Option<io::Result<OwnedFd>> {
+        let Self::Process(child) = self else { return None };
+        let opened = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty());
+        Some(opened.map_err(io::Error::from))
     }
 }
 

@@ -10,6 +10,11 @@
 //! - `.lock`: held shared by every session for its life. Whoever gets it exclusively is alone.
 //! - `.turn`: held exclusively while the other two are looked at or changed.
 //!
+//! Sessions with another state directory, of another user or in another container have another registry. They see each
+//! other by marks on the roots themselves ([`presence`]): what such a session could see is not removed. The last of
+//! them removes it, also where another one made it: a placeholder is known by its time of change, which is always the
+//! same and lost with the first change.
+//!
 //! A session joins *before* it surveys. Otherwise the placeholders of another session could be surveyed as things that
 //! exist and be gone, with that session, before anything is mounted on them.
 //!
@@ -28,11 +33,25 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_types::Bytes;
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps,
+    UTIME_OMIT,
+};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use crate::survey::{Absent, Placeholder, SurveyedRoot};
+
+mod presence;
+
+use presence::{Clearing, Watched};
+
+/// When every placeholder was last changed, as far as its time says: "RFNB" as a number. Even, for file systems that
+/// count in steps of two seconds.
+const MARK: i64 = 0x5246_4e42;
+
+/// The longest content of a placeholder.
+const LONGEST: u64 = 16;
 
 /// The placeholders of one session. Dropping it removes them, unless another session still needs them.
 #[derive(Debug)]
@@ -56,6 +75,11 @@ pub struct Outcome {
 pub enum PlaceholderError {
     #[error("cannot {action} `{}`", Bytes::from(path.as_path()).display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "`{}` is locked: another process removes placeholders in it and does not end; end that process",
+        Bytes::from(path.as_path()).display()
+    )]
+    Cleared { path: PathBuf },
 }
 
 impl Placeholders {
@@ -99,6 +123,9 @@ impl Placeholders {
     /// what was made so far.
     pub fn fill(&mut self, root: &mut SurveyedRoot) -> Result<Outcome, PlaceholderError> {
         let outcome = self.hold(&root.path, &root.absent)?;
+        if let Some(held) = self.roots.iter_mut().find(|held| held.path == root.path) {
+            held.met.extend(root.protected.iter().chain(&root.pins).chain(&outcome.taken).cloned());
+        }
         root.absent.retain(|absent| !outcome.impossible.contains(&absent.path));
         Ok(outcome)
     }
@@ -109,6 +136,13 @@ impl Placeholders {
         }
         self.roots.push(Held::join(&self.registry_dir, root)?);
         self.roots.last().map_or_else(|| Ok(Outcome::default()), |held| held.fill(absent))
+    }
+}
+
+impl Drop for Placeholders {
+    /// What this session watches itself must not keep it from removing what it has made.
+    fn drop(&mut self) {
+        self.roots.iter_mut().for_each(|held| held.watched = None);
     }
 }
 
@@ -159,6 +193,9 @@ struct Held {
     registry: Registry,
     /// Locked shared.
     lock: OwnedFd,
+    watched: Option<Watched>,
+    /// What was there when this session came. Some of it may be placeholders of sessions with another registry.
+    met: Vec<PathBuf>,
 }
 
 impl Held {
@@ -169,7 +206,8 @@ impl Held {
         let _turn = registry.take_turn()?;
         let lock = registry.open("lock")?;
         flock(&lock, FlockOperation::LockShared).map_err(failed("lock", &registry.file("lock")))?;
-        Ok(Self { path: root.to_owned(), root: fd, registry, lock })
+        let watched = Watched::mark(root)?;
+        Ok(Self { path: root.to_owned(), root: fd, registry, lock, watched, met: Vec::new() })
     }
 
     fn fill(&self, absent: &[Absent]) -> Result<Outcome, PlaceholderError> {
@@ -218,6 +256,21 @@ impl Held {
         self.registry.strike(&entry.path)
     }
 
+    /// Removes the placeholders of sessions that have ended before this one and left them for its sake.
+    fn remove_met(&self) {
+        let mut clearing = Clearing::default();
+        let mut met: Vec<&PathBuf> = self.met.iter().collect();
+        // What lies in a directory goes before it.
+        met.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
+        for path in met {
+            let Some(entry) = marked_at(self.root.as_fd(), path) else { continue };
+            if !clearing.is_seen(&self.path, path) {
+                // What is not removed now is listed by the session that made it.
+                let _stays = entry.remove(self.root.as_fd(), None);
+            }
+        }
+    }
+
     /// A directory of our own could be made writable from inside, another user's cannot.
     fn is_others(&self, path: &Path) -> bool {
         let parent = parent_of(self.root.as_fd(), path).and_then(|(parent, _)| rustix::fs::fstat(&parent));
@@ -232,6 +285,7 @@ impl Drop for Held {
             && alone(&self.lock)
         {
             drop(self.registry.remove_listed());
+            self.remove_met();
         }
     }
 }
@@ -321,21 +375,28 @@ impl Registry {
         })
     }
 
-    /// Removes everything listed, and the list.
+    /// Removes everything listed that no session with another registry can see, and the list of it.
     fn remove_listed(&self) -> Result<usize, PlaceholderError> {
         let Some((root, entries)) = parse(&self.content()?) else { return Ok(0) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Not through a link: somebody may have put one where the root was.
         let opened =
             rustix::fs::openat2(rustix::fs::CWD, &root, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+        let mut clearing = Clearing::default();
+        let (seen, free): (Vec<Entry>, Vec<Entry>) =
+            entries.into_iter().partition(|entry| clearing.is_seen(&root, &entry.path));
         let removed = match opened {
             Ok(fd) => {
                 let pool = self.make_pool();
-                entries.iter().rev().filter(|entry| entry.remove(fd.as_fd(), pool.as_ref()).is_ok()).count()
+                free.iter().rev().filter(|entry| entry.remove(fd.as_fd(), pool.as_ref()).is_ok()).count()
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => 0,
             Err(errno) => return Err(failed("open", &root)(errno)),
         };
+        if !seen.is_empty() {
+            self.write(&root, &seen)?;
+            return Ok(removed);
+        }
         match std::fs::remove_file(self.file("list")) {
             Ok(()) => Ok(removed),
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(removed),
@@ -371,6 +432,13 @@ impl Entry {
     }
 
     fn make(&self, parent: &OwnedFd, name: &OsStr, pool: Option<&OwnedFd>) -> Result<(), Errno> {
+        keeping_mark(parent, || self.make_plain(parent, name, pool))?;
+        // Without its mark only sessions with this registry know it.
+        let _unmarked = rustix::fs::utimensat(parent, name, &mark(), AtFlags::SYMLINK_NOFOLLOW);
+        Ok(())
+    }
+
+    fn make_plain(&self, parent: &OwnedFd, name: &OsStr, pool: Option<&OwnedFd>) -> Result<(), Errno> {
         let Some(content) = &self.content else {
             return match pool.filter(|_| self.is_at_top()).map(|pool| move_into(pool, parent, name)) {
                 Some(Ok(())) => Ok(()),
@@ -390,14 +458,21 @@ impl Entry {
 
     fn remove(&self, root: BorrowedFd<'_>, pool: Option<&OwnedFd>) -> Result<(), Errno> {
         let (parent, name) = parent_of(root, &self.path)?;
+        keeping_mark(&parent, || self.remove_from(&parent, &name, pool))
+    }
+
+    fn remove_from(&self, parent: &OwnedFd, name: &OsStr, pool: Option<&OwnedFd>) -> Result<(), Errno> {
+        if self.content.is_none() {
+            clear(parent, name);
+        }
         match &self.content {
-            None => match pool.filter(|_| self.is_at_top() && is_empty_directory(&parent, &name)) {
-                Some(pool) => put_away(&parent, pool, &name)
-                    .or_else(|_| rustix::fs::unlinkat(&parent, &name, AtFlags::REMOVEDIR)),
-                None => rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR),
+            None => match pool.filter(|_| self.is_at_top() && is_empty_directory(parent, name)) {
+                Some(pool) => put_away(parent, pool, name)
+                    .or_else(|_| rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)),
+                None => rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR),
             },
-            Some(content) if is_exactly(&parent, &name, content) => {
-                rustix::fs::unlinkat(&parent, name, AtFlags::empty())
+            Some(content) if is_exactly(parent, name, content) => {
+                rustix::fs::unlinkat(parent, name, AtFlags::empty())
             }
             Some(_) => Err(Errno::EXIST),
         }
@@ -423,6 +498,60 @@ fn is_empty_directory(parent: &OwnedFd, name: &OsStr) -> bool {
     let Ok(directory) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return false };
     let Ok(mut entries) = Dir::new(directory) else { return false };
     entries.all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")))
+}
+
+fn mark() -> Timestamps {
+    let untouched = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    Timestamps { last_access: untouched, last_modification: Timespec { tv_sec: MARK, tv_nsec: 0 } }
+}
+
+/// A session surveys the placeholder of another as a directory that exists, and may hold names in it. That is not the
+/// change by which a placeholder stops being one.
+fn keeping_mark<T>(directory: &OwnedFd, change: impl FnOnce() -> T) -> T {
+    let marked = rustix::fs::fstat(directory).is_ok_and(|stat| stat.st_mtime == MARK);
+    let done = change();
+    if marked {
+        let _unmarked = rustix::fs::futimens(directory, &mark());
+    }
+    done
+}
+
+/// Removes the placeholders that other sessions have made in a placeholder. No session sees it any more, so none needs them.
+fn clear(parent: &OwnedFd, name: &OsStr) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return };
+    let Ok(entries) = Dir::read_from(&directory) else { return };
+    for entry in entries.flatten() {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        if let Some(placeholder) = marked_at(directory.as_fd(), Path::new(name)) {
+            // What is not removed keeps the directory, and its list.
+            let _stays = placeholder.remove(directory.as_fd(), None);
+        }
+    }
+}
+
+/// The placeholder at `path`, whoever made it.
+fn marked_at(root: BorrowedFd<'_>, path: &Path) -> Option<Entry> {
+    let (parent, name) = parent_of(root, path).ok()?;
+    let stat = rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    if stat.st_mtime != MARK {
+        return None;
+    }
+    let content = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => None,
+        FileType::RegularFile => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&parent, &name, flags, Mode::empty()).ok()?;
+            let mut content = Vec::new();
+            File::from(file).take(LONGEST + 1).read_to_end(&mut content).ok()?;
+            Some(content).filter(|content| content.len() as u64 <= LONGEST).map(Some)?
+        }
+        _ => return None,
+    };
+    Some(Entry { path: path.to_owned(), content })
 }
 
 fn is_exactly(parent: &OwnedFd, name: &OsStr, content: &[u8]) -> bool {
@@ -460,7 +589,7 @@ fn parse(content: &[u8]) -> Option<(PathBuf, Vec<Entry>)> {
     Some((PathBuf::from(OsStr::from_bytes(root)), entries))
 }
 
-fn make_registry(path: &Path) -> Result<(), PlaceholderError> {
+pub(crate) fn make_registry(path: &Path) -> Result<(), PlaceholderError> {
     use std::os::unix::fs::DirBuilderExt as _;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|source| PlaceholderError::Io { action: "create", path: path.to_owned(), source })
@@ -481,254 +610,4 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(Errno) -> Placeholde
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    struct Bench {
-        dir: tempfile::TempDir,
-    }
-
-    impl Bench {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            fs::create_dir_all(dir.path().join("ws/.git")).unwrap();
-            Self { dir }
-        }
-
-        fn registry(&self) -> PathBuf {
-            self.dir.path().join("state/placeholders")
-        }
-
-        fn ws(&self) -> PathBuf {
-            self.dir.path().join("ws")
-        }
-
-        fn create(&self) -> Placeholders {
-            self.create_with(&absent()).0
-        }
-
-        fn create_with(&self, absent: &[Absent]) -> (Placeholders, Outcome) {
-            let mut placeholders = Placeholders::join(&self.registry(), &[self.ws()]).unwrap();
-            let outcome = placeholders.fill(&mut surveyed(&self.ws(), absent)).unwrap();
-            (placeholders, outcome)
-        }
-
-        fn names(&self) -> Vec<String> {
-            let list = |path: &str| {
-                let entries = fs::read_dir(self.ws().join(path)).unwrap();
-                entries
-                    .map(|e| e.unwrap().path().strip_prefix(self.ws()).unwrap().display().to_string())
-                    .collect()
-            };
-            let mut names: Vec<String> = list("");
-            names.extend::<Vec<String>>(list(".git"));
-            names.sort();
-            names
-        }
-
-        /// A session that was killed: its placeholders exist, its list too, its lock is free.
-        fn crash(&self) {
-            let list = Registry::of(&self.registry(), &self.ws()).file("list");
-            let placeholders = self.create();
-            let content = fs::read(&list).unwrap();
-            fs::remove_file(&list).unwrap();
-            drop(placeholders);
-            fs::write(&list, content).unwrap();
-        }
-
-        /// What there is to remove. Until it becomes another program, a child that a neighbouring test starts holds the lock.
-        fn swept(&self) -> usize {
-            let swept = |_| {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-                Some(sweep(&self.registry()).unwrap()).filter(|removed| *removed > 0)
-            };
-            (0..1000).find_map(swept).unwrap_or(0)
-        }
-    }
-
-    fn absent() -> Vec<Absent> {
-        let new = |path: &str, placeholder| Absent { path: PathBuf::from(path), placeholder };
-        vec![
-            new(".vscode", Placeholder::Directory),
-            new(".git/commondir", Placeholder::File(b".\n")),
-            new(".git/config.worktree", Placeholder::File(b"")),
-        ]
-    }
-
-    fn surveyed(path: &Path, absent: &[Absent]) -> SurveyedRoot {
-        SurveyedRoot { path: path.to_owned(), absent: absent.to_vec(), ..SurveyedRoot::default() }
-    }
-
-    const ALL: [&str; 4] = [".git", ".git/commondir", ".git/config.worktree", ".vscode"];
-
-    #[test]
-    fn they_exist_for_the_life_of_the_session() {
-        let bench = Bench::new();
-        let (placeholders, outcome) = bench.create_with(&absent());
-        assert_eq!(bench.names(), ALL);
-        assert_eq!(fs::read(bench.ws().join(".git/commondir")).unwrap(), b".\n");
-        assert_eq!(outcome.held.len(), 3);
-        assert!(outcome.taken.is_empty() && outcome.impossible.is_empty());
-        drop(placeholders);
-        assert_eq!(bench.names(), [".git"]);
-    }
-
-    #[test]
-    fn the_last_of_several_sessions_removes_them() {
-        let bench = Bench::new();
-        let first = bench.create();
-        let (second, outcome) = bench.create_with(&absent());
-        assert_eq!(outcome.held.len(), 3);
-        drop(first);
-        assert_eq!(bench.names(), ALL);
-        assert_eq!(sweep(&bench.registry()).unwrap(), 0);
-        assert_eq!(bench.names(), ALL);
-        drop(second);
-        assert_eq!(bench.names(), [".git"]);
-    }
-
-    #[test]
-    fn a_later_session_may_need_more() {
-        let bench = Bench::new();
-        let first = bench.create();
-        let more = vec![Absent { path: PathBuf::from(".idea"), placeholder: Placeholder::Directory }];
-        drop(bench.create_with(&more));
-        assert!(bench.ws().join(".idea").exists());
-        drop(first);
-        assert_eq!(bench.names(), [".git"]);
-    }
-
-    /// A session that needs nothing itself still keeps what it may have seen.
-    #[test]
-    fn joining_is_enough_to_keep_them() {
-        let bench = Bench::new();
-        let first = bench.create();
-        let second = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
-        drop(first);
-        assert_eq!(bench.names(), ALL);
-        drop(second);
-        assert_eq!(bench.names(), [".git"]);
-    }
-
-    #[test]
-    fn what_a_killed_session_left_is_removed_by_the_next_or_by_a_sweep() {
-        let bench = Bench::new();
-        bench.crash();
-        assert_eq!(bench.names(), ALL);
-        assert_eq!(bench.swept(), 3);
-        assert_eq!(bench.names(), [".git"]);
-        assert_eq!(sweep(&bench.registry()).unwrap(), 0);
-
-        bench.crash();
-        let next = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
-        assert_eq!(bench.names(), ALL);
-        drop(next);
-        assert_eq!(bench.names(), [".git"]);
-    }
-
-    #[test]
-    fn nothing_of_a_user_is_removed() {
-        let bench = Bench::new();
-        bench.crash();
-        fs::write(bench.ws().join(".vscode/settings.json"), "{}").unwrap();
-        fs::write(bench.ws().join(".git/commondir"), "../elsewhere\n").unwrap();
-        assert_eq!(bench.swept(), 1);
-        assert!(bench.ws().join(".vscode/settings.json").exists());
-        assert_eq!(fs::read(bench.ws().join(".git/commondir")).unwrap(), b"../elsewhere\n");
-    }
-
-    #[test]
-    fn a_name_that_exists_meanwhile_is_taken_and_stays() {
-        let bench = Bench::new();
-        fs::create_dir(bench.ws().join(".vscode")).unwrap();
-        let (placeholders, outcome) = bench.create_with(&absent());
-        assert_eq!(outcome.taken, [PathBuf::from(".vscode")]);
-        drop(placeholders);
-        assert_eq!(bench.names(), [".git", ".vscode"]);
-    }
-
-    /// A directory of another user's, where nothing can be made from inside either. Root gives up its power over
-    /// files for it, on one thread.
-    #[test]
-    fn a_place_where_nothing_can_be_made_needs_none() {
-        use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-        let bench = Bench::new();
-        let is_root = rustix::process::geteuid().is_root();
-        let place = if is_root { bench.ws() } else { PathBuf::from("/usr") };
-        if is_root {
-            std::os::unix::fs::chown(&place, Some(65534), Some(65534)).unwrap();
-        }
-        let name = PathBuf::from("ringfence-placeholder-test");
-        let absent = [Absent { path: name.clone(), placeholder: Placeholder::Directory }];
-        let mut root = surveyed(&place, &absent);
-        let registry = bench.registry();
-        let outcome = std::thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                let none = CapabilitySet::empty();
-                set_capabilities(
-                    None,
-                    CapabilitySets { effective: none, permitted: none, inheritable: none },
-                )
-                .unwrap();
-                Placeholders::join(&registry, &[]).unwrap().fill(&mut root).unwrap()
-            });
-            worker.join().unwrap()
-        });
-        assert_eq!(outcome.impossible, [name]);
-        assert!(root.absent.is_empty() && outcome.held.is_empty());
-    }
-
-    #[test]
-    fn a_link_in_the_way_is_not_followed() {
-        let bench = Bench::new();
-        fs::remove_dir(bench.ws().join(".git")).unwrap();
-        fs::create_dir(bench.dir.path().join("outside")).unwrap();
-        std::os::unix::fs::symlink("../outside", bench.ws().join(".git")).unwrap();
-        let mut placeholders = Placeholders::join(&bench.registry(), &[bench.ws()]).unwrap();
-        placeholders.fill(&mut surveyed(&bench.ws(), &absent())).unwrap_err();
-        drop(placeholders);
-        assert_eq!(fs::read_dir(bench.dir.path().join("outside")).unwrap().count(), 0);
-        assert!(!bench.ws().join(".vscode").exists());
-    }
-
-    #[test]
-    fn a_dangling_link_with_the_name_is_taken() {
-        let bench = Bench::new();
-        std::os::unix::fs::symlink("/nonexistent/x", bench.ws().join(".vscode")).unwrap();
-        assert_eq!(bench.create_with(&absent()).1.taken, [PathBuf::from(".vscode")]);
-    }
-
-    #[test]
-    fn a_root_that_vanished_is_forgotten() {
-        let bench = Bench::new();
-        bench.crash();
-        fs::remove_dir_all(bench.ws()).unwrap();
-        assert_eq!(sweep(&bench.registry()).unwrap(), 0);
-        let lists = fs::read_dir(bench.registry()).unwrap();
-        assert!(!lists.flatten().any(|entry| entry.path().extension() == Some(OsStr::new("list"))));
-    }
-
-    #[test]
-    fn a_sweep_of_nothing_is_nothing() {
-        assert_eq!(sweep(Path::new("/nonexistent/registry")).unwrap(), 0);
-    }
-
-    #[test]
-    fn many_sessions_at_once_leave_nothing() {
-        let bench = Bench::new();
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    for _ in 0..25 {
-                        let (_placeholders, outcome) = bench.create_with(&absent());
-                        assert_eq!(outcome.held.len(), 3, "{outcome:?}");
-                        assert!(bench.ws().join(".git/commondir").exists());
-                    }
-                });
-            }
-        });
-        assert_eq!(bench.names(), [".git"]);
-    }
-}
+mod tests;

@@ -58,8 +58,8 @@ pub enum StartError {
     NoReport { backend: Backend },
     #[error("the backend `{backend}` is not available: {reason}")]
     Unavailable { backend: Backend, reason: String },
-    #[error("the backend `{backend}` cannot filter the network: it makes no network namespace")]
-    Unfiltered { backend: Backend },
+    #[error("the backend `{backend}` cannot be used for this: {reason}")]
+    Unsupported { backend: Backend, what: Unsupported, reason: String },
     #[error("the backend `container` is not available")]
     Engine(#[source] EngineError),
     #[error("the engine starts containers with {used}, and `{wanted}` was asked for")]
@@ -68,7 +68,23 @@ pub enum StartError {
     NoNetwork { reason: String },
 }
 
+/// What a backend does not do on any machine. That it was asked for is answered with a no: nothing has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    FilteredNetwork,
+    ClosedRoot,
+    SecretFile,
+    HeldLink,
+    Root,
+    WholeMachine,
+}
+
 impl StartError {
+    fn unfiltered(backend: Backend) -> Self {
+        let reason = "it cannot filter the network, because it makes no network namespace".to_owned();
+        Self::Unsupported { backend, what: Unsupported::FilteredNetwork, reason }
+    }
+
     /// What would change the answer.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -85,7 +101,7 @@ impl StartError {
             Self::Step { step: Step::Landlock, .. } => {
                 Some("Landlock needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK and `landlock` in the lsm= list".to_owned())
             }
-            Self::Unfiltered { .. } => {
+            Self::Unsupported { what: Unsupported::FilteredNetwork, .. } => {
                 Some("use --backend native or bubblewrap, or --net none".to_owned())
             }
             Self::Engine(error) => error.hint(),
@@ -104,16 +120,34 @@ impl StartError {
     }
 
     /// Whether another backend might do what this one could not. A step that works on the roots is not about the
-    /// machine: what is inside could make it fail to get a weaker sandbox.
+    /// machine: what is inside could make it fail to get a weaker sandbox. Neither is a shortage, which every
+    /// backend meets, nor a control group, which every backend enters.
     pub fn is_about_this_machine(&self) -> bool {
         match self {
-            Self::Step { step, .. } => {
-                !matches!(step, Step::Roots | Step::Pins | Step::Protect | Step::Masks)
+            Self::Step { step, errno, .. } => {
+                let of_roots = matches!(step, Step::Roots | Step::Pins | Step::Protect | Step::Masks);
+                !of_roots && *step != Step::Cgroup && !is_shortage(*errno)
             }
-            Self::NoReport { .. } | Self::Unavailable { .. } | Self::Unfiltered { .. } => true,
+            Self::NoReport { .. } | Self::Unavailable { .. } | Self::Unsupported { .. } => true,
             _ => false,
         }
     }
+
+    /// Whether the same start may succeed a moment later: the machine was short of something, or something ended the
+    /// launcher or removed its control group.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Spawn(error) => Errno::from_io_error(error).is_some_and(is_shortage),
+            Self::Step { step, errno, .. } => *step == Step::Cgroup || is_shortage(*errno),
+            Self::NoReport { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// KERNEL: not ENOSPC. It is what `user.max_user_namespaces = 0` answers, which no waiting changes.
+fn is_shortage(errno: Errno) -> bool {
+    matches!(errno, Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::INTR)
 }
 
 /// Why a command did not run to its end.
@@ -193,11 +227,13 @@ impl Session {
     /// The same, in a container of `pool` where one waits that is what `spec` asks for.
     pub fn start_from(spec: &Spec, rules: &dyn Rules, pool: &Pool) -> Result<Self, StartError> {
         if let Some(reason) = spec.cannot_close() {
-            return Err(StartError::Unavailable { backend: spec.backend, reason });
+            let what = Unsupported::ClosedRoot;
+            return Err(StartError::Unsupported { backend: spec.backend, what, reason });
         }
         if let Some(secret) = spec.homeless_secret() {
             let reason = format!("it has no place of its own for the secret file `{}`", secret.name);
-            return Err(StartError::Unavailable { backend: spec.backend, reason });
+            let what = Unsupported::SecretFile;
+            return Err(StartError::Unsupported { backend: spec.backend, what, reason });
         }
         let span = tracing::debug_span!("start", backend = %spec.backend).entered();
         // Before anything is surveyed as the host's own.
@@ -206,7 +242,7 @@ impl Session {
             Backend::Native => backend::native::start(spec, rules),
             Backend::Bubblewrap => backend::bubblewrap::start(spec, rules),
             Backend::Container => backend::container::start(spec, rules, pool),
-            backend if spec.net == NetMode::Filtered => Err(StartError::Unfiltered { backend }),
+            backend if spec.net == NetMode::Filtered => Err(StartError::unfiltered(backend)),
             Backend::Landlock => backend::landlock::start(spec),
             Backend::External | Backend::None => backend::uncontained::start(spec),
         };
@@ -227,6 +263,12 @@ impl Session {
         posture: Posture,
         surroundings: Surroundings,
     ) -> Result<Self, StartError> {
+        if let Some(sweeper) = &surroundings.sweeper {
+            // Before anything runs inside: a name must not become free for what still does.
+            for process in sealed.processes() {
+                sweeper.wait_for(process.map_err(StartError::Spawn)?.as_fd());
+            }
+        }
         let guard = match sealed.namespaces {
             Some(namespaces) if !surroundings.survey.roots.is_empty() => {
                 let init = sealed.init.pidfd.try_clone().map_err(StartError::Spawn)?;
@@ -562,6 +604,10 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 impl Init {
     pub(crate) fn new(pidfd: OwnedFd, role: Role) -> Self {
         Self { pidfd, role }
+    }
+
+    pub(crate) fn process(&self) -> io::Result<OwnedFd> {
+        self.pidfd.try_clone()
     }
 
     fn kill(&self) {

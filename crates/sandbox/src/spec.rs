@@ -1,10 +1,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_types::{Access, Backend, Bytes, Limits, NetMode, Root};
 use zeroize::Zeroizing;
 
 use crate::container::ContainerSpec;
+use crate::sweeper::Sweeper;
 use crate::system;
 
 pub use ringfence_types::HOME_INSIDE;
@@ -33,6 +35,8 @@ pub struct Spec {
     pub secrets: Vec<SecretFile>,
     /// Where placeholders of protected paths are registered; outside every root.
     pub registry: PathBuf,
+    /// Removes the placeholders if this process is killed.
+    pub sweeper: Option<Arc<Sweeper>>,
     /// Only for the backend `container`.
     pub container: Option<ContainerSpec>,
 }

@@ -606,6 +606,27 @@ pub fn mq_unlink(name: &CStr) {
     unsafe { libc::syscall(libc::SYS_mq_unlink, name.as_ptr()) };
 }
 
+/// Puts a read lock of this open file description on one byte.
+pub fn share_byte(fd: BorrowedFd<'_>, at: i64) -> Result<()> {
+    let lock = byte_lock(libc::F_RDLCK, at);
+    // SAFETY: the pointer is to a whole `flock` that outlives the call, and the kernel only reads it.
+    check(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) })
+        .map(drop)
+}
+
+/// Whether another open file description has a lock on that byte.
+pub fn is_byte_shared(fd: BorrowedFd<'_>, at: i64) -> Result<bool> {
+    let mut lock = byte_lock(libc::F_WRLCK, at);
+    // SAFETY: the pointer is to a whole `flock` of ours that outlives the call; the kernel writes no more than that.
+    check(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) })?;
+    Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
+}
+
+fn byte_lock(kind: c_int, at: i64) -> libc::flock {
+    let [kind, whence] = [kind, libc::SEEK_SET].map(|number| i16::try_from(number).unwrap_or_default());
+    libc::flock { l_type: kind, l_whence: whence, l_start: at, l_len: 1, l_pid: 0 }
+}
+
 /// The Landlock ABI of the running kernel; `None` where Landlock is not built in or not enabled.
 pub fn landlock_abi() -> Option<u32> {
     const CREATE_RULESET_VERSION: c_int = 1;

@@ -235,6 +235,7 @@ impl World {
             files: Vec::new(),
             secrets: Vec::new(),
             registry: self.path("registry"),
+            sweeper: None,
             container: None,
         }
     }

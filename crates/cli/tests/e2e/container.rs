@@ -212,19 +212,19 @@ fn what_a_container_may_not_be_is_refused() {
     attempt(&container(&["--image", "other"])).expect(126).says("not on the operator's list");
     attempt(&["--image", "dev"]).expect(126).says("backend is not `container`");
     attempt(&["--backend", "native", "--image", "dev"]).expect(126).says("backend is not `container`");
-    attempt(&flags.with(&["--read", "/etc/ssl"])).expect(125).says("part of the system");
+    attempt(&flags.with(&["--read", "/etc/ssl"])).expect(126).says("part of the system");
     let near = socket.parent().unwrap().to_str().unwrap();
-    attempt(&flags.with(&["--read", near])).expect(125).says("engine's own socket");
+    attempt(&flags.with(&["--read", near])).expect(126).says("engine's own socket");
     attempt(&["--backend", "container", "--image", "dev", "--engine", "/nonexistent/sock"])
         .expect(125)
         .says("no engine")
         .says("podman system service");
 
     let odd = world.beside("w,dst=,etc");
-    attempt(&flags.with(&["--write", odd.to_str().unwrap()])).expect(125).says("no engine can be told");
+    attempt(&flags.with(&["--write", odd.to_str().unwrap()])).expect(126).says("no engine can be told");
     let refusals: Vec<Value> =
         world.records().into_iter().filter(|record| record["event"]["kind"] == "refused").collect();
-    assert_eq!(refusals.len(), 4, "{refusals:?}");
+    assert_eq!(refusals.len(), 7, "{refusals:?}");
     world.run(&flags.with(&[]), &["sh", "-c", "echo ran >ran"]).expect(0);
     assert!(world.workspace.join("ran").exists());
 }
@@ -389,6 +389,7 @@ fn calls_of_a_session_share_one_container() {
         attendance: Attendance::Unattended,
         toolchains: Vec::new(),
         files: Vec::new(),
+        sweeper: None,
     };
     let runtime = Runtime::open(setup).unwrap();
     let mut policy = Policy::new(Profile::Workspace);

@@ -157,3 +157,25 @@ fn output_in_json_is_whole_whatever_it_is() {
     );
     assert_eq!(object["stderr"], "");
 }
+
+/// What a backend never does is answered with a no, not with a failure, and recorded as one.
+#[test]
+fn what_a_backend_does_not_do_is_refused() {
+    let world = World::new();
+    let landlock = |more: &[&str]| {
+        let done = world.run(&[crate::testkit::LANDLOCK, more].concat(), &["touch", "made"]).expect(126);
+        assert!(!world.workspace.join("made").exists());
+        done
+    };
+    landlock(&["--net", "filtered"]).says("rule: network.backend").says("--backend native");
+    landlock(&["--access", "none"]).says("rule: root.closed");
+    world.run(crate::testkit::LANDLOCK, &["touch", "made"]).expect(0);
+    assert!(world.workspace.join("made").exists(), "the control");
+    fs::create_dir(world.workspace.join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", world.workspace.join(".vscode")).unwrap();
+    world.run(&[], &["true"]).expect(126).says("rule: path.protected-link").says(".vscode");
+    let refused = world.records().into_iter().filter(|record| record["event"]["kind"] == "refused");
+    assert_eq!(refused.count(), 3);
+    fs::remove_file(world.workspace.join(".vscode")).unwrap();
+    world.run(&[], &["true"]).expect(0);
+}

@@ -274,6 +274,8 @@ mod served;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
+mod starts;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod telemetry;

@@ -304,7 +304,7 @@ fn a_colon_in_a_path_is_a_colon() {
     // What an engine cannot be told without a doubt is refused.
     let comma = &colons(&world)[2];
     let done = world.run(&flags.with(&["--write", comma.to_str().unwrap()]), &["sh", "-c", "echo x >ran"]);
-    done.expect(125).says("no engine can be told");
+    done.expect(126).says("no engine can be told");
     assert_eq!(world.read("ran"), None);
     podman.nothing_stays();
     naive_volumes(&podman, &world);

@@ -248,7 +248,7 @@ fn bubblewrap_holds_the_same_or_does_not_start() {
     assert!(!world.workspace.join("deploy/new").exists());
     fs::remove_file(world.workspace.join("Cargo.lock")).unwrap();
     symlink("main.rs", world.workspace.join("Cargo.lock")).unwrap();
-    run("true").expect(125).says("cannot hold the symbolic link");
+    run("true").expect(126).says("cannot hold the symbolic link");
 }
 
 #[test]

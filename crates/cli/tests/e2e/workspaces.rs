@@ -198,7 +198,7 @@ fn a_closed_workspace_is_not_there() {
     }
     let intent = world.records().into_iter().rfind(|record| record["event"]["kind"] == "intent").unwrap();
     assert_eq!(intent["event"]["call"]["cwd"], "/home/ringfence", "{intent}");
-    world.sh_with(&["--access", "none", "--backend", "landlock"], "true").expect(125).says("cannot close");
+    world.sh_with(&["--access", "none", "--backend", "landlock"], "true").expect(126).says("cannot close");
 }
 
 /// By policy it holds for every door, and no flag opens it again.
@@ -301,7 +301,7 @@ fn a_closed_part_of_a_toolchain_is_not_there() {
     assert_eq!(under("", "native").expect(0).text(), "seen\n", "the control");
     let closed = format!("[[root]]\npath = \"{}\"\naccess = \"none\"\n", inner.display());
     assert_eq!(under(&closed, "native").expect(0).text(), "");
-    under(&closed, "bubblewrap").expect(125).says("which is part of the system");
+    under(&closed, "bubblewrap").expect(126).says("which is part of the system");
 }
 
 /// What every sandbox has of /etc cannot be taken away, and nothing runs where somebody asks for that.

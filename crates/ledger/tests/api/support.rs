@@ -229,7 +229,12 @@ pub(crate) fn launched(ids: &Ids) -> Event {
         controls: [(Control::FsRead, level)].into(),
         landlock_abi: Some(7),
     };
-    Event::Launched { transaction: ids.transaction.clone(), session: ids.session.clone(), posture }
+    Event::Launched {
+        transaction: ids.transaction.clone(),
+        session: ids.session.clone(),
+        posture,
+        passed_over: Vec::new(),
+    }
 }
 
 pub(crate) fn refused(transaction: Option<&TransactionId>) -> Event {

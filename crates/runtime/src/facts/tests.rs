@@ -77,6 +77,7 @@ fn machine(toolchains: Vec<Toolchain>) -> Machine {
         attendance: Attendance::Unattended,
         toolchains,
         files: Vec::new(),
+        sweeper: None,
     })
 }
 

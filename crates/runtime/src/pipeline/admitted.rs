@@ -2,11 +2,13 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ringfence_authz::{Grant, Permissions, View as GrantedView};
 use ringfence_egress::Ca;
 use ringfence_ledger::{AppendError, Event, Receipt};
-use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, View};
+use ringfence_sandbox::survey::SurveyError;
+use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, Unsupported, View};
 use ringfence_types::{Backend, Call, Layer, Level, NetMode, Posture, Refusal, RefusalCode, TransactionId};
 
 use super::authenticated::closed;
@@ -18,7 +20,7 @@ use crate::approval::Held;
 use crate::network::{Network, NetworkError, bundle};
 use crate::rules::WorkspaceRules;
 use crate::secrets::SecretStore;
-use crate::session::{AgentSession, Bound};
+use crate::session::{AgentSession, Bound, Fence};
 
 /// Allowed and written down: the only state that can launch.
 #[derive(Debug)]
@@ -62,6 +64,9 @@ impl Admitted {
                 }
                 Err(NotStarted::Refused(refusal)) => return Err(settling.refused(session, refusal)),
                 Err(NotStarted::Failed(error)) => {
+                    if let Some(refusal) = refusal_of(&error) {
+                        return Err(settling.refused(session, refusal));
+                    }
                     let hint = error.hint();
                     return Err(settling.failed(session, chain(&error), hint));
                 }
@@ -111,10 +116,10 @@ fn standing(session: &AgentSession<'_>, permissions: &Permissions) -> Result<Sta
     if let Some(sandbox) = &fence.sandbox {
         return Ok(Standing { sandbox: Arc::clone(sandbox), filtered: fence.network.is_some() });
     }
-    let (sandbox, network) = start(session, permissions)?;
+    let (Started { sandbox, passed_over }, network) = start(session, permissions)?;
     held::record(session, &sandbox);
     let standing = Standing { sandbox: Arc::new(sandbox), filtered: network.is_some() };
-    (fence.sandbox, fence.network) = (Some(Arc::clone(&standing.sandbox)), network);
+    *fence = Fence { network, sandbox: Some(Arc::clone(&standing.sandbox)), passed_over, told: false };
     drop(fence);
     session.container_started();
     Ok(standing)
@@ -123,28 +128,42 @@ fn standing(session: &AgentSession<'_>, permissions: &Permissions) -> Result<Sta
 /// Strongest first. `container` is chosen by policy and `none` by flag, never as a fallback.
 const LADDER: [Backend; 3] = [Backend::Native, Backend::Bubblewrap, Backend::Landlock];
 
+/// How often a start is made again that failed for want of something, and the pause before it.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
+
+/// A launcher that said nothing for long is not waited for again.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A sandbox, and the stronger backends that could not be used, each with the reason.
+struct Started {
+    sandbox: Sandbox,
+    passed_over: Vec<String>,
+}
+
 fn start(
     session: &AgentSession<'_>,
     permissions: &Permissions,
-) -> Result<(Sandbox, Option<Network>), NotStarted> {
+) -> Result<(Started, Option<Network>), NotStarted> {
     if permissions.net != NetMode::Filtered {
         return Ok((start_sandbox(session, permissions, None)?, None));
     }
     let ca = Arc::new(Ca::new().map_err(|error| NotStarted::Network(error.into()))?);
-    let mut sandbox = start_sandbox(session, permissions, Some(&ca))?;
+    let mut started = start_sandbox(session, permissions, Some(&ca))?;
     // Before anything runs in it: the first connection finds somebody to answer.
-    let doors = sandbox.take_doors().ok_or(NotStarted::Network(NetworkError::NoDoors))?;
+    let doors = started.sandbox.take_doors().ok_or(NotStarted::Network(NetworkError::NoDoors))?;
     let Doors { proxy, transparent, dns, dns_stream } = doors;
     let doors = ringfence_egress::Doors { proxy, transparent, dns, dns_stream };
-    let network = Network::open(session, (doors, sandbox.hold().clone()), ca).map_err(NotStarted::Network)?;
-    Ok((sandbox, Some(network)))
+    let hold = started.sandbox.hold().clone();
+    let network = Network::open(session, (doors, hold), ca).map_err(NotStarted::Network)?;
+    Ok((started, Some(network)))
 }
 
 fn start_sandbox(
     session: &AgentSession<'_>,
     permissions: &Permissions,
     ca: Option<&Ca>,
-) -> Result<Sandbox, NotStarted> {
+) -> Result<Started, NotStarted> {
     let wanted = session.policy.backend;
     let candidates = wanted.as_ref().map_or(&LADDER[..], std::slice::from_ref);
     let mut tried: Vec<String> = Vec::new();
@@ -153,9 +172,9 @@ fn start_sandbox(
     for backend in candidates {
         let mut spec = spec(session, permissions, *backend);
         spec.files.extend(ca.map(bundle));
-        match Sandbox::start_from(&spec, &rules, &session.runtime.pool) {
+        match start_steadily(|| Sandbox::start_from(&spec, &rules, &session.runtime.pool)) {
             Ok(sandbox) => match below_floor(sandbox.posture(), permissions) {
-                None => return Ok(sandbox),
+                None => return Ok(Started { sandbox, passed_over: tried }),
                 Some(missing) => tried.push(missing),
             },
             Err(error) if error.is_about_this_machine() && wanted.is_none() => {
@@ -169,6 +188,44 @@ fn start_sandbox(
         (Some(error), [_]) => Err(NotStarted::Failed(error)),
         _ => Err(NotStarted::Refused(floor_refusal(&tried))),
     }
+}
+
+/// Starts again what a shortage has kept from starting. A weaker backend is for what a machine cannot do, not for what
+/// it could not do just now.
+fn start_steadily(start: impl Fn() -> Result<Sandbox, StartError>) -> Result<Sandbox, StartError> {
+    let began = Instant::now();
+    for pause in PAUSES {
+        match start() {
+            Err(error) if error.is_transient() && began.elapsed() < PATIENCE => {
+                tracing::warn!(why = %chain(&error), "the sandbox is started again");
+                std::thread::sleep(pause);
+            }
+            answer => return answer,
+        }
+    }
+    start()
+}
+
+/// A start that did not fail but was answered with a no: what was asked for is never done so, and who asked can change it.
+fn refusal_of(error: &StartError) -> Option<Refusal> {
+    let (code, rule) = match error {
+        StartError::Unsupported { what, .. } => match what {
+            Unsupported::FilteredNetwork => (RefusalCode::Network, "network.backend"),
+            Unsupported::ClosedRoot => (RefusalCode::Path, "root.closed"),
+            Unsupported::SecretFile => (RefusalCode::Secret, "secret.backend"),
+            Unsupported::HeldLink => (RefusalCode::Path, "path.held-link"),
+            Unsupported::Root => (RefusalCode::Path, "root.backend"),
+            Unsupported::WholeMachine => (RefusalCode::Profile, "profile.backend"),
+        },
+        StartError::Survey(SurveyError::ProtectedSymlink { .. }) => {
+            (RefusalCode::Path, "path.protected-link")
+        }
+        StartError::Survey(SurveyError::TooLong { .. }) => (RefusalCode::Path, "path.too-long"),
+        _ => return None,
+    };
+    let (rule, message) = (rule.to_owned(), chain(error));
+    let hint = error.hint().or_else(|| Some("another backend, or another path".to_owned()));
+    Some(Refusal { code, layer: Layer::Floor, rule, message, hint })
 }
 
 /// What of the floor a sandbox misses, in words; `None` when it misses nothing.
@@ -258,6 +315,13 @@ pub(crate) fn spec(session: &Bound<'_>, permissions: &Permissions, backend: Back
         files: setup.files.clone(),
         secrets: session.secrets.files(),
         registry: setup.state_dir.join("placeholders"),
+        sweeper: match (backend, permissions.view) {
+            (Backend::Native | Backend::Bubblewrap | Backend::Container, GrantedView::Constructed) => {
+                session.runtime.sweeper()
+            }
+            // No placeholders are made there.
+            _ => None,
+        },
         container: session.container.as_ref().map(|chosen| chosen.spec.clone()),
     }
 }

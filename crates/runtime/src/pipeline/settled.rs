@@ -141,6 +141,23 @@ fn going_round(repeats: usize) -> String {
     format!("the same came {repeats} times in a row with the same outcome; at {STOPPED} it is stopped")
 }
 
+/// What held a command in, and the stronger backends that could not be used for it.
+struct Fenced {
+    posture: Posture,
+    passed_over: Vec<String>,
+}
+
+/// The fence of the session as it is recorded, and what is told of it.
+fn fenced(session: &AgentSession<'_>) -> (Option<Fenced>, Option<String>) {
+    let mut fence = session.common.fence();
+    let (told, reasons) = (fence.tell_passed_over(), fence.passed_over.clone());
+    let posture = fence.sandbox.as_ref().map(|sandbox| sandbox.posture().clone());
+    drop(fence);
+    let passed_over = reasons.iter().map(|reason| session.leaks.text(reason)).collect();
+    let told = told.map(|told| session.leaks.text(&told));
+    (posture.map(|posture| Fenced { posture, passed_over }), told)
+}
+
 /// A transaction whose intent is written and whose end is not yet.
 #[derive(Debug)]
 pub(super) struct Settling {
@@ -156,11 +173,15 @@ impl Settling {
         session: &mut AgentSession<'_>,
         answer: Result<Outcome, &RunError>,
     ) -> Settled {
-        let posture = session.common.fence().sandbox.as_ref().map(|sandbox| sandbox.posture().clone());
-        match answer {
-            Ok(outcome) => self.close(session, Ended::Executed(outcome), posture),
-            Err(error) => self.close(session, Ended::Failed { what: chain(error), hint: None }, posture),
-        }
+        let (fenced, told) = fenced(session);
+        let ended = match answer {
+            Ok(outcome) => Ended::Executed(outcome),
+            Err(error) => Ended::Failed { what: chain(error), hint: None },
+        };
+        let mut settled = self.close(session, ended, fenced);
+        let notes: Vec<String> = told.into_iter().chain(settled.note.take()).collect();
+        settled.note = (!notes.is_empty()).then(|| notes.join("; "));
+        settled
     }
 
     pub(super) fn touched(self, session: &mut AgentSession<'_>, done: Result<Touched, Ended>) -> Settled {
@@ -184,13 +205,14 @@ impl Settling {
         self.close(session, Ended::Failed { what, hint }, None)
     }
 
-    fn close(self, session: &mut AgentSession<'_>, ended: Ended, posture: Option<Posture>) -> Settled {
+    fn close(self, session: &mut AgentSession<'_>, ended: Ended, fenced: Option<Fenced>) -> Settled {
         let ended = clean(ended, &session.leaks);
         let mut events = Vec::new();
         let ids = || (self.transaction.clone(), session.id.clone());
-        if let Some(posture) = posture.clone() {
+        let posture = fenced.as_ref().map(|fenced| fenced.posture.clone());
+        if let Some(Fenced { posture, passed_over }) = fenced {
             let (transaction, session) = ids();
-            events.push(Event::Launched { transaction, session, posture });
+            events.push(Event::Launched { transaction, session, posture, passed_over });
         }
         if let Ended::Executed(Outcome { limit_hit: Some(limit), .. }) = &ended {
             let (transaction, session) = ids();

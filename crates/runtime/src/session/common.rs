@@ -38,6 +38,22 @@ pub(crate) struct Common {
 pub(crate) struct Fence {
     pub(crate) network: Option<Network>,
     pub(crate) sandbox: Option<Arc<Sandbox>>,
+    /// Stronger backends that could not be used for it, each with the reason.
+    pub(crate) passed_over: Vec<String>,
+    /// Whether a call has told of them.
+    pub(crate) told: bool,
+}
+
+impl Fence {
+    /// What to tell of the stronger backends, once.
+    pub(crate) fn tell_passed_over(&mut self) -> Option<String> {
+        if self.passed_over.is_empty() || std::mem::replace(&mut self.told, true) {
+            return None;
+        }
+        let used = self.sandbox.as_ref()?.posture().backend;
+        let reasons = self.passed_over.join("; ");
+        Some(format!("backend `{used}` is used, because a stronger one could not be: {reasons}"))
+    }
 }
 
 impl Common {
@@ -129,7 +145,7 @@ impl Common {
     }
 
     pub(crate) fn end_fence(&self) {
-        let Fence { network, sandbox } = std::mem::take(&mut *self.fence());
+        let Fence { network, sandbox, .. } = std::mem::take(&mut *self.fence());
         drop(network);
         if let Some(sandbox) = sandbox {
             sandbox.end();

@@ -74,6 +74,7 @@ impl World {
             attendance: Attendance::Unattended,
             toolchains: Vec::new(),
             files: Vec::new(),
+            sweeper: None,
         })
         .unwrap();
         Self { root, _directory: directory, runtime, asked: Rc::default() }

@@ -63,6 +63,7 @@ impl World {
             attendance: Attendance::Unattended,
             toolchains: Vec::new(),
             files: Vec::new(),
+            sweeper: None,
         }
     }
 

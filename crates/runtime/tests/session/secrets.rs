@@ -32,6 +32,7 @@ impl World {
             attendance: Attendance::Unattended,
             toolchains: Vec::new(),
             files: Vec::new(),
+            sweeper: None,
         })
         .unwrap();
         SecretStore::new(&path.join("state")).add(secrets).unwrap();

@@ -25,9 +25,10 @@ use crate::host_sockets::{Coverage, Overlays};
 use crate::landlock;
 use crate::launcher;
 use crate::launching::{self, Launching};
+use crate::lease;
 use crate::network;
 use crate::posture::{Evidence, posture};
-use crate::session::{Session, StartError};
+use crate::session::{Session, StartError, Unsupported};
 use crate::spec::{HOME_INSIDE, SECRETS_INSIDE, Spec, View};
 use crate::survey::{Rules, SurveyedRoot};
 use crate::system::{self, Entry};
@@ -41,7 +42,7 @@ const PROGRAMS: [&str; 2] = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"];
 pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
     let program = program()?;
     if matches!(spec.view, View::WholeMachine { .. }) {
-        return Err(unavailable("it does not do profile `danger`".to_owned()));
+        return Err(unsupported(Unsupported::WholeMachine, "it does not do profile `danger`".to_owned()));
     }
     let surroundings = Surroundings::look(spec, rules)?;
     if let Some(link) = surroundings.survey.roots.iter().find_map(|root| {
@@ -49,9 +50,10 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
         links.next().map(|link| root.path.join(link))
     }) {
         let link = Bytes::from(link).display();
-        return Err(unavailable(format!(
-            "it cannot hold the symbolic link `{link}`, only what it points at"
-        )));
+        return Err(unsupported(
+            Unsupported::HeldLink,
+            format!("it cannot hold the symbolic link `{link}`, only what it points at"),
+        ));
     }
     sweep_scratch(&spec.registry);
     let scratch = Scratch::make(spec, &surroundings.survey.roots).map_err(StartError::Spawn)?;
@@ -78,6 +80,10 @@ pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartErro
     };
     let posture = posture(&evidence);
     Session::new(sealed, posture, surroundings)
+}
+
+fn unsupported(what: Unsupported, reason: String) -> StartError {
+    StartError::Unsupported { backend: Backend::Bubblewrap, what, reason }
 }
 
 fn unavailable(reason: String) -> StartError {
@@ -120,15 +126,15 @@ pub(crate) fn complaint(child: &mut Child) -> Option<String> {
 /// Files that are mounted into the sandbox. They only have to exist until bubblewrap has mounted them.
 struct Scratch {
     directory: TempDir,
+    #[expect(dead_code, reason = "held for its lock")]
+    lease: OwnedFd,
 }
 
 impl Scratch {
     fn make(spec: &Spec, surveyed: &[SurveyedRoot]) -> io::Result<Self> {
         fs::create_dir_all(&spec.registry)?;
-        let directory = tempfile::Builder::new()
-            .prefix(&format!("{SCRATCH}{}-", std::process::id()))
-            .tempdir_in(&spec.registry)?;
-        let scratch = Self { directory };
+        let (directory, lease) = lease::make(SCRATCH, &spec.registry)?;
+        let scratch = Self { directory, lease };
         fs::write(scratch.hidden_file(), "")?;
         fs::set_permissions(scratch.hidden_file(), fs::Permissions::from_mode(0o000))?;
         fs::create_dir(scratch.hidden_directory())?;
@@ -168,18 +174,12 @@ impl Drop for Scratch {
 
 /// Removes the scratch directories of processes that are gone.
 pub(crate) fn sweep_scratch(registry: &Path) {
-    let Ok(entries) = fs::read_dir(registry) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let owner =
-            name.to_str().and_then(|name| name.strip_prefix(SCRATCH)?.split('-').next()?.parse::<u32>().ok());
-        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-            let hidden = entry.path().join("hidden-directory");
-            // What cannot be removed stays for the next time.
-            let _opened = fs::set_permissions(hidden, fs::Permissions::from_mode(0o700));
-            let _removed = fs::remove_dir_all(entry.path());
-        }
-    }
+    lease::sweep(SCRATCH, registry, |scratch| {
+        let hidden = scratch.join("hidden-directory");
+        // What cannot be removed stays for the next time.
+        let _opened = fs::set_permissions(hidden, fs::Permissions::from_mode(0o700));
+        let _removed = fs::remove_dir_all(scratch);
+    });
 }
 
 #[derive(Default)]
@@ -330,6 +330,7 @@ mod tests {
             files: Vec::new(),
             secrets: Vec::new(),
             registry: world.path().join("registry"),
+            sweeper: None,
             container: None,
         };
         let surveyed = SurveyedRoot {

@@ -26,7 +26,7 @@ use super::native::Surroundings;
 use crate::container::{ContainerSpec, Engine, EngineError, Labelled};
 use crate::network;
 use crate::pool::Pool;
-use crate::session::{Session, StartError};
+use crate::session::{Session, StartError, Unsupported};
 use crate::spec::{Spec, View};
 use crate::survey::Rules;
 
@@ -64,16 +64,22 @@ fn possible(spec: &Spec) -> Result<&ContainerSpec, StartError> {
         return Err(unavailable("no image was named (--image NAME)"));
     };
     if matches!(spec.view, View::WholeMachine { .. }) {
-        return Err(unavailable("it does not do profile `danger`"));
+        let what = Unsupported::WholeMachine;
+        return Err(unsupported(what, "it does not do profile `danger`"));
     }
     let sources = spec.roots.iter().map(|root| root.path.as_path());
     if let Some((source, why)) =
         sources.filter_map(|source| Some((source, forbidden(source, &wanted.engine)?))).next()
     {
         let source = Bytes::from(source).display();
-        return Err(unavailable(&format!("the root `{source}` is not shown to a container: {why}")));
+        let reason = format!("the root `{source}` is not shown to a container: {why}");
+        return Err(unsupported(Unsupported::Root, &reason));
     }
     Ok(wanted)
+}
+
+fn unsupported(what: Unsupported, reason: &str) -> StartError {
+    StartError::Unsupported { backend: Backend::Container, what, reason: reason.to_owned() }
 }
 
 fn unavailable(reason: &str) -> StartError {
@@ -137,7 +143,7 @@ impl Container {
         };
         let body = request.body(Dialect::from(&engine)).map_err(|Unspeakable(path)| {
             let path = Bytes::from(path).display();
-            unavailable(&format!("no engine can be told of the path `{path}`"))
+            unsupported(Unsupported::Root, &format!("no engine can be told of the path `{path}`"))
         })?;
         let name = scratch.name();
         engine.create(&name, body).map_err(|error| match unknown_runtime(error, wanted.runtime) {

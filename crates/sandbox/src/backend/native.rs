@@ -1,6 +1,7 @@
 //! Own namespaces, constructed root, Landlock and seccomp: everything at once, made by our own launcher.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_types::{Access, NetMode};
 use zeroize::Zeroizing;
@@ -17,6 +18,7 @@ use crate::posture::{Evidence, posture};
 use crate::session::{Session, StartError};
 use crate::spec::{Spec, View};
 use crate::survey::{self, Places, Rules, Survey};
+use crate::sweeper::Sweeper;
 
 pub(crate) fn start(spec: &Spec, rules: &dyn Rules) -> Result<Session, StartError> {
     with_or_without_overlays(|overlays| {
@@ -76,6 +78,7 @@ pub(crate) struct Surroundings {
     pub(crate) survey: Survey,
     pub(crate) placeholders: Option<Placeholders>,
     pub(crate) remembered: Remembered,
+    pub(crate) sweeper: Option<Arc<Sweeper>>,
 }
 
 impl Surroundings {
@@ -99,7 +102,7 @@ impl Surroundings {
             placeholders.fill(root)?;
         }
         let remembered = Remembered::of(&survey.roots);
-        Ok(Self { survey, placeholders: Some(placeholders), remembered })
+        Ok(Self { survey, placeholders: Some(placeholders), remembered, sweeper: spec.sweeper.clone() })
     }
 }
 
@@ -159,6 +162,7 @@ mod tests {
             files: Vec::new(),
             secrets: Vec::new(),
             registry: world.join("registry"),
+            sweeper: None,
             container: None,
         }
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream,
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 
-use ringfence_sandbox::{Doors, PROXY_PORT};
+use ringfence_sandbox::{Doors, PROXY_PORT, Unsupported};
 use ringfence_types::{Control, Level};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
@@ -506,7 +506,7 @@ fn other_backends_refuse_to_filter() {
     for backend in [Backend::Landlock, Backend::External, Backend::None] {
         let spec = Spec { backend, net: NetMode::Filtered, ..world.spec() };
         match Session::start(&spec, &NoRules) {
-            Err(error @ StartError::Unfiltered { .. }) => {
+            Err(error @ StartError::Unsupported { what: Unsupported::FilteredNetwork, .. }) => {
                 assert!(error.hint().unwrap().contains("--backend native"), "{backend}");
             }
             other => panic!("{backend}: {other:?}"),

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::Draft;
 use super::request::Bound;
 use crate::launcher;
+use crate::lease;
 use crate::network;
 use crate::relay;
 use crate::session::StartError;
@@ -23,7 +24,7 @@ use crate::spec::{HOME_INSIDE, SkeletonFile, Spec};
 use crate::survey::SurveyedRoot;
 use crate::system;
 
-/// Names of scratch directories begin with this and the process they belong to.
+/// Names of scratch directories begin with this.
 const PREFIX: &str = "container-";
 
 /// And names of containers with this, since they have the name of their scratch directory.
@@ -32,6 +33,8 @@ pub(super) const CONTAINER_PREFIX: &str = "ringfence-container-";
 #[derive(Debug)]
 pub(super) struct Scratch {
     directory: TempDir,
+    #[expect(dead_code, reason = "held for its lock")]
+    lease: OwnedFd,
     /// Until PID 1 has connected.
     listener: Option<OwnedFd>,
 }
@@ -40,9 +43,7 @@ impl Scratch {
     pub(super) fn make(draft: &Draft) -> io::Result<Self> {
         fs::create_dir_all(&draft.registry)?;
         sweep(&draft.registry);
-        let directory = tempfile::Builder::new()
-            .prefix(&format!("{PREFIX}{}-", std::process::id()))
-            .tempdir_in(&draft.registry)?;
+        let (directory, lease) = lease::make(PREFIX, &draft.registry)?;
         let at = |name: &str| directory.path().join(name);
         fs::write(at("launch"), launcher::bytes())?;
         fs::set_permissions(at("launch"), fs::Permissions::from_mode(0o555))?;
@@ -53,7 +54,7 @@ impl Scratch {
             fs::set_permissions(at(name), fs::Permissions::from_mode(0o000))?;
         }
         let listener = listen(directory.path())?;
-        let scratch = Self { directory, listener: Some(listener) };
+        let scratch = Self { directory, lease, listener: Some(listener) };
         scratch.lay(&draft.etc)?;
         Ok(scratch)
     }
@@ -150,18 +151,11 @@ pub(super) fn etc(spec: &Spec, (uid, gid): (u32, u32)) -> Vec<SkeletonFile> {
 
 /// Removes the scratch directories of processes that are gone.
 fn sweep(registry: &Path) {
-    let Ok(entries) = fs::read_dir(registry) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let owner =
-            name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
-        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-            for closed in ["hidden-directory", "secrets"] {
-                let _opened =
-                    fs::set_permissions(entry.path().join(closed), fs::Permissions::from_mode(0o700));
-            }
-            // What cannot be removed stays for the next time.
-            let _removed = fs::remove_dir_all(entry.path());
+    lease::sweep(PREFIX, registry, |scratch| {
+        for closed in ["hidden-directory", "secrets"] {
+            let _opened = fs::set_permissions(scratch.join(closed), fs::Permissions::from_mode(0o700));
         }
-    }
+        // What cannot be removed stays for the next time.
+        let _removed = fs::remove_dir_all(scratch);
+    });
 }
