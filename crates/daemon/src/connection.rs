@@ -54,7 +54,7 @@ where
 {
     let activity = Arc::new(Activity::new(timing));
     let (stream, mut returned) = Lent::new(stream);
-    let end = requests((stream, streams), (cut, &activity), answer).await;
+    let end = requests(stream, streams, cut, &activity, answer).await;
     // The stream of a connection that became something else does not come back.
     if let (End::Served, Ok(stream)) = (end, returned.try_recv()) {
         linger(stream, Linger::default()).await;
@@ -71,8 +71,10 @@ enum End {
 }
 
 async fn requests<S, F, A>(
-    (stream, streams): (Lent<S>, u32),
-    (cut, activity): (&Notify, &Arc<Activity>),
+    stream: Lent<S>,
+    streams: u32,
+    cut: &Notify,
+    activity: &Arc<Activity>,
     answer: F,
 ) -> End
 where

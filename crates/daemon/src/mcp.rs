@@ -124,7 +124,7 @@ pub(crate) async fn answer(
     (wanted, body): (Wanted, RequestBody),
 ) -> Result<Response<Body>, ApiError> {
     // Before anything that they send is read.
-    let (visitor, workspace) = match visit(line, (&head, token), wanted).await {
+    let (visitor, workspace) = match visit(line, &head, token, wanted).await {
         Ok(visitor) => visitor,
         Err(why) => {
             hear_out(body).await;
@@ -161,7 +161,8 @@ pub(crate) async fn answer(
 /// Somebody who may use the tools of the session that they name, and its workspace.
 async fn visit(
     line: &Arc<Line>,
-    (head, token): (&Parts, Option<String>),
+    head: &Parts,
+    token: Option<String>,
     wanted: Wanted,
 ) -> Result<(Visitor, PathBuf), ApiError> {
     if head.uri.query().is_some() {

@@ -11,10 +11,14 @@ use crate::daemon_socket::token_with;
 use crate::served::Served;
 use crate::testkit::{World, finish};
 
-/// A way to call `calls` at `target`.
-type Client = fn(&World, &Value) -> Command;
+struct Client {
+    name: &'static str,
+    /// Calls what the value names.
+    command: fn(&World, &Value) -> Command,
+}
 
-const CLIENTS: [(&str, Client); 2] = [("python", python), ("javascript", javascript)];
+const CLIENTS: [Client; 2] =
+    [Client { name: "python", command: python }, Client { name: "javascript", command: javascript }];
 
 fn python(world: &World, wanted: &Value) -> Command {
     let packages = agents().join("../grpc");
@@ -54,10 +58,11 @@ fn message(message: &impl prost::Message) -> String {
     message.encode_to_vec().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn expect(served: &Served, (name, client): (&str, Client), (target, cases): (&str, &[Case])) {
+fn expect(served: &Served, client: &Client, target: &str, cases: &[Case]) {
+    let name = client.name;
     let calls: Vec<&Value> = cases.iter().map(|case| &case.call).collect();
     let wanted = json!({ "target": target, "calls": calls });
-    let answers = finish(&mut client(&served.world, &wanted), b"").expect(0).json();
+    let answers = finish(&mut (client.command)(&served.world, &wanted), b"").expect(0).json();
     let answers = answers.as_array().unwrap();
     assert_eq!(answers.len(), cases.len(), "{name}: {answers:?}");
     for (case, said) in cases.iter().zip(answers) {
@@ -72,10 +77,10 @@ fn expect(served: &Served, (name, client): (&str, Client), (target, cases): (&st
 #[test]
 fn official_clients_are_told_why_they_are_refused() {
     // A daemon for each: who shows wrong tokens too often is refused for that.
-    CLIENTS.into_iter().for_each(is_told_why);
+    CLIENTS.iter().for_each(is_told_why);
 }
 
-fn is_told_why(client: (&str, Client)) {
+fn is_told_why(client: &Client) {
     let served = Served::new();
     let session = served.session();
     let (_, reads) = token_with(&served, &["read"]);
@@ -137,7 +142,7 @@ fn is_told_why(client: (&str, Client)) {
         // Last: what is refused for its number takes a while to be allowed again.
         case("RESOURCE_EXHAUSTED", "DaemonService/WhoAmI", json!({ "flood": served.socket })),
     ];
-    expect(&served, client, (&format!("unix:{}", served.socket.display()), &cases));
+    expect(&served, client, &format!("unix:{}", served.socket.display()), &cases);
 }
 
 /// There is no gRPC on TCP, and a client of gRPC understands that it is told so.
@@ -156,7 +161,7 @@ fn official_clients_are_refused_over_tcp_in_their_own_words() {
             }),
         ),
     ];
-    for client in CLIENTS {
-        expect(&served, client, (&format!("127.0.0.1:{}", served.port()), &cases));
+    for client in &CLIENTS {
+        expect(&served, client, &format!("127.0.0.1:{}", served.port()), &cases);
     }
 }

@@ -65,9 +65,9 @@ impl Identities {
         self.change(|rows, now| {
             let mut ended: BTreeMap<SessionId, Vec<Credential>> = BTreeMap::new();
             for one in store::all::<Credential>(rows, Table::Credential)? {
-                match session_of(&one).filter(|id| one.revoked.is_none() && sessions.contains(*id)) {
-                    Some(id) => ended.entry(id.clone()).or_default().push(one),
-                    None => {}
+                let session = session_of(&one).filter(|id| one.revoked.is_none() && sessions.contains(*id));
+                if let Some(session) = session.cloned() {
+                    ended.entry(session).or_default().push(one);
                 }
             }
             for one in ended.values().flatten() {
