@@ -156,5 +156,10 @@ pub(crate) fn is_textual(byte: u8) -> bool {
     matches!(byte, 0 | b'\t' | b'\n' | b'\r' | 0x1b | 0x20..=0x7e)
 }
 
+/// What plain letters of Base64 stand for.
+pub(crate) fn base64_letters(letters: &[u8]) -> Vec<u8> {
+    base64::decode(letters)
+}
+
 #[cfg(test)]
 mod tests;

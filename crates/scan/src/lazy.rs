@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::argv::{self, Redacting};
+use crate::disguise::ForPeople;
 use crate::exact::{self, ExactError, Form};
 use crate::finding::{Finding, Fingerprint, Salt};
 use crate::scanner::{Redacted, Scanner, Searched};
@@ -64,6 +65,19 @@ impl LazyScanner {
     /// As [`crate::redact_argv`], with the registered secrets.
     pub fn redact_argv<A: AsRef<[u8]>>(&self, argv: &[A]) -> (Vec<Vec<u8>>, Vec<(usize, Finding)>) {
         argv::redacted(argv, self)
+    }
+
+    /// As [`Self::redact`], for what people read: text that only pretends to be a private key stays.
+    pub fn redact_for_people(&self, input: &[u8]) -> Redacted {
+        ForPeople(self).redact(input)
+    }
+
+    /// As [`Self::redact_argv`], for what people read.
+    pub fn redact_argv_for_people<A: AsRef<[u8]>>(
+        &self,
+        argv: &[A],
+    ) -> (Vec<Vec<u8>>, Vec<(usize, Finding)>) {
+        argv::redacted(argv, &ForPeople(self))
     }
 
     pub fn stream(&self) -> LazyStream {

@@ -13,6 +13,7 @@ mod ahead;
 mod allowlist;
 mod argv;
 mod decode;
+mod disguise;
 mod exact;
 mod finding;
 mod keywords;
