@@ -6,6 +6,7 @@
 mod device;
 mod operator;
 mod prompt;
+mod screen;
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::environment::Environment;
 use crate::explain::{self, Style};
 use device::{Device, Silence};
 use prompt::{Manner, Page};
+use screen::{Mark, Screen};
 
 pub(crate) use operator::{Need, authenticate, has_ledger, here, record, require};
 pub(crate) use prompt::{Explains, Prompt, span};
@@ -82,13 +84,19 @@ impl Terminal {
         Self { variables: environment.all.clone(), operator: authenticate(environment, Need::Nothing).ok() }
     }
 
+    fn screen(&self) -> Screen {
+        let name = self.variables.iter().find(|(name, _)| name.as_slice() == b"TERM");
+        Screen::of(name.map(|(_, value)| value.as_slice()))
+    }
+
     /// Asks about a question, and says what came of it.
     pub(crate) fn asked(&self, question: &dyn Posed) -> Heard {
         let Some(operator) = &self.operator else { return Heard::Interrupted };
         let elsewhere = || question.decided().is_some();
-        let Some(mut device) = Device::controlling(question.left(), &elsewhere) else {
+        let Some(device) = Device::controlling(question.left(), &elsewhere) else {
             return Heard::Interrupted;
         };
+        let mut device = device.on_screen(self.screen());
         let style = Style::of(&self.variables, device.terminal());
         let heard = answer(&mut device, &Conversation::of(question), style);
         match heard {
@@ -107,7 +115,7 @@ impl Terminal {
     pub(crate) fn confirmed(&self, question: &dyn Posed, meant: &str) -> Option<bool> {
         self.operator.as_ref()?;
         let elsewhere = || question.decided().is_some();
-        let mut device = Device::controlling(question.left(), &elsewhere)?;
+        let mut device = Device::controlling(question.left(), &elsewhere)?.on_screen(self.screen());
         let style = Style::of(&self.variables, device.terminal());
         Some(confirm(&mut device, &Conversation::of(question).prompt, (meant, style)).unwrap_or(false))
     }
@@ -115,7 +123,8 @@ impl Terminal {
     /// Shows what a yes would permit, and takes the whole word for it: for what is no question of a session.
     pub(crate) fn permitted(&self, shown: &str, meant: &str) -> bool {
         let Some(_operator) = &self.operator else { return false };
-        let Some(mut device) = Device::controlling(PATIENCE, &|| false) else { return false };
+        let Some(device) = Device::controlling(PATIENCE, &|| false) else { return false };
+        let mut device = device.on_screen(self.screen());
         let style = Style::of(&self.variables, device.terminal());
         permit(&mut device, shown, (meant, style)).unwrap_or(false)
     }
@@ -213,11 +222,11 @@ fn why(device: &mut Device<'_>) -> Result<Option<String>, Silence> {
 fn converse(device: &mut Device<'_>, conversation: &Conversation<'_>, style: Style) -> Result<Say, Silence> {
     let prompt = &conversation.prompt;
     let page = prompt.page(device.width(), style);
-    device.write(&format!("\n{}\n", page.text))?;
+    let mark = begin(device, &page.text)?;
     device.settle()?;
     for _try in 0..TRIES {
         device.forget()?;
-        device.write(&page.choices)?;
+        device.write(&format!("{mark}: {}", page.choices))?;
         match next(device, prompt, &page)? {
             Step::Answer(say) => return Ok(say),
             Step::Explain => device.write(&format!("\n{}\n", conversation.explained(style)))?,
@@ -234,6 +243,15 @@ fn converse(device: &mut Device<'_>, conversation: &Conversation<'_>, style: Sty
     Ok(Say::Deny)
 }
 
+/// Shows a question on an empty screen, with a mark that stands on the line of the answer as well.
+fn begin(device: &mut Device<'_>, text: &str) -> Result<Mark, Silence> {
+    // Without it nobody could tell this question from one that a command has drawn.
+    let mark = Mark::fresh().map_err(|_no_randomness| Silence::Gone)?;
+    device.clear()?;
+    device.write(&format!("mark {mark}: the line of the answer has the same\n{text}\n"))?;
+    Ok(mark)
+}
+
 /// Shows everything and takes one key, or the whole word where much is at stake.
 fn confirm(
     device: &mut Device<'_>,
@@ -241,26 +259,26 @@ fn confirm(
     (meant, style): (&str, Style),
 ) -> Result<bool, Silence> {
     let page = prompt.page(device.width(), style);
-    device.write(&format!("\n{}\n", page.text))?;
+    let mark = begin(device, &page.text)?;
     if page.hidden > 0 {
         device.write(&prompt.whole(device.width(), style))?;
     }
     device.settle()?;
     let yes = match page.manner {
         Manner::Key => {
-            device.write(&format!("{meant}? [y]es, anything else is no > "))?;
+            device.write(&format!("{mark}: {meant}? [y]es, anything else is no > "))?;
             key(&device.burst()?) == Some(b'y')
         }
-        Manner::Word => the_word(device, meant, style)?,
+        Manner::Word => the_word(device, &format!("{mark}: {meant}"), style)?,
     };
     device.write("\n")?;
     Ok(yes)
 }
 
 fn permit(device: &mut Device<'_>, shown: &str, (meant, style): (&str, Style)) -> Result<bool, Silence> {
-    device.write(&format!("\n{shown}\n"))?;
+    let mark = begin(device, shown)?;
     device.settle()?;
-    the_word(device, meant, style)
+    the_word(device, &format!("{mark}: {meant}"), style)
 }
 
 fn the_word(device: &mut Device<'_>, meant: &str, style: Style) -> Result<bool, Silence> {

@@ -17,6 +17,8 @@ use rustix::termios::{
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use super::screen::Screen;
+
 /// Keys that were on their way when the question appeared are not the answer to it.
 const SETTLE: Duration = Duration::from_millis(300);
 
@@ -52,6 +54,9 @@ pub(super) struct Device<'a> {
     signals: UnixStream,
     registered: Vec<SigId>,
     elsewhere: Elsewhere<'a>,
+    screen: Screen,
+    /// Whether the screen was cleared for a question.
+    cleared: bool,
 }
 
 impl<'a> Device<'a> {
@@ -69,9 +74,30 @@ impl<'a> Device<'a> {
             registered.push(signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?);
         }
         let deadline = Instant::now() + patience;
-        let device = Self { terminal, before, deadline, signals, registered, elsewhere };
+        let device = Self {
+            terminal,
+            before,
+            deadline,
+            signals,
+            registered,
+            elsewhere,
+            screen: Screen::Ansi,
+            cleared: false,
+        };
         tcsetattr(&device.terminal, OptionalActions::Now, &asking(&device.before))?;
         Ok(device)
+    }
+
+    pub(super) fn on_screen(mut self, screen: Screen) -> Self {
+        self.screen = screen;
+        self
+    }
+
+    /// An empty screen in a known state, whatever a command has left there.
+    pub(super) fn clear(&mut self) -> Result<(), Silence> {
+        let rows = tcgetwinsize(&self.terminal).map_or(0, |size| size.ws_row);
+        self.cleared = true;
+        self.write(&self.screen.cleared(rows))
     }
 
     pub(super) fn terminal(&self) -> &File {
@@ -169,6 +195,10 @@ impl Drop for Device<'_> {
     fn drop(&mut self) {
         for id in self.registered.drain(..) {
             signal_hook::low_level::unregister(id);
+        }
+        if self.cleared {
+            // It does not wait: a terminal that takes nothing keeps what it has.
+            let _gone = rustix::io::write(&self.terminal, self.screen.given_back().as_bytes());
         }
         // A terminal that is gone needs neither.
         let _flushed = tcflush(&self.terminal, QueueSelector::IFlush);
