@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_authz::policy::{Flags, PolicyFile, Role, effective};
 use ringfence_authz::{Action, Facts, PathKind, Policy, judge};
-use ringfence_types::{Access, Bytes, Call, Decision, Exec, NetMode, Profile, Root};
+use ringfence_types::{Access, Bytes, Call, Decision, Exec, NetMode, Profile, Root, StandardInput};
 
 /// A machine that answers at once: what is measured is the judge.
 struct Instantly;
@@ -95,6 +95,7 @@ fn action(argv: &[&str]) -> Action {
         cwd: workspace.clone(),
         env: Vec::new(),
         net: NetMode::None,
+        stdin: StandardInput::None,
     };
     Action::new(Call::Exec(exec), vec![Root { path: workspace, access: Access::Write }])
 }

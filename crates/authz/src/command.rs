@@ -46,12 +46,12 @@ use identity::{Identity, Trust, applet, identify};
 use names::{Class, class_of};
 use opinion::Opinion;
 use place::Place;
-use rules::{Found, Line};
+use rules::{Found, Line, Standpoint};
 
 #[cfg(test)]
 pub(crate) use names::known as known_programs;
 pub use rules::{
-    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError,
+    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, ManifestError, PatternError,
     Restriction,
 };
 
@@ -184,8 +184,12 @@ impl<'a> Judge<'a> {
                 self.left = left;
                 let line = Line { identity, called: first.text().unwrap_or_default(), args: rest };
                 let opinion = self.opinion(frame, &line);
-                let found =
-                    self.scene.policy.rules.commands.find(&line, &frame.place, self.scene.workspace());
+                let at = Standpoint {
+                    place: &frame.place,
+                    workspace: self.scene.workspace(),
+                    exec: self.scene.exec,
+                };
+                let found = self.scene.policy.rules.commands.find(&line, &at);
                 let part = self.decided(opinion, found).part(subject);
                 Part { program: line.identity.file, ..part }
             }

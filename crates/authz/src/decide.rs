@@ -9,6 +9,7 @@ use ringfence_types::{
     Limits, NetMode, Profile, Refusal, RefusalCode, Root,
 };
 
+use crate::command::Given;
 use crate::danger::{check_backend, check_flags, check_profile};
 use crate::facts::Facts;
 use crate::hosts::{judge_fetch, judge_flow};
@@ -101,7 +102,9 @@ impl Question {
         let workspace = self.permissions.roots.first().map(|root| root.path.as_path());
         match (&self.action.call, workspace) {
             (Call::Exec(exec), Some(workspace)) => {
-                suggest::candidates(&self.judgement, Place { workspace, cwd: exec.cwd.as_path() })
+                // What a rule cannot say it should not stand for.
+                let Some(given) = Given::of(exec) else { return Vec::new() };
+                suggest::candidates(&self.judgement, Place { workspace, cwd: exec.cwd.as_path() }, &given)
             }
             (call @ (Call::Flow(_) | Call::Fetch(_)), Some(workspace)) => {
                 suggest::host_candidate(&self.judgement, call, workspace).into_iter().collect()
@@ -333,10 +336,17 @@ fn parts(
     match &action.call {
         Call::Exec(exec) => {
             check_exec(policy, exec, permissions)?;
-            Ok(judge_exec(&Scene { policy, permissions, facts, cwd: exec.cwd.as_path() }, exec))
+            Ok(judge_exec(
+                &Scene { policy, permissions, facts, cwd: exec.cwd.as_path(), exec: Some(exec) },
+                exec,
+            ))
         }
-        Call::File(file) => judge_file(&Scene { policy, permissions, facts, cwd: workspace }, file),
-        Call::Apply(patch) => judge_patch(&Scene { policy, permissions, facts, cwd: workspace }, patch),
+        Call::File(file) => {
+            judge_file(&Scene { policy, permissions, facts, cwd: workspace, exec: None }, file)
+        }
+        Call::Apply(patch) => {
+            judge_patch(&Scene { policy, permissions, facts, cwd: workspace, exec: None }, patch)
+        }
         Call::Flow(flow) => Ok(vec![judge_flow(policy, flow)]),
         Call::Fetch(fetch) => Ok(vec![judge_tool(policy, "fetch"), judge_fetch(policy, fetch)]),
         Call::Tool(tool) => Ok(vec![judge_foreign_tool(policy, &tool.name)]),

@@ -157,6 +157,11 @@ pub fn family_of(name: &Bytes) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.names.iter().any(|rule| rule.matches(name.as_slice())))
 }
 
+/// Whether a known program takes orders from a variable of this name.
+pub fn is_steering(name: &Bytes) -> bool {
+    family_of(name).is_some() || steers(name.as_slice())
+}
+
 fn check_value(name: &Bytes, value: &Bytes) -> Result<(), Refusal> {
     if value.as_slice().contains(&0) {
         let message = format!("the value of `{}` contains a NUL byte", name.display());

@@ -39,7 +39,7 @@ pub mod tools;
 mod workspace;
 
 pub use command::{
-    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError,
+    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, ManifestError, PatternError,
     Restriction,
 };
 pub use danger::{DangerFlags, check_backend, check_flags, check_profile};

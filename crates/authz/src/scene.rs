@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use ringfence_types::Exec;
+
 use crate::decide::Permissions;
 use crate::facts::Facts;
 use crate::policy::Policy;
@@ -13,6 +15,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) facts: &'a dyn Facts,
     /// Absolute. Where relative paths of the call begin.
     pub(crate) cwd: &'a Path,
+    /// The call, where it is a command: what it is given besides its arguments.
+    pub(crate) exec: Option<&'a Exec>,
 }
 
 impl Scene<'_> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_types::{Bytes, Call, Decision, Layer, Risk};
 
-use crate::command::{CommandPattern, CommandRule};
+use crate::command::{CommandPattern, CommandRule, Given};
 use crate::hosts;
 use crate::judgement::{Aspect, Judgement, Part, RuleSource};
 
@@ -43,10 +43,10 @@ pub struct Place<'a> {
 }
 
 /// Narrow first. Empty where nothing should be stored.
-pub fn candidates(judgement: &Judgement, place: Place<'_>) -> Vec<Candidate> {
+pub fn candidates(judgement: &Judgement, place: Place<'_>, given: &Given) -> Vec<Candidate> {
     let asked = judgement.decision() == Decision::Ask && judgement.risk() < Risk::Critical;
     let Some(subjects) = asked.then(|| subjects(judgement)).flatten() else { return Vec::new() };
-    let Some(home) = Home::of(place, &subjects) else { return Vec::new() };
+    let Some(home) = Home::of(place, &subjects, given) else { return Vec::new() };
     let mut candidates = vec![candidate(Scope::Exact, &subjects, &home)];
     if judgement.risk() < Risk::High && subjects.iter().any(|subject| subject.prefix.is_some()) {
         candidates.extend(home.below.as_ref().map(|_| candidate(Scope::Here, &subjects, &home)));
@@ -88,10 +88,15 @@ struct Home {
     workspace: String,
     /// The working directory, where it is below the workspace; relative to it.
     below: Option<String>,
+    given: Given,
 }
 
 impl Home {
-    fn of(place: Place<'_>, subjects: &[Subject]) -> Option<Self> {
+    fn of(place: Place<'_>, subjects: &[Subject], given: &Given) -> Option<Self> {
+        let variables = given.variables.iter().flatten();
+        if variables.map(String::len).sum::<usize>() > MOST_BYTES {
+            return None;
+        }
         let named = |path: &Path| readable_word(&Bytes::from(path));
         let workspace = named(place.workspace)?;
         let below = place.cwd.strip_prefix(place.workspace).ok().map(named);
@@ -99,7 +104,11 @@ impl Home {
         let bound = subjects.iter().any(|subject| subject.script.is_some());
         match below {
             None | Some(None) if bound => None,
-            below => Some(Self { workspace, below: below.flatten().filter(|below| !below.is_empty()) }),
+            below => Some(Self {
+                workspace,
+                below: below.flatten().filter(|below| !below.is_empty()),
+                given: given.clone(),
+            }),
         }
     }
 }
@@ -259,6 +268,7 @@ fn rule(scope: Scope, subject: &Subject, home: &Home) -> CommandRule {
         pattern,
         decision: Decision::Allow,
         here: home.below.as_ref().filter(|_| bound).map(PathBuf::from),
+        given: home.given.clone(),
         source: RuleSource { layer: Layer::Operator, origin: None, reason: None },
     }
 }
@@ -273,7 +283,21 @@ fn stored(rule: &CommandRule, workspace: &str) -> String {
     let here = rule.here.as_ref().and_then(|here| here.to_str());
     let here = here.map(|here| format!("here = {}\n", toml(here))).unwrap_or_default();
     let workspace = toml(workspace);
-    format!("[[workspaces.{workspace}.command]]\nallow = [[{}]]\n{exact}{here}", words.join(", "))
+    let given = stored_given(&rule.given);
+    format!("[[workspaces.{workspace}.command]]\nallow = [[{}]]\n{exact}{here}{given}", words.join(", "))
+}
+
+/// What a stored answer does not say was not given.
+fn stored_given(given: &Given) -> String {
+    let variables: Vec<String> = given.variables.iter().flatten().map(|text| toml(text)).collect();
+    let variables = match variables.as_slice() {
+        [] => String::new(),
+        _ => format!("variables = [{}]\n", variables.join(", ")),
+    };
+    let nothing = Given::nothing();
+    let stdin = given.stdin.as_ref().filter(|_| given.stdin != nothing.stdin);
+    let stdin = stdin.map(|word| format!("stdin = {}\n", toml(word))).unwrap_or_default();
+    format!("{variables}{stdin}")
 }
 
 /// A basic string. Nothing but these two needs an escape: the text has no control characters.
@@ -288,15 +312,29 @@ fn permits(rule: &CommandRule, subject: &Subject) -> String {
     };
     let script = subject.script.as_ref();
     let later = script.map(|script| format!(", whatever `{script}` contains by then")).unwrap_or_default();
+    let given = permitted_given(&rule.given);
     match &rule.pattern {
-        CommandPattern::Exact(words) => format!("exactly `{}`, {where_to}{later}", line(words)),
+        CommandPattern::Exact(words) => format!("exactly `{}`, {where_to}{later}{given}", line(words)),
         CommandPattern::Words(words) => {
             format!(
-                "every command that begins with `{}`, with any further arguments, {where_to}",
+                "every command that begins with `{}`, with any further arguments, {where_to}{given}",
                 line(words)
             )
         }
     }
+}
+
+fn permitted_given(given: &Given) -> String {
+    let variables = match given.variables.as_deref() {
+        None | Some([]) => String::new(),
+        Some(variables) => format!(", with the variables {} and no others", line(variables)),
+    };
+    let stdin = match given.stdin.as_deref() {
+        None | Some("none") => "",
+        Some("terminal") => ", at a terminal or without input",
+        Some(_) => ", with the same standard input",
+    };
+    format!("{variables}{stdin}")
 }
 
 fn line(words: &[String]) -> String {

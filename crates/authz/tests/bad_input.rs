@@ -11,7 +11,7 @@ mod tests {
     use std::time::Duration;
 
     use ringfence_authz::{Action, Policy, cases, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root};
+    use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root, StandardInput};
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -317,7 +317,13 @@ mod tests {
     }
 
     fn exec(argv: Vec<Bytes>) -> Call {
-        Call::Exec(Exec { argv, cwd: Bytes::from(WORKSPACE), env: Vec::new(), net: NetMode::None })
+        Call::Exec(Exec {
+            argv,
+            cwd: Bytes::from(WORKSPACE),
+            env: Vec::new(),
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        })
     }
 
     fn decision(what: &str, call: Call) -> Decision {

@@ -10,7 +10,7 @@ mod tests {
 
     use ringfence_authz::policy::{Flags, PolicyFile, Role, effective};
     use ringfence_authz::{Action, Policy, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, NetMode, Profile, Root};
+    use ringfence_types::{Bytes, Call, Decision, Exec, NetMode, Profile, Root, StandardInput};
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -150,8 +150,13 @@ mod tests {
 
     fn decision(policy: &Policy, text: &str) -> Decision {
         let argv = ["sh", "-c", text].map(Bytes::from).to_vec();
-        let call =
-            Call::Exec(Exec { argv, cwd: Bytes::from(WORKSPACE), env: Vec::new(), net: NetMode::None });
+        let call = Call::Exec(Exec {
+            argv,
+            cwd: Bytes::from(WORKSPACE),
+            env: Vec::new(),
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        });
         let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
         judge(policy, &Action::new(call, roots), &Machine)
             .map_or(Decision::Deny, |judgement| judgement.decision())

@@ -12,7 +12,9 @@ mod tests {
     use ringfence_authz::hosts::{HostEntry, HostRules, judge_url};
     use ringfence_authz::tools::judge_tool;
     use ringfence_authz::{Action, Judgement, Part, Policy, RuleSource, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Profile, Refusal, Root};
+    use ringfence_types::{
+        Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Profile, Refusal, Root, StandardInput,
+    };
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -196,6 +198,12 @@ mod tests {
     }
 
     fn exec(argv: &[Bytes], cwd: &Path) -> Call {
-        Call::Exec(Exec { argv: argv.to_vec(), cwd: Bytes::from(cwd), env: Vec::new(), net: NetMode::None })
+        Call::Exec(Exec {
+            argv: argv.to_vec(),
+            cwd: Bytes::from(cwd),
+            env: Vec::new(),
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        })
     }
 }

@@ -9,7 +9,7 @@ mod tests {
 
     use ringfence_authz::policy::{Effective, Flags, PolicyFile, Role, effective};
     use ringfence_authz::{Action, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, NetMode, Root};
+    use ringfence_types::{Bytes, Call, Decision, Exec, NetMode, Root, StandardInput};
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -172,7 +172,8 @@ mod tests {
     fn decision(loaded: &Effective, command: &str) -> Decision {
         let argv = command.split(' ').map(Bytes::from).collect();
         let cwd = Bytes::from(WORKSPACE);
-        let call = Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None });
+        let call =
+            Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None });
         let roots = vec![Root { path: Bytes::from(WORKSPACE), access: loaded.policy.access }];
         let judged = judge(&loaded.policy, &Action::new(call, roots), &Machine);
         judged.map_or(Decision::Deny, |judgement| judgement.decision())

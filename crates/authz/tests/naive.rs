@@ -15,7 +15,7 @@ mod tests {
     use ringfence_authz::policy::{Flags, PolicyError, PolicyFile, Role, effective};
     use ringfence_authz::tools::judge_tool;
     use ringfence_authz::{Action, Policy, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root};
+    use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root, StandardInput};
 
     use crate::machine::{HOME, Machine, WORKSPACE};
 
@@ -310,7 +310,7 @@ mod tests {
         let exec = |argv: &[&str], cwd: &str, env: Vec<(Bytes, Bytes)>| {
             let argv = argv.iter().map(|word| Bytes::from(*word)).collect();
             let cwd = Bytes::from(Path::new(WORKSPACE).join(cwd));
-            Call::Exec(Exec { argv, cwd, env, net: NetMode::None })
+            Call::Exec(Exec { argv, cwd, env, net: NetMode::None, stdin: StandardInput::None })
         };
         let call = match action {
             Asked::Run { argv, cwd } => exec(argv, cwd, Vec::new()),

@@ -21,7 +21,7 @@ mod tests {
     use proptest::prelude::*;
     use ringfence_authz::shell::{Script, Simple, Word, parse};
     use ringfence_authz::{Action, Policy, judge};
-    use ringfence_types::{Bytes, Call, Decision, Exec, NetMode, Profile, Root};
+    use ringfence_types::{Bytes, Call, Decision, Exec, NetMode, Profile, Root, StandardInput};
     use tempfile::TempDir;
 
     use crate::machine::{HOME, Machine, WORKSPACE};
@@ -287,7 +287,13 @@ mod tests {
         policy.home = Some(Bytes::from(HOME));
         let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
         let cwd = Bytes::from(Path::new(WORKSPACE).join(cwd));
-        let call = Call::Exec(Exec { argv: argv.to_vec(), cwd, env: Vec::new(), net: NetMode::None });
+        let call = Call::Exec(Exec {
+            argv: argv.to_vec(),
+            cwd,
+            env: Vec::new(),
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        });
         judge(&policy, &Action::new(call, roots), &Machine)
             .map_or(Decision::Deny, |judgement| judgement.decision())
     }

@@ -9,7 +9,7 @@ use std::thread::{self, Builder};
 use ringfence_api::{ApiError, CallInfo, CallState, Chunk, Data, Exec, TerminalSize};
 use ringfence_runtime::identity::TokenText;
 use ringfence_runtime::{AgentSession, Ended, Interrupt, Io, Pty, Settled, Source, Target};
-use ringfence_types::{Bytes, Call, Exec as Command, MadeBy};
+use ringfence_types::{Bytes, Call, Exec as Command, MadeBy, StandardInput};
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::PipeFlags;
 
@@ -276,6 +276,7 @@ fn command((live, lane): (&Live, &AgentSession<'_>), exec: &Exec) -> Call {
             .map(|(name, value)| (Bytes::from(name.as_str()), Bytes::from(value.as_str())))
             .collect(),
         net: lane.policy().net,
+        stdin: StandardInput::None,
     })
 }
 

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_ledger::{Event, Filter, Kind, Ledger, LedgerReader, Timestamp, verify};
 use ringfence_types::{
-    Bytes, Call, Decision, Exec, Fingerprint, Layer, Limits, NetMode, Profile, SessionId, TransactionId,
+    Bytes, Call, Decision, Exec, Fingerprint, Layer, Limits, NetMode, Profile, SessionId, StandardInput,
+    TransactionId,
 };
 
 const EVENT: usize = 1024;
@@ -178,6 +179,7 @@ fn intent(session: &SessionId) -> Result<Event, getrandom::Error> {
         cwd: Bytes::from("/w"),
         env: Vec::new(),
         net: NetMode::None,
+        stdin: StandardInput::None,
     });
     Ok(Event::Intent {
         transaction: TransactionId::random()?,

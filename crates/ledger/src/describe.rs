@@ -1,6 +1,6 @@
 //! Events in words: one line that is safe on any terminal, whatever an agent has put into it.
 
-use ringfence_types::{Bytes, Call, Exit, FileCall, FlowCall, MadeBy, ToolCall};
+use ringfence_types::{Bytes, Call, Exec, Exit, FileCall, FlowCall, MadeBy, StandardInput, ToolCall};
 
 use crate::approval::{ApprovalAnswer, Covers};
 use crate::event::{Event, Reading};
@@ -131,7 +131,7 @@ fn of_the_ledger(event: &Event) -> String {
 /// A call as a person would type it.
 pub fn of_call(call: &Call) -> String {
     match call {
-        Call::Exec(exec) => exec.argv.iter().map(Bytes::quoted).collect::<Vec<_>>().join(" "),
+        Call::Exec(exec) => of_exec(exec),
         Call::File(FileCall::Move { path, to }) => format!("move {} to {}", path.display(), to.display()),
         Call::File(file) => format!("{} {}", verb(file), file.path().display()),
         Call::Apply(patch) => format!("apply {} files", patch.files.len()),
@@ -141,6 +141,21 @@ pub fn of_call(call: &Call) -> String {
             format!("tool {} {}", shown(&tool.name), shown(&ToolCall::shortened(&tool.input)))
         }
     }
+}
+
+/// The command line, and that there is more to it than that.
+fn of_exec(exec: &Exec) -> String {
+    let words = exec.argv.iter().map(Bytes::quoted).collect::<Vec<_>>().join(" ");
+    let mut more = Vec::new();
+    match exec.env.len() {
+        0 => {}
+        1 => more.push("1 variable".to_owned()),
+        count => more.push(format!("{count} variables")),
+    }
+    if let StandardInput::Bytes { bytes, .. } = &exec.stdin {
+        more.push(format!("{bytes} bytes of standard input"));
+    }
+    if more.is_empty() { words } else { format!("{words} (with {})", more.join(" and ")) }
 }
 
 fn of_flow(flow: &FlowCall) -> String {

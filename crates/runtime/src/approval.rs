@@ -14,6 +14,7 @@ mod loops;
 mod memory;
 mod presence;
 mod principal;
+pub(crate) mod seen;
 mod wait;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub use presence::Held;
 pub use presence::watching;
 pub(crate) use presence::{asking, is_watched};
 pub use principal::{local_operator, operator_of};
+pub(crate) use seen::Seen;
 pub use wait::Waiting;
 pub(crate) use wait::{Inquiry, decision};
 

@@ -6,7 +6,7 @@ use ringfence_authz::hosts::judge_request;
 use ringfence_authz::tools::judge_tool;
 use ringfence_authz::{Action, Judgement, Part, Policy, judge, placed};
 use ringfence_types::{
-    Access, Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Refusal, RefusalCode, Root,
+    Access, Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Refusal, RefusalCode, Root, StandardInput,
 };
 
 use crate::facts::Machine;
@@ -60,7 +60,15 @@ pub fn consider(
     let cwd = cwd.filter(|cwd| shown && cwd.starts_with(&workspace)).unwrap_or_else(|| workspace.clone());
     let mut roots = vec![Root { path: Bytes::from(workspace), access: asked.policy.access }];
     roots.extend(asked.roots.iter().cloned());
-    let exec = |argv| Call::Exec(Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net: NetMode::None });
+    let exec = |argv| {
+        Call::Exec(Exec {
+            argv,
+            cwd: Bytes::from(cwd),
+            env: Vec::new(),
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        })
+    };
     let call = match subject {
         Subject::Argv(argv) => exec(argv),
         Subject::Shell(text) => exec(vec![Bytes::from("sh"), Bytes::from("-c"), text]),

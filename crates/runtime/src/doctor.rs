@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_authz::{DangerFlags, Policy, env::Attendance};
 use ringfence_ledger::{BatteryEntry, Event, Verdict as Recorded};
 use ringfence_sandbox::{Io, Source, Target, landlock_abi, placeholders};
-use ringfence_types::{Backend, Bytes, Call, Control, Exec, Level, NetMode, Posture, Profile};
+use ringfence_types::{Backend, Bytes, Call, Control, Exec, Level, NetMode, Posture, Profile, StandardInput};
 use serde::Serialize;
 
 use crate::attack::{Answer, BatteryReport, Fence, Output, Request, Verdict};
@@ -137,7 +137,7 @@ fn flags_for(backend: Backend) -> DangerFlags {
 }
 
 fn exec(argv: Vec<Bytes>, cwd: &Path, net: NetMode) -> Call {
-    Call::Exec(Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net })
+    Call::Exec(Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net, stdin: StandardInput::None })
 }
 
 fn silent() -> Io<'static> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use ringfence_authz::policy::{Leaks, Sinks};
 use ringfence_ledger::Finding;
-use ringfence_scan::{Allowlist, AllowlistError, Confidence, LazyScanner, SHORTEST_SECRET};
+use ringfence_scan::{Allowlist, AllowlistError, Confidence, LazyScanner, Redacted, SHORTEST_SECRET};
 use ringfence_types::{LeakAction, Refusal};
 
 use crate::policy_files::{PolicyFileError, read_operator};
@@ -125,7 +125,20 @@ impl LeakScanner {
 
     /// Text as it may be written down and shown.
     pub(crate) fn text(&self, text: &str) -> String {
-        String::from_utf8_lossy(&self.0.scanner.redact(text.as_bytes()).clean).into_owned()
+        String::from_utf8_lossy(&self.redact(text.as_bytes()).clean).into_owned()
+    }
+
+    /// For people: text that only pretends to be a key stays, because it may be what runs.
+    pub(crate) fn redact(&self, bytes: &[u8]) -> Redacted {
+        self.0.scanner.redact_for_people(bytes)
+    }
+
+    /// As [`Self::redact`], for a command line.
+    pub(crate) fn redact_argv(
+        &self,
+        argv: &[&[u8]],
+    ) -> (Vec<Vec<u8>>, Vec<(usize, ringfence_scan::Finding)>) {
+        self.0.scanner.redact_argv_for_people(argv)
     }
 
     pub(crate) fn refusal(&self, refusal: &Refusal) -> Refusal {

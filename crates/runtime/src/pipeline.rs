@@ -29,6 +29,7 @@ mod authenticated;
 mod decided;
 mod file;
 mod held;
+mod input;
 mod received;
 mod running;
 mod settled;
@@ -39,7 +40,9 @@ use ringfence_types::{Layer, Refusal, RefusalCode, TransactionId};
 use crate::observe::Stage;
 use crate::session::AgentSession;
 
+use asked::Asking;
 use decided::Decided;
+use input::Intake;
 use settled::Refused;
 
 pub use admitted::Admitted;
@@ -49,17 +52,14 @@ pub(crate) use decided::chain;
 pub(crate) use file::refusal_of;
 pub use file::{TOO_MANY, Touched};
 pub use received::Received;
-pub(crate) use settled::for_the_record;
 pub use settled::{Ended, Settled};
+pub(crate) use settled::{TakenOut, for_the_record};
 
 /// Takes one call all the way. Whatever happens is in the ledger when this returns, or the result says that it is not.
 pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) -> Settled {
     session.reach(Stage::Authenticate);
-    let decided = call
-        .authenticate()
-        .and_then(|authenticated| authenticated.renew_policy(session))
-        .and_then(|authenticated| authenticated.hold_secrets(session, &io))
-        .and_then(|authenticated| authenticated.decide(session, &io));
+    let mut intake = Intake::new(io.stdin);
+    let decided = decided(call, session, (&io, &mut intake));
     let decided = match decided {
         Ok(decided) => decided,
         Err(refused) => return refused.settle(session),
@@ -71,9 +71,20 @@ pub(crate) fn run(call: Received, session: &mut AgentSession<'_>, io: Io<'_>) ->
     };
     session.reach(Stage::Run);
     match admitted.launch(session) {
-        Ok(running) => running.finish(session, io),
+        Ok(running) => running.finish(session, Io { stdin: intake.source(), ..io }),
         Err(settled) => settled,
     }
+}
+
+fn decided(
+    call: Received,
+    session: &mut AgentSession<'_>,
+    (io, intake): (&Io<'_>, &mut Intake<'_>),
+) -> Result<Decided, Refused> {
+    call.authenticate()
+        .and_then(|authenticated| authenticated.renew_policy(session))
+        .and_then(|authenticated| authenticated.hold_secrets(session, io))
+        .and_then(|authenticated| authenticated.decide(session, Asking { interrupts: io.interrupts, intake }))
 }
 
 /// Takes one call as far as it goes without doing it: judged, asked about, written down, and left to `to`. Only for what an
@@ -84,11 +95,8 @@ pub(crate) fn leave(
     io: &Io<'_>,
     to: &str,
 ) -> Result<TransactionId, Settled> {
-    let decided = call
-        .authenticate()
-        .and_then(|authenticated| authenticated.renew_policy(session))
-        .and_then(|authenticated| authenticated.hold_secrets(session, io))
-        .and_then(|authenticated| authenticated.decide(session, io));
+    let mut intake = Intake::new(io.stdin);
+    let decided = decided(call, session, (io, &mut intake));
     left(decided, session, to)
 }
 

@@ -31,13 +31,18 @@ use pump::{Inward, Outward};
 pub use filter::{Filter, Filters, Flow, Quiet};
 
 /// Where a command's standard input comes from.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
     Empty,
     Fd(BorrowedFd<'a>),
     /// The command gets a terminal of its own; the caller has put this one into raw mode.
     Terminal(BorrowedFd<'a>),
     Bytes(&'a [u8]),
+    /// What was read ahead, and then the rest.
+    Begun {
+        first: &'a [u8],
+        rest: BorrowedFd<'a>,
+    },
 }
 
 /// Where an output stream goes.

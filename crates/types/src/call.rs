@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::workspace::words;
-use crate::{Bytes, NetMode, Root, UnknownWord, hex};
+use crate::{Bytes, NetMode, Root, StandardInput, UnknownWord, hex};
 
 /// One operation asked for by an agent. An allegation until the pipeline has judged it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub struct Exec {
     /// Variables the caller asks for on top of the cleared environment.
     pub env: Vec<(Bytes, Bytes)>,
     pub net: NetMode,
+    /// The pipeline sets it from what the command is connected to; what a caller says here does not count.
+    #[serde(default, skip_serializing_if = "StandardInput::is_none")]
+    pub stdin: StandardInput,
 }
 
 /// An operation of the in-process file tools.
@@ -233,6 +236,7 @@ impl Fingerprint {
                     field(&mut hash, value.as_slice());
                 }
                 field(&mut hash, exec.net.word().as_bytes());
+                exec.stdin.fields(&mut |bytes| field(&mut hash, bytes));
             }
             Call::File(file) => file_fields(&mut hash, file),
             Call::Apply(patch) => patch_fields(&mut hash, patch),
@@ -430,6 +434,7 @@ mod tests {
             cwd: Bytes::from("/w"),
             env: Vec::new(),
             net: NetMode::None,
+            stdin: StandardInput::None,
         })
     }
 
@@ -439,6 +444,23 @@ mod tests {
         let joined = Fingerprint::of(&exec(&["a b"]), &roots);
         assert_ne!(joined, Fingerprint::of(&exec(&["a", "b"]), &roots));
         assert_eq!(joined, Fingerprint::of(&exec(&["a b"]), &roots));
+    }
+
+    #[test]
+    fn standard_input_is_part_of_the_fingerprint() {
+        let with = |stdin: StandardInput| match exec(&["patch", "-p1"]) {
+            Call::Exec(exec) => Fingerprint::of(&Call::Exec(Exec { stdin, ..exec }), &[]),
+            other => Fingerprint::of(&other, &[]),
+        };
+        let kinds = [
+            StandardInput::None,
+            StandardInput::Terminal,
+            StandardInput::Stream,
+            StandardInput::of_bytes(b"one"),
+            StandardInput::of_bytes(b"two"),
+        ];
+        let prints: std::collections::HashSet<Fingerprint> = kinds.iter().cloned().map(with).collect();
+        assert_eq!(prints.len(), kinds.len());
     }
 
     #[test]

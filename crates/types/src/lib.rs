@@ -22,8 +22,10 @@ mod limits;
 mod outcome;
 mod path_verdict;
 mod posture;
+mod record;
 mod scope;
 mod secret;
+mod stdin;
 mod text;
 pub mod units;
 mod visible;
@@ -56,5 +58,6 @@ pub use scope::{
     Subtree, Wider, Within,
 };
 pub use secret::{Delivery, SecretClass};
+pub use stdin::StandardInput;
 pub use text::{chain, hex};
 pub use workspace::{Access, HOME_INSIDE, NetMode, Profile, Root, UnknownWord, nearest};

@@ -4,6 +4,7 @@
 //! refspec with `+`), one that allows matches strictly, and only what the built-in lists would have asked about.
 
 mod examples;
+mod given;
 mod index;
 mod manifest;
 mod matching;
@@ -12,7 +13,7 @@ mod restriction;
 
 use std::path::{Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Risk};
+use ringfence_types::{Bytes, Decision, Exec, Risk};
 
 use super::arg::Arg;
 use super::identity::Identity;
@@ -21,6 +22,7 @@ use crate::judgement::{Part, RuleSource};
 use index::Index;
 use manifest::Standing;
 
+pub use given::Given;
 pub use manifest::{Manifest, ManifestCommand, ManifestError};
 pub use pattern::{CommandPattern, PatternError};
 pub use restriction::Restriction;
@@ -34,6 +36,7 @@ pub struct CommandRule {
     pub decision: Decision,
     /// Only where the working directory is this one or below it; relative to the workspace.
     pub here: Option<PathBuf>,
+    pub given: Given,
     pub source: RuleSource,
 }
 
@@ -77,6 +80,13 @@ pub(super) struct Line<'a> {
     pub(super) called: &'a [u8],
     /// Without the program.
     pub(super) args: &'a [Arg<'a>],
+}
+
+/// Where a command line would run, and as a part of which call.
+pub(super) struct Standpoint<'a> {
+    pub(super) place: &'a Place,
+    pub(super) workspace: &'a Path,
+    pub(super) exec: Option<&'a Exec>,
 }
 
 impl CommandRules {
@@ -136,14 +146,18 @@ impl CommandRules {
     }
 
     /// Every rule that speaks about a command line.
-    pub(super) fn find(&self, line: &Line<'_>, place: &Place, workspace: &Path) -> Found<'_> {
+    pub(super) fn find(&self, line: &Line<'_>, at: &Standpoint<'_>) -> Found<'_> {
+        let Standpoint { place, workspace, exec } = *at;
         let mut found = Found::default();
         if self.is_empty() {
             return found;
         }
         for entry in self.index.candidates(line).into_iter().filter_map(|at| self.entries.get(at)) {
             let rule = &entry.rule;
-            if matching::speaks(rule, line, workspace) && is_here(rule, place, workspace) {
+            if matching::speaks(rule, line, workspace)
+                && is_here(rule, place, workspace)
+                && rule.given.holds(exec)
+            {
                 found.add(Ruling::rule(entry));
             }
         }

@@ -10,7 +10,7 @@ mod wrappers;
 
 use std::path::Path;
 
-use ringfence_types::{Access, Bytes, Decision, Exec, Limits, NetMode, Profile, Root};
+use ringfence_types::{Access, Bytes, Decision, Exec, Limits, NetMode, Profile, Root, StandardInput};
 
 use super::judge_exec;
 use crate::decide::{Permissions, View, WorkspaceRules};
@@ -49,7 +49,8 @@ impl Bench {
     /// A command with variables that come with its call.
     fn call(&self, argv: Vec<Bytes>, variables: &[(&str, &str)]) -> Vec<Part> {
         let env = variables.iter().map(|(name, value)| (Bytes::from(*name), Bytes::from(*value))).collect();
-        let exec = Exec { argv, cwd: Bytes::from(self.cwd), env, net: NetMode::None };
+        let exec =
+            Exec { argv, cwd: Bytes::from(self.cwd), env, net: NetMode::None, stdin: StandardInput::None };
         self.with_scene(|scene| judge_exec(scene, &exec))
     }
 
@@ -68,7 +69,7 @@ impl Bench {
             floor: Vec::new(),
         };
         let cwd = Path::new(self.cwd);
-        judge(&Scene { policy: &self.policy, permissions: &permissions, facts: &self.facts, cwd })
+        judge(&Scene { policy: &self.policy, permissions: &permissions, facts: &self.facts, cwd, exec: None })
     }
 
     /// Words cut at blanks; for arguments with blanks in them use [`Bench::argv`].

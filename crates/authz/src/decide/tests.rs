@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ringfence_types::{Exec, FileCall, Introduced, Patch, PatchedFile, Risk};
+use ringfence_types::{Exec, FileCall, Introduced, Patch, PatchedFile, Risk, StandardInput};
 
 use super::*;
 use crate::DangerFlags;
@@ -26,7 +26,7 @@ fn roots() -> Vec<Root> {
 
 fn exec(argv: &[&str]) -> Exec {
     let argv = argv.iter().map(|arg| Bytes::from(*arg)).collect();
-    Exec { argv, cwd: Bytes::from("/w"), env: Vec::new(), net: NetMode::None }
+    Exec { argv, cwd: Bytes::from("/w"), env: Vec::new(), net: NetMode::None, stdin: StandardInput::None }
 }
 
 fn read(path: &str) -> Call {

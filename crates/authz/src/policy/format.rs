@@ -352,6 +352,10 @@ table! {
         "exact" exact: At<bool>,
         /// Only where the working directory is this one or below it; relative to the workspace.
         "here" here: At<String>,
+        /// With `allow`: only where the call sets exactly these variables, each `NAME=value`.
+        "variables" variables: Many<String>,
+        /// With `allow`: only where standard input is this: `none`, `terminal` (or none), or `sha256:` and the digest.
+        "stdin" stdin: At<String>,
         /// A program that runs without a question, with `allowed` and `blocked` as its restrictions.
         "program" program: At<String>,
         /// Its subcommands that may run; every other one is denied. Without it every one that is not blocked may.

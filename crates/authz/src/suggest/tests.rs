@@ -43,7 +43,7 @@ fn judgement(parts: Vec<Part>) -> Judgement {
 }
 
 fn of(parts: Vec<Part>, place: Place<'_>) -> Vec<Candidate> {
-    candidates(&judgement(parts), place)
+    candidates(&judgement(parts), place, &Given::nothing())
 }
 
 /// Scope, pattern, `here` and words of each candidate, for one asked command.

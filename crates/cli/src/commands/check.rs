@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::authz::policy::Flags;
-use ringfence_runtime::authz::{Candidate, Judgement, Place, candidates};
+use ringfence_runtime::authz::{Candidate, Given, Judgement, Place, candidates};
 use ringfence_runtime::{Setup, Subject, consider};
 use ringfence_types::{Bytes, Decision, Refusal, Risk};
 
@@ -128,7 +128,7 @@ fn offered(judgement: &Judgement, governed: &Governed, here: Option<PathBuf>) ->
     }
     let workspace = governed.flags.workspace.as_path();
     let cwd = here.filter(|cwd| cwd.starts_with(workspace)).unwrap_or_else(|| workspace.to_owned());
-    candidates(judgement, Place { workspace, cwd: &cwd })
+    candidates(judgement, Place { workspace, cwd: &cwd }, &Given::default())
 }
 
 fn subject(check: &Check) -> Subject {

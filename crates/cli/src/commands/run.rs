@@ -13,7 +13,7 @@ use ringfence_runtime::secrets::NamedBy;
 use ringfence_runtime::{Asked, Ended, Io, PolicySource, Runtime, Settled, Setup, Source, Target};
 use ringfence_types::{
     Access, Bytes, Call, Exec, Exit, HeldChange, Layer, LimitName, Limits, Outcome, Posture, Refusal,
-    RefusalCode, Root,
+    RefusalCode, Root, StandardInput,
 };
 use serde::Serialize;
 
@@ -169,6 +169,7 @@ fn call(
         cwd: Bytes::from(inside(&workspace, governed)),
         env: run.env.iter().map(|variable| (variable.0.clone(), variable.1.clone())).collect(),
         net,
+        stdin: StandardInput::None,
     });
     let signals = Signals::catch()
         .map_err(|error| error::failed_text(&format!("cannot catch signals: {error}"), None))?;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_runtime::{Bound, Ended, Io, Settled, Source, Target, Touched};
-use ringfence_types::{Access, Bytes, Call, Exec, FileCall, NetMode};
+use ringfence_types::{Access, Bytes, Call, Exec, FileCall, NetMode, StandardInput};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -197,7 +197,7 @@ impl<'s, 'r> Files<'s, 'r> {
             [&[program], options, &["--"]].concat().into_iter().map(Bytes::from).collect();
         argv.extend(paths.iter().map(|path| Bytes::from(*path)));
         let cwd = Bytes::from(self.bound.workspace().path.as_path());
-        let exec = Exec { argv, cwd, env: Vec::new(), net: NetMode::None };
+        let exec = Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None };
         let mut stderr = Vec::new();
         let io = Io {
             stdin: Source::Empty,

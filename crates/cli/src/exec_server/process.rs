@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ringfence_runtime::authz::env::is_unquestioned;
 use ringfence_runtime::{AgentSession, Bound, Ended, Settled};
-use ringfence_types::{Bytes, Call, Exec, NetMode};
+use ringfence_types::{Bytes, Call, Exec, NetMode, StandardInput};
 use serde_json::{Value, json};
 
 use super::Sessions;
@@ -258,6 +258,7 @@ fn exec(bound: &Bound<'_>, start: &Start) -> Exec {
         cwd: Bytes::from(start.cwd.path()),
         env: variables.filter(|(name, value)| is_unquestioned(name, value, policy)).collect(),
         net: policy.net,
+        stdin: StandardInput::None,
     }
 }
 

@@ -9,7 +9,8 @@ use ringfence_runtime::authz::policy::Flags;
 use ringfence_runtime::authz::tools::{UNKNOWN, judge_foreign_tool};
 use ringfence_runtime::{AgentSession, Ended, Io, Runtime, Settled, Source, Subject, Target, consider};
 use ringfence_types::{
-    Access, Bytes, Call, Decision, Exec, Fetch, FileCall, Layer, Refusal, RefusalCode, ToolCall,
+    Access, Bytes, Call, Decision, Exec, Fetch, FileCall, Layer, Refusal, RefusalCode, StandardInput,
+    ToolCall,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -297,6 +298,7 @@ impl Desk<'_> {
             cwd: Bytes::from(cwd),
             env: Vec::new(),
             net: self.governed.effective.policy.net,
+            stdin: StandardInput::None,
         })
     }
 

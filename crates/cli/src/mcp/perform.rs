@@ -6,7 +6,7 @@ use ringfence_runtime::{
     AgentSession, Ended, Interrupt, Io, Runtime, Settled, Source, Subject, Target, Touched, consider,
     tool_refused,
 };
-use ringfence_types::{Bytes, Call, Exec, Fetch, FileCall};
+use ringfence_types::{Bytes, Call, Exec, Fetch, FileCall, StandardInput};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -106,7 +106,7 @@ impl Desk<'_, '_> {
         let workspace = self.session.workspace().path.clone();
         let cwd = cwd.map_or_else(|| workspace.clone(), |cwd| workspace.join(cwd));
         let net = self.governed.effective.policy.net;
-        Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net }
+        Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net, stdin: StandardInput::None }
     }
 
     fn said(&self, what: &str, settled_call: &Settled) -> Map<String, Value> {

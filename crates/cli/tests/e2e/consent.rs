@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_authz::cases::{self, Case, Expect, Subject};
 use ringfence_authz::{Action, Facts as _, Policy, judge};
-use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root};
+use ringfence_types::{Bytes, Call, Decision, Exec, FileCall, NetMode, Profile, Root, StandardInput};
 
 use crate::testkit::{Done, World, finish};
 use machine::{HOME, Machine, WORKSPACE};
@@ -124,7 +124,13 @@ fn on_the_table(case: &Case) -> Decision {
     let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
     let cwd = Path::new(WORKSPACE).join(case.cwd.as_ref().map_or(Path::new(""), |cwd| cwd.as_path()));
     let exec = |argv: Vec<Bytes>| {
-        Call::Exec(Exec { argv, cwd: Bytes::from(cwd), env: Vec::new(), net: NetMode::None })
+        Call::Exec(Exec {
+            argv,
+            cwd: Bytes::from(cwd),
+            env: Vec::new(),
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        })
     };
     let call = match &case.subject {
         Subject::Shell(text) => exec(["sh", "-c", text].map(Bytes::from).to_vec()),

@@ -9,7 +9,7 @@ use ringfence_runtime::authz::Policy;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::images::InImage;
 use ringfence_runtime::{Asked, Ended, Io, Runtime, Setup, Source, Target};
-use ringfence_types::{Backend, Bytes, Call, Exec, NetMode, Profile};
+use ringfence_types::{Backend, Bytes, Call, Exec, NetMode, Profile, StandardInput};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -400,7 +400,8 @@ fn calls_of_a_session_share_one_container() {
     let mut call = |script: &str| {
         let argv = ["sh", "-c", script].map(Bytes::from).to_vec();
         let cwd = Bytes::from(world.workspace.as_path());
-        let call = Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None });
+        let call =
+            Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None });
         let mut stdout = Vec::new();
         let io = Io {
             stdin: Source::Empty,

@@ -156,7 +156,7 @@ fn c10_nothing_standing_is_offered_for_interpreters_and_what_is_risky() {
 fn c7_a_session_answer_is_not_usable_with_another_directory_variable_policy_or_session() {
     let world = World::new();
     fs::create_dir(world.workspace.join("sub")).unwrap();
-    granted(&world, "--session a", "touch one", &[b"s"]);
+    granted(&world, "--session a", "touch one </dev/null", &[b"s"]);
     let run = |flags: &[&str], directory: &str| {
         let mut command = world.ringfence();
         command.args(["run", "--profile", "guarded"]).args(flags).args(["--workspace"]).arg(&world.workspace);

@@ -22,6 +22,8 @@ mod bound;
 #[cfg(test)]
 mod call_variables;
 #[cfg(test)]
+mod cards;
+#[cfg(test)]
 mod channels;
 #[cfg(test)]
 mod collector;

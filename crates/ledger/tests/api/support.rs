@@ -7,7 +7,7 @@ use ringfence_ledger::{
 use ringfence_types::{
     Access, Backend, Bytes, Call, Card, Control, Decision, Exec, Exit, Fingerprint, GrantId, Layer, Level,
     Limits, NetMode, Outcome, Posture, Principal, Profile, Quorum, Refusal, RefusalCode, Risk, Root,
-    SessionId, StreamSummary, TransactionId, WorkspaceId,
+    SessionId, StandardInput, StreamSummary, TransactionId, WorkspaceId,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -105,6 +105,7 @@ pub(crate) fn call() -> Call {
         cwd: Bytes::from("/w"),
         env: vec![(Bytes::from("A"), Bytes::from("b"))],
         net: NetMode::None,
+        stdin: StandardInput::None,
     })
 }
 

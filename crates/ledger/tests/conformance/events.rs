@@ -6,7 +6,7 @@ use ringfence_ledger::{
 };
 use ringfence_types::{
     Access, Backend, Bytes, Call, Card, Decision, Exec, Fingerprint, GrantId, Layer, Limits, NetMode,
-    Principal, Profile, Quorum, Risk, Root, SessionId, TransactionId, WorkspaceId,
+    Principal, Profile, Quorum, Risk, Root, SessionId, StandardInput, TransactionId, WorkspaceId,
 };
 
 pub(crate) struct Ids {
@@ -36,6 +36,7 @@ fn call() -> Call {
         cwd: Bytes::from("/w"),
         env: Vec::new(),
         net: NetMode::None,
+        stdin: StandardInput::None,
     })
 }
 

@@ -5,12 +5,16 @@ use std::time::Duration;
 use ringfence_authz::policy::ApprovalSettings;
 use ringfence_authz::{Candidate, Question};
 use ringfence_ledger::{ApprovalRequest, ReasonRule, Timestamp};
-use ringfence_types::{Call, Layer, Principal, Risk, SessionId, TransactionId, WorkspaceId};
+use ringfence_types::{Layer, Principal, Risk, SessionId, TransactionId, WorkspaceId};
 
 use super::binding::Binding;
+use super::seen::{Seen, Sight};
 use crate::images::Listed;
 
 use super::{Context, DEFAULT_EXPIRY, Redactor, card, offers, patience};
+
+/// Of what an answer is bound to, this much is in the record; the digest is of all of it, and decides.
+const MOST_BOUND: usize = 512;
 
 /// For whom something is asked.
 #[derive(Debug)]
@@ -28,19 +32,20 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// `call` is the call as it may be written down.
     pub(crate) fn request(
         &self,
         (question, transaction): (&Question, &TransactionId),
-        (call, candidates): (Call, Vec<Candidate>),
+        (seen, candidates): (Seen<'_>, Vec<Candidate>),
         binding: &Binding,
         redactor: &Redactor<'_>,
     ) -> ApprovalRequest {
         let judgement = question.judgement();
         let part = judgement.decisive();
         let quorum = self.settings.quorum;
-        let patience = waits(self.settings, judgement.risk());
-        let offers = offers(&candidates, judgement.risk(), quorum);
+        let sight = Sight::of(&seen, redactor);
+        let risk = sight.risk(judgement.risk());
+        let patience = waits(self.settings, risk);
+        let offers = offers(&candidates, risk, quorum);
         let reason_rule =
             if self.settings.reason_required { ReasonRule::Required } else { ReasonRule::Optional };
         let context = Context {
@@ -55,22 +60,23 @@ impl Asker<'_> {
             grant_expiry: holds(self.settings),
             image: self.image,
             roots: question.action().roots(),
+            sight: &sight,
         };
-        let card = card(&call, judgement, &context, redactor);
+        let card = card(seen.call, judgement, &context, redactor);
         ApprovalRequest {
             transaction: transaction.clone(),
             session: self.session.clone(),
             workspace: self.workspace.clone(),
-            call,
+            call: seen.call.clone().bounded(),
             roots: question.action().roots().to_vec(),
             fingerprint: question.action().fingerprint().clone(),
             binding: binding.digest.clone(),
             next: None,
-            bound: binding.bound.clone(),
+            bound: binding.bound.iter().take(MOST_BOUND).cloned().collect(),
             rule: part.map(|part| part.rule.clone().into_owned()).unwrap_or_default(),
             layer: part.map_or(Layer::Floor, |part| part.layer),
             reason: part.map(|part| redactor.clean(&part.reason)).unwrap_or_default(),
-            risk: judgement.risk(),
+            risk,
             expires: Timestamp::now().checked_add(patience).unwrap_or(Timestamp::MAX),
             quorum,
             reason_rule,

@@ -93,11 +93,17 @@ fn distance(a: &[char], b: &[char]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_types::{Bytes, Exec, NetMode};
+    use ringfence_types::{Bytes, Exec, NetMode, StandardInput};
 
     fn exec(words: &[&str]) -> Call {
         let argv = words.iter().map(|word| Bytes::from(*word)).collect();
-        Call::Exec(Exec { argv, cwd: Bytes::from("/w"), env: Vec::new(), net: NetMode::None })
+        Call::Exec(Exec {
+            argv,
+            cwd: Bytes::from("/w"),
+            env: Vec::new(),
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        })
     }
 
     fn after(calls: &[&[&str]]) -> bool {

@@ -6,18 +6,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use ringfence_authz::{Aspect, Candidate, Judgement, Part};
-use ringfence_ledger::{ReasonRule, of_call};
+use ringfence_ledger::ReasonRule;
 use ringfence_types::{
-    Block, Bytes, Call, Card, Decision, Exec, Fetch, Fetcher, FileCall, FlowCall, Layer, NetMode, Offer,
-    OfferScope, Principal, Quorum, Risk, Root,
+    Bytes, Call, Card, Decision, Exec, Fetch, Fetcher, FileCall, FlowCall, Layer, NetMode, Offer, OfferScope,
+    Principal, Quorum, Risk, Root, StandardInput,
 };
 
+use super::seen::Sight;
 use crate::facts::IN_IMAGE;
 use crate::images::Listed;
 use crate::leaks::LeakScanner;
 
 /// Entries of a list (files, hosts, reasons); the rest is counted.
-const ENTRIES: usize = 10;
+const ENTRIES: usize = 40;
+/// Letters that are named; of more it is said that there are more.
+const LETTERS: usize = 10;
 /// Characters of one entry; the rest is counted.
 const SHOWN: usize = 400;
 
@@ -39,6 +42,8 @@ pub(crate) struct Context<'a> {
     /// The image whose programs would run.
     pub(crate) image: Option<&'a Listed>,
     pub(crate) roots: &'a [Root],
+    /// What is shown of the call, and how bad it is by what is not.
+    pub(crate) sight: &'a Sight,
 }
 
 /// What is known to be secret, to take it out of every text that is made from a call.
@@ -75,15 +80,21 @@ pub(crate) fn card(
     redactor: &Redactor<'_>,
 ) -> Card {
     let mut fields = Fields { redactor, fields: Vec::new() };
+    let risk = context.sight.risk(judgement.risk());
     fields.one("id", context.id);
     fields.one("asked by", &asker(context));
     facts(&mut fields, call, (judgement, context));
-    reasons(&mut fields, judgement);
+    context.sight.hidden.iter().for_each(|hidden| fields.one("not shown", hidden));
+    reasons(&mut fields, judgement, context.sight);
     if let Some(stated) = context.stated {
         fields.one("claim", &format!("the agent says (untrusted): {}", shown(stated)));
     }
-    answers(&mut fields, call, judgement.risk(), context);
-    Card { sentence: redactor.clean(&sentence(call)), blocks: blocks(call, redactor), fields: fields.fields }
+    answers(&mut fields, call, risk, context);
+    Card {
+        sentence: redactor.clean(&sentence(call)),
+        blocks: context.sight.blocks.clone(),
+        fields: fields.fields,
+    }
 }
 
 /// A card as plain lines.
@@ -194,8 +205,7 @@ fn exec_facts(fields: &mut Fields<'_>, exec: &Exec, (judgement, context): (&Judg
     fields.one("in", &exec.cwd.display());
     let programs = judgement.parts().iter().filter_map(|part| part.program.as_deref());
     fields.list("program", programs.map(|path| program(path, context)));
-    let variables = exec.env.iter().map(|(name, value)| format!("{}={}", name.display(), value.quoted()));
-    fields.list("with", variables.map(|variable| shown(&variable)));
+    fields.one("input", &input(&exec.stdin));
     fields.one(
         "network",
         match exec.net {
@@ -204,6 +214,23 @@ fn exec_facts(fields: &mut Fields<'_>, exec: &Exec, (judgement, context): (&Judg
             NetMode::Full => "everything that this machine reaches",
         },
     );
+}
+
+/// What the command has as its standard input.
+fn input(stdin: &StandardInput) -> String {
+    match stdin {
+        StandardInput::None => "no standard input".to_owned(),
+        StandardInput::Bytes { bytes, sha256, .. } => {
+            format!("standard input: {bytes} bytes, shown above, sha256 {}", shown(sha256))
+        }
+        StandardInput::Terminal => {
+            "standard input: not known yet, connected to the terminal of whoever started it".to_owned()
+        }
+        StandardInput::Stream => {
+            "standard input: not known yet, whatever is sent to it while it runs; no stored answer covers it"
+                .to_owned()
+        }
+    }
 }
 
 /// Of an image, with what makes it the one that was meant. Where in it `PATH` leads nobody has looked.
@@ -219,7 +246,7 @@ fn program(path: &Path, context: &Context<'_>) -> String {
 }
 
 /// Why it is asked, and how bad it would be.
-fn reasons(fields: &mut Fields<'_>, judgement: &Judgement) {
+fn reasons(fields: &mut Fields<'_>, judgement: &Judgement, sight: &Sight) {
     let asked: Vec<&Part> = judgement.parts().iter().filter(|part| part.decision == Decision::Ask).collect();
     let reason = |part: &&Part| match asked.as_slice() {
         [_] => basis(part),
@@ -227,6 +254,9 @@ fn reasons(fields: &mut Fields<'_>, judgement: &Judgement) {
     };
     fields.list("because", asked.iter().map(reason));
     let risk = judgement.risk();
+    if let Some((lifted, why)) = sight.lift.filter(|(lifted, _)| *lifted > risk) {
+        return fields.one("risk", &format!("{lifted}: {why}"));
+    }
     let riskiest = judgement.parts().iter().find(|part| part.risk == risk);
     let why = riskiest.map(|part| format!(": {}", shown(why(part)))).unwrap_or_default();
     fields.one("risk", &format!("{risk}{why}"));
@@ -271,7 +301,7 @@ fn who(context: &Context<'_>) -> String {
 fn same(call: &Call) -> &'static str {
     match call {
         Call::Exec(_) => {
-            "the same arguments, programs, named files, directory, variables, network and policy"
+            "the same arguments, variables, standard input, programs, named files, directory, network and policy"
         }
         Call::File(FileCall::Write { .. }) => "the same file with the same content",
         Call::File(_) => "the same operation on the same path",
@@ -323,60 +353,11 @@ fn sentence(call: &Call) -> String {
     }
 }
 
-fn blocks(call: &Call, redactor: &Redactor<'_>) -> Vec<Block> {
-    let mut blocks = match call {
-        Call::Exec(exec) => command(exec),
-        Call::File(file) => vec![Block { title: None, lines: vec![Bytes::from(path_of(file)).display()] }],
-        Call::Apply(patch) => {
-            let lines = patch.files.iter().map(|file| file.path.display()).collect();
-            vec![Block { title: None, lines }]
-        }
-        Call::Flow(_) | Call::Fetch(_) | Call::Tool(_) => {
-            vec![Block { title: None, lines: vec![of_call(call)] }]
-        }
-    };
-    let lines = blocks.iter_mut().flat_map(|block| &mut block.lines);
-    lines.for_each(|line| *line = redactor.clean(line));
-    blocks
-}
-
-fn path_of(file: &FileCall) -> Vec<u8> {
-    match file {
-        FileCall::Symlink { path, target } => [path.as_slice(), b" -> ", target.as_slice()].concat(),
-        FileCall::Move { path, to } => [path.as_slice(), b" to ", to.as_slice()].concat(),
-        other => other.path().as_slice().to_vec(),
-    }
-}
-
-/// The command line, and below it each argument that has lines of its own.
-fn command(exec: &Exec) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    let mut words = Vec::new();
-    for (index, argument) in exec.argv.iter().enumerate() {
-        let lines: Vec<&[u8]> = argument.as_slice().split(|byte| *byte == b'\n').collect();
-        if lines.len() == 1 {
-            words.push(argument.quoted());
-            continue;
-        }
-        words.push(format!("<argument {index}, below>"));
-        let title = format!("argument {index}: {} bytes in {} lines", argument.as_slice().len(), lines.len());
-        blocks.push(Block { title: Some(title), lines: lines.into_iter().map(script_line).collect() });
-    }
-    blocks.insert(0, Block { title: None, lines: vec![words.join(" ")] });
-    blocks
-}
-
-/// A tab is space here: as an escape it would hide the script that it indents.
-fn script_line(line: &[u8]) -> String {
-    let pieces = line.split(|byte| *byte == b'\t').map(|piece| Bytes::from(piece).display());
-    pieces.collect::<Vec<_>>().join("    ")
-}
-
 /// Letters that are not ASCII, by number: some look like others, some are read from right to left.
 fn foreign(call: &Call) -> String {
     let mut seen: Vec<char> = Vec::new();
     let texts: Vec<&[u8]> = match call {
-        Call::Exec(exec) => exec.argv.iter().map(Bytes::as_slice).collect(),
+        Call::Exec(exec) => exec_texts(exec),
         Call::File(FileCall::Move { path, to }) => vec![path.as_slice(), to.as_slice()],
         Call::File(file) => vec![file.path().as_slice()],
         Call::Apply(patch) => patch.files.iter().map(|file| file.path.as_slice()).collect(),
@@ -386,18 +367,29 @@ fn foreign(call: &Call) -> String {
     };
     for chunk in texts.iter().flat_map(|text| text.utf8_chunks()) {
         for c in chunk.valid().chars().filter(|c| !c.is_ascii()) {
-            if !seen.contains(&c) && seen.len() <= ENTRIES {
+            if !seen.contains(&c) && seen.len() <= LETTERS {
                 seen.push(c);
             }
         }
     }
-    let more = if seen.len() > ENTRIES { " and more" } else { "" };
-    let named = seen.iter().take(ENTRIES).map(|c| {
+    let more = if seen.len() > LETTERS { " and more" } else { "" };
+    let named = seen.iter().take(LETTERS).map(|c| {
         let shown = Bytes::from(c.to_string().as_str()).display();
         format!("`{shown}` U+{:04X}", u32::from(*c))
     });
     let named = named.collect::<Vec<_>>().join(", ");
     format!("{named}{more}")
+}
+
+/// Everything of a command that an agent has written.
+fn exec_texts(exec: &Exec) -> Vec<&[u8]> {
+    let variables = exec.env.iter().flat_map(|(name, value)| [name, value]);
+    let mut texts: Vec<&[u8]> =
+        exec.argv.iter().chain(variables).chain([&exec.cwd]).map(Bytes::as_slice).collect();
+    if let StandardInput::Bytes { head, .. } = &exec.stdin {
+        texts.push(head.as_slice());
+    }
+    texts
 }
 
 fn why(part: &Part) -> &str {

@@ -544,7 +544,7 @@ fn offered(pending: &Pending, say: &Say) -> Result<(), AnswerError> {
             Err(AnswerError::NotOffered("it takes several who agree on the same, so it cannot be edited"))
         }
         Say::Edited(_) if !is_whole(request) => Err(AnswerError::NotOffered(
-            "it holds a secret, which is not written down, so it cannot be edited",
+            "the record does not have all of it (it holds a secret, or it is too long), so it cannot be edited",
         )),
         Say::Edited(_) => Ok(()),
         Say::Session(_) if standing => Ok(()),

@@ -19,9 +19,9 @@ use super::gate::{Permitted, SessionGate, key, locked, unwritable};
 use super::in_force::InForce;
 use crate::approval::binding::{Binding, Ground};
 use crate::approval::{
-    self, Approver, Asker, BREAKER, Heard, Held, Inbox, Inquiry, Memory, Redactor, Waiting, lease,
+    self, Approver, Asker, BREAKER, Heard, Held, Inbox, Inquiry, Memory, Redactor, Seen, Waiting, lease,
 };
-use crate::pipeline::chain;
+use crate::pipeline::{chain, for_the_record};
 
 /// How long the end of a session waits for those who were asking.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -307,14 +307,12 @@ impl SessionGate {
             settings: &in_force.settings,
             image: None,
         };
-        let (call, findings) = match question.action().call() {
-            Call::Flow(flow) => self.for_the_record(flow),
-            other => (other.clone(), Vec::new()),
-        };
+        let recorded = for_the_record(question.action().call(), &self.leaks);
         // A rule with a secret in it would be written down with it.
-        let candidates = if findings.is_empty() { question.candidates() } else { Vec::new() };
-        let redactor = Redactor::new(&[], Some(&self.leaks));
-        let request = asker.request((question, transaction), (call, candidates), binding, &redactor);
+        let candidates = if recorded.findings.is_empty() { question.candidates() } else { Vec::new() };
+        let redactor = Redactor::new(&recorded.secrets, Some(&self.leaks));
+        let seen = Seen { call: &recorded.call, written: None, taken_out: &recorded.taken_out() };
+        let request = asker.request((question, transaction), (seen, candidates), binding, &redactor);
         ApprovalRequest { by: who.by.clone(), ..request }
     }
 

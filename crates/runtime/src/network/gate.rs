@@ -259,7 +259,7 @@ impl SessionGate {
     /// A flow without secrets, and where they were.
     pub(super) fn for_the_record(&self, call: &FlowCall) -> (Call, Vec<Finding>) {
         let recorded = for_the_record(&Call::Flow(call.clone()), &self.leaks);
-        (recorded.call, recorded.findings)
+        (recorded.call.bounded(), recorded.findings)
     }
 
     fn note_refusal(&self, flow: &Flow, transaction: Option<TransactionId>, refusal: &Refusal) {

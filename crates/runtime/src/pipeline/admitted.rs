@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_authz::{Grant, Permissions, View as GrantedView};
 use ringfence_egress::Ca;
-use ringfence_ledger::{AppendError, Event, Receipt};
+use ringfence_ledger::{AppendError, Bound as Approved, Event, Receipt};
 use ringfence_sandbox::survey::SurveyError;
 use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, Unsupported, View};
 use ringfence_types::{Backend, Call, Layer, Level, NetMode, Posture, Refusal, RefusalCode, TransactionId};
@@ -17,6 +17,7 @@ use super::held;
 use super::running::Running;
 use super::settled::{Settled, Settling};
 use crate::approval::Held;
+use crate::approval::binding::{changed, noun};
 use crate::network::{Network, NetworkError, bundle};
 use crate::rules::WorkspaceRules;
 use crate::secrets::SecretStore;
@@ -29,16 +30,18 @@ pub struct Admitted {
     receipt: Receipt,
     transaction: TransactionId,
     held: Option<Held>,
+    /// What a person said yes to, of what can change.
+    bound: Vec<Approved>,
 }
 
 impl Admitted {
     pub(super) fn new(
-        grant: Grant,
-        receipt: Receipt,
+        (grant, receipt): (Grant, Receipt),
         transaction: TransactionId,
         held: Option<Held>,
+        bound: Vec<Approved>,
     ) -> Self {
-        Self { grant, receipt, transaction, held }
+        Self { grant, receipt, transaction, held, bound }
     }
 
     /// Starts the session's sandbox if it does not run yet. A file call needs none.
@@ -72,6 +75,11 @@ impl Admitted {
                 }
             }
         }
+        // Making the fence takes long enough to replace what was approved.
+        if let Some(changed) = changed(&self.bound) {
+            let refusal = replaced(changed);
+            return Err(settling.refused(session, refusal));
+        }
         Ok(Running { grant: self.grant, settling, fence })
     }
 }
@@ -91,6 +99,20 @@ impl Admitted {
             left_to: Some(to.to_owned()),
         };
         session.append(vec![event]).map(|_receipts| self.transaction)
+    }
+}
+
+fn replaced(changed: &Approved) -> Refusal {
+    Refusal {
+        code: RefusalCode::Approval,
+        layer: Layer::Call,
+        rule: "approval.superseded".to_owned(),
+        message: format!(
+            "{} `{}` is not what it was when the answer was given, so nothing was started",
+            noun(changed.what),
+            changed.path.display()
+        ),
+        hint: Some("ask again, and let nothing change it meanwhile".to_owned()),
     }
 }
 

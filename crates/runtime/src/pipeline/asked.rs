@@ -1,16 +1,17 @@
 use ringfence_authz::{Action, Answer, Question, Verdict, decide};
-use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Event, GrantMade};
-use ringfence_sandbox::{Io, Source};
+use ringfence_ledger::{ApprovalAnswer, ApprovalDecision, ApprovalRequest, Bound, Event, GrantMade};
+use ringfence_sandbox::Interrupt;
 use ringfence_types::{
-    Call, Decision, GrantId, Layer, MadeBy, Principal, Refusal, RefusalCode, TransactionId, hex,
+    Call, Decision, Exec, FileCall, GrantId, Layer, MadeBy, Principal, Refusal, RefusalCode, StandardInput,
+    TransactionId,
 };
-use sha2::{Digest as _, Sha256};
 
 use super::authenticated::refused_leak;
 use super::decided::{Decided, chain, describe};
+use super::input::Intake;
 use super::settled::{Refused, for_the_record, refused};
 use crate::approval::binding::{Binding, Ground, changed, of_next};
-use crate::approval::{self, Asker, Held, Redactor, lease};
+use crate::approval::{self, Asker, Held, Redactor, Seen, lease};
 use crate::observe::Stage;
 use crate::session::AgentSession;
 
@@ -19,6 +20,21 @@ use crate::session::AgentSession;
 pub(super) struct Asked {
     pub(super) question: Question,
     pub(super) transaction: TransactionId,
+}
+
+/// What a question is asked with.
+#[derive(Debug)]
+pub(super) struct Asking<'a, 'i> {
+    pub(super) interrupts: &'a [Interrupt<'a>],
+    pub(super) intake: &'a mut Intake<'i>,
+}
+
+/// What a yes comes with.
+#[derive(Debug, Default)]
+struct Yes {
+    stored: Option<GrantId>,
+    held: Option<Held>,
+    bound: Vec<Bound>,
 }
 
 /// What came of judging a call once.
@@ -30,19 +46,25 @@ pub(super) enum Turn {
 }
 
 impl Asked {
-    pub(super) fn answer(self, session: &mut AgentSession<'_>, io: &Io<'_>) -> Result<Turn, Refused> {
+    pub(super) fn answer(
+        self,
+        session: &mut AgentSession<'_>,
+        asking: &Asking<'_, '_>,
+    ) -> Result<Turn, Refused> {
         if session.common.memory().is_denied(self.question.action().fingerprint()) {
             return Err(self.denied_before(session));
         }
         let binding = binding(&self.question, session);
         if let Some(grant) = self.granted(session, &binding)? {
-            return self.follow(Answer::Session, Some(grant), None);
+            let yes = Yes { stored: Some(grant), held: None, bound: binding.bound };
+            return self.follow(Answer::Session, yes);
         }
-        let next = next(&self.question, session, &binding, &io.stdin);
+        let next = next(&self.question, session, &binding);
         if let Some(grant) = self.answered_before(session, next.as_deref())? {
-            return self.follow(Answer::Once, Some(grant), None);
+            let yes = Yes { stored: Some(grant), held: None, bound: binding.bound };
+            return self.follow(Answer::Once, yes);
         }
-        let request = ApprovalRequest { next, ..self.request(session, &binding) };
+        let request = ApprovalRequest { next, ..self.request(session, &binding, asking.intake.bytes()) };
         let state_dir = session.runtime.setup.state_dir.clone();
         let held = approval::asking(&state_dir, &self.transaction).map_err(|error| {
             self.unasked(&format!("it cannot be said that this process waits: {error}"), None)
@@ -51,7 +73,7 @@ impl Asked {
         asked.map_err(|error| self.unasked(&describe(&error), error.hint().map(str::to_owned)))?;
         session.reach(Stage::Ask);
         let judgement = self.question.judgement();
-        let decided = approval::decision(session.inquiry(), &request, judgement, io.interrupts)
+        let decided = approval::decision(session.inquiry(), &request, judgement, asking.interrupts)
             .map_err(|error| self.unasked(&chain(&error), None))?;
         // The question is not this call's any more, and its record goes on without it.
         let Some(decided) = decided else { return Err(Refused::early(self.call(), left())) };
@@ -93,11 +115,11 @@ impl Asked {
                 if decision.by.is_person() {
                     session.common.memory().deny(request.fingerprint.clone(), self.question.action().call());
                 }
-                self.follow(Answer::Deny, None, None).map_err(|refused| refused.because(&decision))
+                self.follow(Answer::Deny, Yes::default()).map_err(|refused| refused.because(&decision))
             }
-            ApprovalAnswer::Expired => self.follow(Answer::Expired, None, None),
+            ApprovalAnswer::Expired => self.follow(Answer::Expired, Yes::default()),
             ApprovalAnswer::Unreachable => {
-                self.follow(Answer::Unreachable, None, None).map_err(|refused| refused.because(&decision))
+                self.follow(Answer::Unreachable, Yes::default()).map_err(|refused| refused.because(&decision))
             }
             ApprovalAnswer::Once | ApprovalAnswer::Session | ApprovalAnswer::AlwaysHere => {
                 self.permitted(session, request, (decision, grant), held)
@@ -116,7 +138,8 @@ impl Asked {
         if let Some(edited) = decision.edited.clone() {
             return self.edited(session, request, (edited, &decision), held);
         }
-        if binding(&self.question, session).digest != request.binding {
+        let binding = binding(&self.question, session);
+        if binding.digest != request.binding {
             return self.again(session);
         }
         let id = grant.as_ref().map(|grant| grant.grant.clone());
@@ -132,7 +155,7 @@ impl Asked {
             (ApprovalAnswer::AlwaysHere, Some(grant)) => Answer::AlwaysHere { stored: rules(grant) },
             _ => Answer::Once,
         };
-        self.follow(answer, id, Some(held))
+        self.follow(answer, Yes { stored: id, held: Some(held), bound: binding.bound })
     }
 
     /// Something else was approved: it is judged like anything else, and a no of the policy stays one.
@@ -167,11 +190,13 @@ impl Asked {
             decision: Decision::Ask,
             stored: None,
             held: Some(held),
+            bound: [request.bound.as_slice(), &decision.bound].concat(),
         })))
     }
 
-    fn follow(self, answer: Answer, stored: Option<GrantId>, held: Option<Held>) -> Result<Turn, Refused> {
+    fn follow(self, answer: Answer, yes: Yes) -> Result<Turn, Refused> {
         let call = self.call();
+        let Yes { stored, held, bound } = yes;
         match self.question.answered(answer) {
             Ok(grant) => Ok(Turn::Decided(Box::new(Decided {
                 grant,
@@ -179,6 +204,7 @@ impl Asked {
                 decision: Decision::Ask,
                 stored,
                 held,
+                bound,
             }))),
             Err(refusal) => Err(Refused { call, refusal, transaction: Some(self.transaction) }),
         }
@@ -214,8 +240,15 @@ impl Asked {
         Refused { call: self.call(), refusal, transaction: Some(self.transaction.clone()) }
     }
 
-    fn request(&self, session: &AgentSession<'_>, binding: &Binding) -> ApprovalRequest {
-        let recorded = for_the_record(self.question.action().call(), &session.leaks);
+    fn request(
+        &self,
+        session: &AgentSession<'_>,
+        binding: &Binding,
+        content: Option<&[u8]>,
+    ) -> ApprovalRequest {
+        let mut recorded = for_the_record(self.question.action().call(), &session.leaks);
+        let written = content.filter(|_| matches!(recorded.call, Call::File(FileCall::Write { .. })));
+        let written = written.map(|content| recorded.content(content, &session.leaks));
         let redactor = Redactor::new(&recorded.secrets, Some(&session.leaks));
         let asker = Asker {
             session: &session.id,
@@ -229,7 +262,9 @@ impl Asked {
         // A rule with a secret in it would be written down with it.
         let candidates = if recorded.findings.is_empty() { self.question.candidates() } else { Vec::new() };
         let question = (&self.question, &self.transaction);
-        let request = asker.request(question, (recorded.call, candidates), binding, &redactor);
+        let seen =
+            Seen { call: &recorded.call, written: written.as_deref(), taken_out: &recorded.taken_out() };
+        let request = asker.request(question, (seen, candidates), binding, &redactor);
         ApprovalRequest { by: session.made_by.clone(), ..request }
     }
 
@@ -260,20 +295,20 @@ fn ground<'a>(session: &'a AgentSession<'_>) -> Ground<'a> {
 /// What a yes is for when this call cannot wait for it: the same, with the same input and secrets, of the same maker, for the same
 /// who began the session, as the same agent. `None` where nobody is known who made it, or what it reads comes later: nobody could
 /// tell whether another one is the same.
-fn next(
-    question: &Question,
-    session: &AgentSession<'_>,
-    binding: &Binding,
-    stdin: &Source<'_>,
-) -> Option<String> {
+fn next(question: &Question, session: &AgentSession<'_>, binding: &Binding) -> Option<String> {
     let by = session.made_by.as_ref()?;
+    if let Call::Exec(Exec { stdin: StandardInput::Terminal | StandardInput::Stream, .. }) =
+        question.action().call()
+    {
+        return None;
+    }
     // An agent is another one in every session; its name is what lasts.
     let maker = if by.principal.is_person() { lasting(by) } else { "agent".to_owned() };
     let agent = match session.requester() {
         Principal::Agent { name: Some(name), .. } => name,
         _ => "\0".to_owned(),
     };
-    let mut same = vec![maker, lasting(&session.started()), agent, input(stdin)?];
+    let mut same = vec![maker, lasting(&session.started()), agent];
     same.extend(session.secrets.given()?);
     Some(of_next(question, &ground(session), &binding.bound, &same))
 }
@@ -284,15 +319,6 @@ fn lasting(who: &MadeBy) -> String {
     match (&who.principal, &who.shown) {
         (Principal::Account { .. }, _) | (_, None) => identity,
         (_, Some(shown)) => format!("{identity}\0{} {}", shown.kind, shown.id),
-    }
-}
-
-/// What a call reads, where that is known before it is made.
-fn input(stdin: &Source<'_>) -> Option<String> {
-    match stdin {
-        Source::Empty => Some(String::new()),
-        Source::Bytes(bytes) => Some(hex(Sha256::digest(bytes))),
-        Source::Fd(_) | Source::Terminal(_) => None,
     }
 }
 

@@ -5,7 +5,7 @@ use ringfence_types::{
     Call, Decision, FileCall, Fingerprint, Layer, LeakAction, Refusal, RefusalCode, TransactionId,
 };
 
-use super::asked::{Asked, Turn};
+use super::asked::{Asked, Asking, Turn};
 use super::decided::Decided;
 use super::settled::Refused;
 use crate::approval::{BREAKER, STOPPED, STOPPED_LOOP};
@@ -48,20 +48,25 @@ impl Authenticated {
         }
     }
 
-    pub(super) fn decide(self, session: &mut AgentSession<'_>, io: &Io<'_>) -> Result<Decided, Refused> {
-        if let Some(refusal) = ended(&self.call, session) {
-            return Err(Refused::early(self.call, refusal));
+    pub(super) fn decide(
+        self,
+        session: &mut AgentSession<'_>,
+        mut asking: Asking<'_, '_>,
+    ) -> Result<Decided, Refused> {
+        let call = asking.intake.stated(self.call);
+        if let Some(refusal) = ended(&call, session) {
+            return Err(Refused::early(call, refusal));
         }
         // A transaction is asked about once: what began before the call cannot be asked about again.
         let turns = if self.transaction.is_some() { 1 } else { TURNS };
         let mut begun = self.transaction;
         for _turn in 0..turns {
-            match turn(&self.call, begun.take(), session, io)? {
+            match turn(&call, begun.take(), session, &mut asking)? {
                 Turn::Decided(decided) => return Ok(*decided),
                 Turn::Again => {}
             }
         }
-        Err(Refused::early(self.call, restless(turns)))
+        Err(Refused::early(call, restless(turns)))
     }
 
     /// A tool that no rule speaks of, and that the agent asks about by itself. It is on record as a question.
@@ -117,16 +122,23 @@ fn turn(
     call: &Call,
     begun: Option<TransactionId>,
     session: &mut AgentSession<'_>,
-    io: &Io<'_>,
+    asking: &mut Asking<'_, '_>,
 ) -> Result<Turn, Refused> {
     let early = |refusal| Refused::early(call.clone(), refusal);
     let transaction = begun.map_or_else(TransactionId::random, Ok);
     let transaction = transaction.map_err(|error| early(no_id(&error.to_string())))?;
     session.reach(Stage::Decide);
     session.begun(&transaction);
-    let action = Action::new(call.clone(), session.all_roots());
     let facts = session.facts();
-    let verdict = decide(&session.policy, action, &facts);
+    let mut verdict = decide(&session.policy, Action::new(call.clone(), session.all_roots()), &facts);
+    if matches!(verdict, Verdict::Ask(_)) && asking.intake.read_ahead(call) {
+        // With what it reads known, a stored answer may be for it, and it may be the same again.
+        let known = asking.intake.stated(call.clone());
+        if let Some(refusal) = repeated(&known, session) {
+            return Err(Refused::early(known, refusal));
+        }
+        verdict = decide(&session.policy, Action::new(known, session.all_roots()), &facts);
+    }
     session.decided(match &verdict {
         Verdict::Allow(_) => Decision::Allow,
         Verdict::Ask(_) => Decision::Ask,
@@ -134,7 +146,7 @@ fn turn(
     });
     match verdict {
         Verdict::Allow(grant) => Ok(Turn::Decided(Box::new(Decided::by_policy(*grant, transaction)))),
-        Verdict::Ask(question) => Asked { question: *question, transaction }.answer(session, io),
+        Verdict::Ask(question) => Asked { question: *question, transaction }.answer(session, asking),
         Verdict::Deny(refusal) => Err(early(refusal)),
     }
 }

@@ -1,5 +1,5 @@
 use ringfence_authz::Grant;
-use ringfence_ledger::{AppendError, Event};
+use ringfence_ledger::{AppendError, Bound, Event};
 pub(crate) use ringfence_types::chain;
 use ringfence_types::{Decision, GrantId, Layer, Refusal, RefusalCode, TransactionId};
 
@@ -19,11 +19,13 @@ pub(super) struct Decided {
     pub(super) stored: Option<GrantId>,
     /// Says that this process is about to use an answer.
     pub(super) held: Option<Held>,
+    /// What a person said yes to, of what can change.
+    pub(super) bound: Vec<Bound>,
 }
 
 impl Decided {
     pub(super) fn by_policy(grant: Grant, transaction: TransactionId) -> Self {
-        Self { grant, transaction, decision: Decision::Allow, stored: None, held: None }
+        Self { grant, transaction, decision: Decision::Allow, stored: None, held: None, bound: Vec::new() }
     }
 
     /// Writes the intent. No record, no effect.
@@ -36,7 +38,7 @@ impl Decided {
         let held = self.held.take().filter(|_| session.is_named());
         match written.map(|receipts| receipts.into_iter().last()) {
             Ok(Some(receipt)) if receipt.intent() == Some(&self.transaction) => {
-                Ok(Admitted::new(self.grant, receipt, self.transaction, held))
+                Ok(Admitted::new((self.grant, receipt), self.transaction, held, self.bound))
             }
             Ok(_) => Err(self.unwritable("the receipt is for another transaction".to_owned(), None)),
             Err(error) => {
@@ -82,7 +84,7 @@ impl Decided {
         Event::Intent {
             transaction: self.transaction.clone(),
             session: session.id.clone(),
-            call: recorded.call,
+            call: recorded.call.bounded(),
             fingerprint: action.fingerprint().clone(),
             decision: self.decision,
             layer: self.grant.layer(),

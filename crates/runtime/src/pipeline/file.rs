@@ -92,7 +92,7 @@ fn closed(permissions: &Permissions, session: &AgentSession<'_>) -> Vec<PathBuf>
 fn judged_content<'a>(io: Io<'a>, sha256: &str) -> Result<&'a [u8], Ended> {
     let content = match io.stdin {
         Source::Bytes(bytes) => bytes,
-        Source::Empty | Source::Fd(_) | Source::Terminal(_) => &[],
+        Source::Empty | Source::Fd(_) | Source::Terminal(_) | Source::Begun { .. } => &[],
     };
     let digest: String = ringfence_types::hex(Sha256::digest(content));
     if digest == sha256 {

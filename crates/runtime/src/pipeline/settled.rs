@@ -1,7 +1,7 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, Finding};
 use ringfence_sandbox::RunError;
 use ringfence_types::{
-    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, HeldChange, Outcome, Posture, Refusal,
+    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, HeldChange, Outcome, Posture, Refusal, StandardInput,
     ToolCall, TransactionId,
 };
 
@@ -95,7 +95,8 @@ pub(super) fn refused(
         ..refusal.clone()
     };
     let (id, by) = (Some(session.id.clone()), session.made_by.clone());
-    Event::Refused { transaction, session: id, call: Some(recorded.call), refusal, by }
+    let call = Some(recorded.call.bounded());
+    Event::Refused { transaction, session: id, call, refusal, by }
 }
 
 /// Writes the end of a call down, in one step with what follows from it.
@@ -268,6 +269,39 @@ pub(crate) struct Recorded {
     pub(crate) secrets: Vec<Vec<u8>>,
 }
 
+/// Something that was taken out of a call, as it may be told.
+#[derive(Debug)]
+pub(crate) struct TakenOut {
+    pub(crate) place: String,
+    pub(crate) rule: String,
+    pub(crate) bytes: usize,
+    /// Tells two of them apart, and nothing else.
+    pub(crate) fingerprint: String,
+}
+
+impl Recorded {
+    /// What is not in the record, each with its length: a person who is asked has to know that there is more.
+    pub(crate) fn taken_out(&self) -> Vec<TakenOut> {
+        let taken = |(finding, secret): (&Finding, &Vec<u8>)| TakenOut {
+            place: finding.place.clone(),
+            rule: finding.rule.clone(),
+            bytes: secret.len(),
+            fingerprint: finding.fingerprint.clone(),
+        };
+        self.findings.iter().zip(&self.secrets).map(taken).collect()
+    }
+
+    /// What would be written to a file, as it may be shown.
+    pub(crate) fn content(&mut self, content: &[u8], leaks: &LeakScanner) -> Vec<u8> {
+        let mut taken = Taken { leaks, findings: Vec::new(), secrets: Vec::new() };
+        let head = content.get(..StandardInput::HEAD).unwrap_or(content);
+        let clean = taken.text(&Bytes::from(head), || "content".to_owned());
+        self.findings.extend(taken.findings);
+        self.secrets.extend(taken.secrets);
+        clean.as_slice().to_vec()
+    }
+}
+
 pub(crate) fn for_the_record(call: &Call, leaks: &LeakScanner) -> Recorded {
     let mut taken = Taken { leaks, findings: Vec::new(), secrets: Vec::new() };
     let call = match call {
@@ -295,7 +329,7 @@ struct Taken<'a> {
 impl Taken<'_> {
     fn exec(&mut self, exec: &Exec) -> Exec {
         let arguments: Vec<&[u8]> = exec.argv.iter().map(Bytes::as_slice).collect();
-        let (argv, found) = self.leaks.scanner().redact_argv(&arguments);
+        let (argv, found) = self.leaks.redact_argv(&arguments);
         for (at, finding) in found {
             self.out(format!("argv[{at}]"), &finding, arguments.get(at).copied().unwrap_or_default());
         }
@@ -306,7 +340,15 @@ impl Taken<'_> {
             let value = self.text(value, || format!("env {}", name.display()));
             env.push((name, value));
         }
-        Exec { argv: argv.into_iter().map(Bytes::from).collect(), cwd, env, net: exec.net }
+        let stdin = match &exec.stdin {
+            StandardInput::Bytes { sha256, bytes, head } => StandardInput::Bytes {
+                sha256: sha256.clone(),
+                bytes: *bytes,
+                head: self.text(head, || "stdin".to_owned()),
+            },
+            other => other.clone(),
+        };
+        Exec { argv: argv.into_iter().map(Bytes::from).collect(), cwd, env, net: exec.net, stdin }
     }
 
     fn file(&mut self, file: &FileCall) -> FileCall {
@@ -333,14 +375,9 @@ impl Taken<'_> {
         Fetch { method: self.word(&fetch.method, "method"), url: self.word(&fetch.url, "url"), by: fetch.by }
     }
 
-    /// Cut after it was cleaned: half a secret is not known as one.
     fn tool(&mut self, tool: &ToolCall) -> ToolCall {
         let input = self.word(&tool.input, "input");
-        ToolCall {
-            name: self.word(&tool.name, "the name of a tool"),
-            input: ToolCall::shortened(&input),
-            ..tool.clone()
-        }
+        ToolCall { name: self.word(&tool.name, "the name of a tool"), input, ..tool.clone() }
     }
 
     /// Searched as names are, beside what every text is searched for.
@@ -360,7 +397,7 @@ impl Taken<'_> {
     }
 
     fn text(&mut self, text: &Bytes, place: impl Fn() -> String) -> Bytes {
-        let redacted = self.leaks.scanner().redact(text.as_slice());
+        let redacted = self.leaks.redact(text.as_slice());
         for finding in &redacted.findings {
             self.out(place(), finding, text.as_slice());
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ringfence_authz::{Action, ceiling};
 use ringfence_egress::Ca;
 use ringfence_sandbox::Kind;
-use ringfence_types::{Backend, Bytes, Call, Exec, NetMode};
+use ringfence_types::{Backend, Bytes, Call, Exec, NetMode, StandardInput};
 
 use super::Bound;
 use crate::network::bundle;
@@ -107,6 +107,7 @@ impl Bound<'_> {
             cwd: Bytes::from(self.workspace.path.as_path()),
             env: Vec::new(),
             net: self.policy.net,
+            stdin: StandardInput::None,
         };
         let action = Action::new(Call::Exec(exec), self.all_roots());
         let Ok(permissions) = ceiling(&self.policy, &action) else { return };

@@ -16,7 +16,7 @@ use ringfence_runtime::{
 };
 use ringfence_types::units::Duration as Time;
 use ringfence_types::{
-    Access, Bytes, Call, Exec, FileCall, NetMode, Principal, Profile, Quorum, Refusal, Root,
+    Access, Bytes, Call, Exec, FileCall, NetMode, Principal, Profile, Quorum, Refusal, Root, StandardInput,
 };
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -625,7 +625,8 @@ fn secrets_are_neither_in_the_question_nor_in_the_record_but_known_again() {
     let mut run = |program: &str| {
         let argv = [program, "--password", secret].map(Bytes::from).to_vec();
         let cwd = Bytes::from(world.root.join("w"));
-        let call = Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None });
+        let call =
+            Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None });
         session.call(call, io(b""))
     };
     let _denied = run("frobnicate");
@@ -681,7 +682,13 @@ fn a_policy_that_narrows_while_a_question_waits_narrows_the_sandbox() {
         let mut run = |argv: &[&str]| {
             let argv = argv.iter().map(|word| Bytes::from(*word)).collect();
             let cwd = Bytes::from(world.root.join("w"));
-            let call = Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None });
+            let call = Call::Exec(Exec {
+                argv,
+                cwd,
+                env: Vec::new(),
+                net: NetMode::None,
+                stdin: StandardInput::None,
+            });
             session.call(call, io(b"")).ended
         };
         assert!(matches!(run(&["ls"]), Ended::Executed(_)), "the sandbox runs");
@@ -720,7 +727,8 @@ fn what_was_approved_instead_is_bound_to_its_files_too() {
         }));
         let argv = ["mkdir", "other"].map(Bytes::from).to_vec();
         let cwd = Bytes::from(world.root.join("w"));
-        let call = Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None });
+        let call =
+            Call::Exec(Exec { argv, cwd, env: Vec::new(), net: NetMode::None, stdin: StandardInput::None });
         let ended = session.call(call, io(b"")).ended;
         assert_eq!(fs::read_to_string(&made).ok().as_deref(), runs.then_some("one"), "{ended:?}");
     }

@@ -22,7 +22,9 @@ use ringfence_runtime::{
     AgentSession, Approver, Asked, Ended, Heard, Io, Runtime, Setup, Source, Subject, Target, Touched,
     consider, local_operator,
 };
-use ringfence_types::{Backend, Bytes, Call, Decision, Exec, Extent, FileCall, Layer, NetMode, Profile};
+use ringfence_types::{
+    Backend, Bytes, Call, Decision, Exec, Extent, FileCall, Layer, NetMode, Profile, StandardInput,
+};
 use sha2::{Digest as _, Sha256};
 
 const PUBLIC: &str = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n# TOKEN\n";
@@ -95,7 +97,13 @@ impl World {
         let runtime = Runtime::open(self.setup()).unwrap();
         let mut session = runtime.session(self.asked(backend)).unwrap().unwrap();
         let argv = ["sh", "-c", script].map(Bytes::from).to_vec();
-        let exec = Exec { argv, cwd: Bytes::from(self.beside("w")), env: Vec::new(), net: NetMode::None };
+        let exec = Exec {
+            argv,
+            cwd: Bytes::from(self.beside("w")),
+            env: Vec::new(),
+            net: NetMode::None,
+            stdin: StandardInput::None,
+        };
         let mut out = Vec::new();
         let settled = session.call(Call::Exec(exec), io(Source::Empty, Target::Buffer(&mut out)));
         match settled.ended {

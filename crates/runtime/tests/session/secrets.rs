@@ -7,7 +7,7 @@ use ringfence_runtime::authz::Policy;
 use ringfence_runtime::authz::env::Attendance;
 use ringfence_runtime::secrets::{NamedBy, NewSecret, Scope, SecretStore, Value};
 use ringfence_runtime::{Asked, Runtime, Setup};
-use ringfence_types::{Backend, Bytes, Delivery, NetMode, Profile, SecretClass};
+use ringfence_types::{Backend, Bytes, Delivery, NetMode, Profile, SecretClass, StandardInput};
 use tempfile::TempDir;
 
 struct World {
@@ -158,6 +158,7 @@ fn s002_12_a_secret_in_the_input_of_a_command_is_held() {
         cwd: Bytes::from(world.path.join("w")),
         env: Vec::new(),
         net: NetMode::None,
+        stdin: StandardInput::None,
     };
     let run = |input: &[u8]| {
         let mut session = world.runtime.session(world.asked("w", |_| {})).unwrap().unwrap();

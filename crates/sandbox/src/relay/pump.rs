@@ -63,6 +63,10 @@ impl<'a> Inward<'a> {
             Source::Empty => {}
             Source::Bytes(bytes) => inward.pending.bytes = bytes.to_vec(),
             Source::Fd(fd) => inward.source = Some(fd),
+            Source::Begun { first, rest } => {
+                inward.pending.bytes = first.to_vec();
+                inward.source = Some(rest);
+            }
             Source::Terminal(fd) => (inward.source, inward.terminal) = (Some(fd), true),
         }
         inward.close_when_done();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringfence_types::{Bytes, Decision};
 
-use super::{CommandPattern, CommandRule, CommandRules, Line, matching};
+use super::{CommandPattern, CommandRule, CommandRules, Line, Standpoint, matching};
 use crate::command::arg::Arg;
 use crate::command::identity::{Identity, Trust};
 use crate::command::place::Place;
@@ -26,7 +26,8 @@ pub(super) fn matches(rule: &CommandRule, argv: &[Bytes]) -> bool {
 pub(super) fn decision(rules: &CommandRules, argv: &[Bytes]) -> Option<Decision> {
     let args: Vec<Arg<'_>> = argv.iter().map(Arg::from).collect();
     let line = line(&args)?;
-    let mut found = rules.find(&line, &Place::at(Path::new("/")), Path::new("/"));
+    let root = Path::new("/");
+    let mut found = rules.find(&line, &Standpoint { place: &Place::at(root), workspace: root, exec: None });
     if found.denied().is_some() {
         return Some(Decision::Deny);
     }

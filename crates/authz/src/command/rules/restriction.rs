@@ -2,7 +2,7 @@
 
 use ringfence_types::Decision;
 
-use super::{CommandPattern, CommandRule, PatternError};
+use super::{CommandPattern, CommandRule, Given, PatternError};
 use crate::judgement::RuleSource;
 
 /// One entry of `commands` in document 000 (S000-21, S000-23, S000-24).
@@ -38,6 +38,12 @@ impl Restriction {
 
     fn rule(&self, words: &str, decision: Decision) -> Result<CommandRule, PatternError> {
         let pattern = CommandPattern::words(&format!("{} {words}", self.program))?;
-        Ok(CommandRule { pattern, decision, here: None, source: self.source.clone() })
+        Ok(CommandRule {
+            pattern,
+            decision,
+            here: None,
+            given: Given::default(),
+            source: self.source.clone(),
+        })
     }
 }

@@ -4,7 +4,7 @@ use ringfence_types::Layer;
 
 use super::*;
 use crate::command::{
-    CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, ManifestError, PatternError,
+    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, ManifestError, PatternError,
     Restriction,
 };
 use crate::judgement::{Origin, RuleSource};
@@ -18,13 +18,14 @@ fn words(line: &str, decision: Decision) -> CommandRule {
         pattern: CommandPattern::words(line).unwrap(),
         decision,
         here: None,
+        given: Given::default(),
         source: source(Layer::Operator),
     }
 }
 
 fn exact(argv: &[&str], decision: Decision) -> CommandRule {
     let pattern = CommandPattern::Exact(argv.iter().map(|word| (*word).to_owned()).collect());
-    CommandRule { pattern, decision, here: None, source: source(Layer::Operator) }
+    CommandRule { pattern, decision, here: None, given: Given::default(), source: source(Layer::Operator) }
 }
 
 fn bench(profile: Profile, rules: Vec<CommandRule>) -> Bench {

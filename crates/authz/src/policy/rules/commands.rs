@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_types::{Bytes, Decision, Layer};
+use ringfence_types::{Bytes, Decision, Layer, StandardInput};
 use serde::Deserialize;
 
 use super::super::file::{named_file, unreadable};
@@ -12,7 +12,9 @@ use super::super::text::{At, MAX_BYTES, Span, sha256};
 use super::super::words::split;
 use super::paths::examples;
 use super::{Converting, Said, Seen, decision};
-use crate::command::{CommandPattern, CommandRule, CommandRules, Manifest, ManifestCommand, Restriction};
+use crate::command::{
+    CommandPattern, CommandRule, CommandRules, Given, Manifest, ManifestCommand, Restriction,
+};
 use crate::judgement::RuleSource;
 
 /// What one part of a file says about commands.
@@ -102,13 +104,16 @@ impl Converting<'_, '_> {
     fn keys_belong(&mut self, kind: &Kind<'_>, table: &CommandTable) -> bool {
         let exact = table.exact.as_ref().map(|exact| ("exact", exact.span));
         let here = table.here.as_ref().map(|here| ("here", here.span));
+        let variables = table.variables.as_ref().map(|list| ("variables", list.span));
+        let given = variables.or(table.stdin.as_ref().map(|stdin| ("stdin", stdin.span)));
         let allowed = table.allowed.as_ref().map(|list| ("allowed", list.span));
         let blocked = table.blocked.as_ref().map(|list| ("blocked", list.span));
         let (stray, with) = match kind {
+            Kind::Listed(_) if given.is_some() && table.allow.is_none() => (given, "`allow`"),
             Kind::Listed(_) => (allowed.or(blocked), "`program`"),
-            Kind::Program(_) => (exact.or(here), "`deny`, `ask` or `allow`"),
+            Kind::Program(_) => (exact.or(here).or(given), "`deny`, `ask` or `allow`"),
             Kind::Manifest(_) => {
-                (exact.or(here).or(allowed).or(blocked), "`program`, `deny`, `ask` or `allow`")
+                (exact.or(here).or(given).or(allowed).or(blocked), "`program`, `deny`, `ask` or `allow`")
             }
         };
         if let Some((key, span)) = stray {
@@ -130,6 +135,7 @@ impl Converting<'_, '_> {
             None => None,
         };
         let exact = table.exact.as_ref().is_some_and(|exact| exact.value);
+        let given = self.given(table)?;
         let mut rules = Vec::new();
         for words in &commands.items {
             let pattern = if exact { CommandPattern::Exact } else { CommandPattern::Words };
@@ -137,13 +143,21 @@ impl Converting<'_, '_> {
             if !self.is_command(words, &pattern) {
                 continue;
             }
-            let what = format!("{:?} {exact} {here:?}", words.value);
+            let what = format!("{:?} {exact} {here:?} {given:?}", words.value);
             if seen.add(
                 Said { key, about: what, shown: &words.value.join(" "), span: words.span },
                 self.problems,
             ) {
                 let source = self.source(words.span, table.reason.as_ref());
-                rules.push(CommandRule { pattern, decision: decision(key), here: here.clone(), source });
+                let stored = source.origin.as_ref().is_some_and(|origin| origin.grant().is_some());
+                let given = if stored { given.clone().of_answer() } else { given.clone() };
+                rules.push(CommandRule {
+                    pattern,
+                    decision: decision(key),
+                    here: here.clone(),
+                    given,
+                    source,
+                });
             }
         }
         Some(rules)
@@ -177,6 +191,28 @@ impl Converting<'_, '_> {
         let message = format!("`{}` is not a directory of the workspace", shorten(&here.value));
         self.problems.add(here.span, message, "name it relative to the workspace, without `..`");
         None
+    }
+
+    fn given(&mut self, table: &CommandTable) -> Option<Given> {
+        let stdin = table.stdin.as_ref();
+        if let Some(stdin) = stdin.filter(|stdin| !StandardInput::is_word(&stdin.value)) {
+            let message =
+                format!("`{}` is no standard input that a rule can be about", shorten(&stdin.value));
+            self.problems.add(stdin.span, message, "write `none`, `terminal` or `sha256:` and 64 hex digits");
+            return None;
+        }
+        let listed = table.variables.as_ref().map(|list| list.items.as_slice());
+        if let Some(wrong) = listed.unwrap_or_default().iter().find(|text| !text.value.contains('=')) {
+            let message = format!("`{}` is no variable with a value", shorten(&wrong.value));
+            self.problems.add(wrong.span, message, "write `NAME=value`");
+            return None;
+        }
+        let sorted = |items: &[At<String>]| {
+            let mut texts: Vec<String> = items.iter().map(|text| text.value.clone()).collect();
+            texts.sort();
+            texts
+        };
+        Some(Given { variables: listed.map(sorted), stdin: stdin.map(|stdin| stdin.value.clone()) })
     }
 
     /// S000-24: `allowed` is all that may run, `blocked` never runs, and without either everything may.

@@ -2,7 +2,7 @@
 //! merged policy.
 
 use proptest::prelude::*;
-use ringfence_types::{Call, Decision, Exec, Fetch, FileCall, Root, ToolCall};
+use ringfence_types::{Call, Decision, Exec, Fetch, FileCall, Root, StandardInput, ToolCall};
 
 use super::super::limits::{Amount, Limit};
 use super::*;
@@ -342,7 +342,13 @@ fn strictness(effective: &Effective) -> Vec<(String, u64)> {
 
 fn exec(argv: &[&str]) -> Call {
     let argv = argv.iter().map(|arg| Bytes::from(*arg)).collect();
-    Call::Exec(Exec { argv, cwd: Bytes::from(WORKSPACE), env: Vec::new(), net: NetMode::None })
+    Call::Exec(Exec {
+        argv,
+        cwd: Bytes::from(WORKSPACE),
+        env: Vec::new(),
+        net: NetMode::None,
+        stdin: StandardInput::None,
+    })
 }
 
 fn decided(effective: &Effective, call: Call) -> Decision {

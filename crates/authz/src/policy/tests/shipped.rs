@@ -1,6 +1,6 @@
 //! The policies in `docs/policies` in use: quiet for what people do all day, and no more open than they say.
 
-use ringfence_types::{Call, Decision, Exec, Root};
+use ringfence_types::{Call, Decision, Exec, Root, StandardInput};
 
 use super::*;
 use crate::facts::{Facts, PathKind, Table};
@@ -33,7 +33,13 @@ fn decided(policy: &str, command: &str) -> Decision {
     let policy = merged(&flags(), &[file]).unwrap().policy;
     let words = super::super::words::split(command).unwrap();
     let argv = words.iter().map(|word| Bytes::from(word.as_str())).collect();
-    let call = Call::Exec(Exec { argv, cwd: Bytes::from(WORKSPACE), env: Vec::new(), net: NetMode::None });
+    let call = Call::Exec(Exec {
+        argv,
+        cwd: Bytes::from(WORKSPACE),
+        env: Vec::new(),
+        net: NetMode::None,
+        stdin: StandardInput::None,
+    });
     let roots = vec![Root { path: Bytes::from(WORKSPACE), access: policy.access }];
     judge(&policy, &Action::new(call, roots), &Everything)
         .map_or(Decision::Deny, |judgement| judgement.decision())

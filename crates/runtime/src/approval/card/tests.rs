@@ -1,8 +1,9 @@
 use std::path::{Path, PathBuf};
 
-use ringfence_authz::{Origin, Place, RuleSource, candidates};
-use ringfence_types::{SessionId, TransactionId};
+use ringfence_authz::{Given, Origin, Place, RuleSource, candidates};
+use ringfence_types::{SessionId, StandardInput, TransactionId};
 
+use super::super::seen::Seen;
 use super::*;
 
 /// Ids that stay the same.
@@ -22,13 +23,20 @@ struct World {
     quorum: Quorum,
     reason_rule: ReasonRule,
     secrets: Vec<Vec<u8>>,
+    written: Option<&'static [u8]>,
 }
 
 impl World {
     fn exec(argv: &[&[u8]], parts: Vec<Part>) -> Self {
         let argv = argv.iter().map(|word| Bytes::from(*word)).collect();
         Self::new(
-            Call::Exec(Exec { argv, cwd: Bytes::from("/w/app"), env: Vec::new(), net: NetMode::None }),
+            Call::Exec(Exec {
+                argv,
+                cwd: Bytes::from("/w/app"),
+                env: Vec::new(),
+                net: NetMode::None,
+                stdin: StandardInput::None,
+            }),
             parts,
         )
     }
@@ -42,12 +50,22 @@ impl World {
             quorum: Quorum::default(),
             reason_rule: ReasonRule::Optional,
             secrets: Vec::new(),
+            written: None,
         }
     }
 
     fn card(&self) -> Card {
         let place = Place { workspace: Path::new("/w"), cwd: Path::new("/w/app") };
-        let offers = offers(&candidates(&self.judgement, place), self.judgement.risk(), self.quorum);
+        let given = match &self.call {
+            Call::Exec(exec) => Given::of(exec),
+            _ => Some(Given::default()),
+        };
+        let given = given.unwrap_or_default();
+        let seen = Seen { call: &self.call, written: self.written, taken_out: &[] };
+        let redactor = Redactor::new(&self.secrets, None);
+        let sight = Sight::of(&seen, &redactor);
+        let risk = sight.risk(self.judgement.risk());
+        let offers = offers(&candidates(&self.judgement, place, &given), risk, self.quorum);
         let owner = Principal::Operator {
             uid: 1000,
             name: Some("ann".to_owned()),
@@ -61,15 +79,16 @@ impl World {
             requester: &requester,
             owner: &owner,
             stated: self.stated,
-            patience: super::super::patience(self.judgement.risk()),
+            patience: super::super::patience(risk),
             quorum: self.quorum,
             reason_rule: self.reason_rule,
             offers: &offers,
             grant_expiry: Duration::from_secs(30 * 86_400),
             image: None,
             roots: &[],
+            sight: &sight,
         };
-        card(&self.call, &self.judgement, &context, &Redactor::new(&self.secrets, None))
+        card(&self.call, &self.judgement, &context, &redactor)
     }
 
     fn text(&self) -> String {
@@ -194,7 +213,7 @@ fn d8_no_control_character_of_an_agent_is_in_a_card() {
 #[test]
 fn lists_are_cut_with_a_count() {
     let parts =
-        (0..25).map(|n| Part::new(Aspect::Read, format!("/w/{n}"), "r").ask(Risk::Low, "x")).collect();
+        (0..55).map(|n| Part::new(Aspect::Read, format!("/w/{n}"), "r").ask(Risk::Low, "x")).collect();
     let text = World::exec(&[b"cat"], parts).text();
     assert_eq!(text.matches("and 15 more\n").count(), 2, "files and reasons: {text}");
     let long = "x".repeat(1000);
