@@ -194,6 +194,9 @@ pub(crate) struct Run {
     /// Size of the private /tmp: 1g
     #[arg(long, value_name = "SIZE")]
     pub(crate) tmp_size: Option<Size>,
+    /// All that the writable roots and the home may hold together: 10g. Measured while the command runs
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk: Option<Size>,
     /// Most output per stream; what goes beyond is dropped and marked (with --json 64m, otherwise all is passed on)
     #[arg(long, value_name = "SIZE")]
     pub(crate) output: Option<Size>,

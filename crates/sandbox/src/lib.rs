@@ -4,6 +4,7 @@
 //! The way through: [`Spec`] + [`survey`] → [`compile`] → plan → [`Session::start`] → [`Session::run`].
 
 pub mod backend;
+pub mod beneath;
 mod cgroup;
 mod compile;
 pub mod container;
@@ -36,6 +37,7 @@ pub mod survey;
 pub mod sweeper;
 pub mod sys;
 mod system;
+pub mod usage;
 
 pub use compile::CompileError;
 pub use held::{Before, WatchError, before};

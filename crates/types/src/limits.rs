@@ -13,6 +13,7 @@ words! {
         OpenFiles = "open-files",
         FileSize = "file-size",
         TmpSize = "tmp-size",
+        Disk = "disk",
         WallClock = "wall-clock",
         Output = "output",
     }
@@ -31,6 +32,9 @@ pub struct Limits {
     pub open_files: u64,
     pub file_size_bytes: u64,
     pub tmp_bytes: u64,
+    /// All that the writable roots and the home hold together; `None`: as much as there is room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
     /// `None`: as long as it takes.
     pub wall_ms: Option<u64>,
     /// Captured output per stream; what goes beyond is dropped and the result says so.
@@ -57,6 +61,7 @@ impl Default for Limits {
             open_files: 256,
             file_size_bytes: 100 * MIB,
             tmp_bytes: 1024 * MIB,
+            disk_bytes: None,
             wall_ms: None,
             output_bytes: 64 * MIB,
             flows: 8192,

@@ -260,6 +260,8 @@ table! {
         "file_size" file_size: At<Size>,
         /// The private `/tmp`.
         "tmp_size" tmp_size: At<Size>,
+        /// All that the writable roots and the home hold together. Without this as much as there is room.
+        "disk" disk: At<Size>,
         /// Time from start to end of a command.
         "timeout" timeout: At<Duration>,
         /// Captured output per stream.

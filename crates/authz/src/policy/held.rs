@@ -90,6 +90,7 @@ fn least(new: &Limits, began: &Limits) -> Limits {
         open_files: new.open_files.min(began.open_files),
         file_size_bytes: new.file_size_bytes.min(began.file_size_bytes),
         tmp_bytes: new.tmp_bytes.min(began.tmp_bytes),
+        disk_bytes: either(new.disk_bytes, began.disk_bytes),
         wall_ms: either(new.wall_ms, began.wall_ms),
         output_bytes: new.output_bytes.min(began.output_bytes),
         flows: new.flows.min(began.flows),

@@ -16,6 +16,7 @@ pub struct LimitFlags {
     pub open_files: Option<u64>,
     pub file_size: Option<Size>,
     pub tmp_size: Option<Size>,
+    pub disk: Option<Size>,
     pub timeout: Option<Duration>,
     pub output: Option<Size>,
     pub flows: Option<u64>,
@@ -33,6 +34,7 @@ pub(super) enum Limit {
     OpenFiles,
     FileSize,
     TmpSize,
+    Disk,
     Timeout,
     Output,
     Flows,
@@ -49,7 +51,7 @@ pub(super) enum Amount {
 }
 
 impl Limit {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Memory,
         Self::Processes,
         Self::Cpus,
@@ -57,6 +59,7 @@ impl Limit {
         Self::OpenFiles,
         Self::FileSize,
         Self::TmpSize,
+        Self::Disk,
         Self::Timeout,
         Self::Output,
         Self::Flows,
@@ -80,6 +83,7 @@ impl Limit {
             Self::OpenFiles => "limits.open_files",
             Self::FileSize => "limits.file_size",
             Self::TmpSize => "limits.tmp_size",
+            Self::Disk => "limits.disk",
             Self::Timeout => "limits.timeout",
             Self::Output => "limits.output",
             Self::Flows => "limits.flows",
@@ -98,6 +102,7 @@ impl Limit {
             Self::OpenFiles => "--open-files",
             Self::FileSize => "--file-size",
             Self::TmpSize => "--tmp-size",
+            Self::Disk => "--disk",
             Self::Timeout => "--timeout",
             Self::Output => "--output",
             Self::Flows => "--flows",
@@ -116,6 +121,7 @@ impl Limit {
             Self::OpenFiles => Amount::Of(limits.open_files),
             Self::FileSize => Amount::Of(limits.file_size_bytes),
             Self::TmpSize => Amount::Of(limits.tmp_bytes),
+            Self::Disk => limits.disk_bytes.map_or(Amount::Unlimited, Amount::Of),
             Self::Timeout => limits.wall_ms.map_or(Amount::Unlimited, Amount::Of),
             Self::Output => Amount::Of(limits.output_bytes),
             Self::Flows => Amount::Of(limits.flows),
@@ -141,6 +147,7 @@ impl Limit {
             Self::NetDown => &mut limits.down_bytes,
             Self::Cpus => return limits.millicpus = number,
             Self::Timeout => return limits.wall_ms = number,
+            Self::Disk => return limits.disk_bytes = number,
         };
         *target = number.unwrap_or(u64::MAX);
     }
@@ -155,6 +162,7 @@ impl Limit {
             Self::OpenFiles => table.open_files.as_ref().map(|found| at(found.value.0, found.span)),
             Self::FileSize => table.file_size.as_ref().map(|found| at(found.value.0, found.span)),
             Self::TmpSize => table.tmp_size.as_ref().map(|found| at(found.value.0, found.span)),
+            Self::Disk => table.disk.as_ref().map(|found| at(found.value.0, found.span)),
             Self::Timeout => table.timeout.as_ref().map(|found| at(found.value.0, found.span)),
             Self::Output => table.output.as_ref().map(|found| at(found.value.0, found.span)),
             Self::Flows => table.flows.as_ref().map(|found| at(found.value.0, found.span)),
@@ -173,6 +181,7 @@ impl Limit {
             Self::OpenFiles => flags.open_files,
             Self::FileSize => flags.file_size.map(|size| size.0),
             Self::TmpSize => flags.tmp_size.map(|size| size.0),
+            Self::Disk => flags.disk.map(|size| size.0),
             Self::Timeout => flags.timeout.map(|time| time.0),
             Self::Output => flags.output.map(|size| size.0),
             Self::Flows => flags.flows,
@@ -187,9 +196,13 @@ impl Limit {
     pub(super) fn show(self, amount: Amount) -> String {
         let Amount::Of(number) = amount else { return "unlimited".to_owned() };
         match self {
-            Self::Memory | Self::FileSize | Self::TmpSize | Self::Output | Self::NetUp | Self::NetDown => {
-                Size(number).to_string()
-            }
+            Self::Memory
+            | Self::FileSize
+            | Self::TmpSize
+            | Self::Disk
+            | Self::Output
+            | Self::NetUp
+            | Self::NetDown => Size(number).to_string(),
             Self::Processes | Self::OpenFiles | Self::Flows | Self::FlowRate => number.to_string(),
             Self::Cpus => Cpus(number).to_string(),
             Self::CpuTime => Duration(number.saturating_mul(1000)).to_string(),

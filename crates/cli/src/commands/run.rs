@@ -274,6 +274,7 @@ fn limits(run: &Run) -> LimitFlags {
         open_files: run.open_files,
         file_size: run.file_size,
         tmp_size: run.tmp_size,
+        disk: run.disk,
         timeout: run.timeout,
         output: run.output,
         flows: run.flows,
@@ -380,6 +381,7 @@ fn raise(limit: LimitName) -> &'static str {
         LimitName::OpenFiles => " (raise it with --open-files)",
         LimitName::FileSize => " (raise it with --file-size)",
         LimitName::TmpSize => " (raise it with --tmp-size)",
+        LimitName::Disk => " (raise it with --disk, or remove something)",
         LimitName::WallClock => " (raise it with --timeout)",
         LimitName::Output => " (raise it with --output)",
     }

@@ -141,3 +141,34 @@ fn cpu_share_is_limited() {
         assert!(share > 0.0 && share < 0.6, "{share} of a core instead of a fifth: {object}");
     }
 }
+
+/// The workspace and the home together. Measured, so that a command is ended shortly after it was too much.
+#[test]
+fn the_disk_that_a_session_takes_has_a_limit() {
+    let world = World::new();
+    let fill = "i=0; while [ $i -lt 200 ]; do head -c 1000000 /dev/zero >DIR/f$i; i=$((i+1)); sleep 0.02; done; echo all";
+    for place in ["~", "."] {
+        let script = fill.replace("DIR", place);
+        let done = world.sh_with(&["--disk", "20m"], &script).says("disk limit").says("--disk");
+        assert_ne!(done.text(), "all\n", "{place}");
+        let held = || world.sh("du -sk . ~ | awk '{ s += $1 } END { print s }'").expect(0).text();
+        let kilobytes: u64 = held().trim().parse().unwrap();
+        assert!((20_000..150_000).contains(&kilobytes), "{place}: {kilobytes}");
+        // What is too much can be removed, but not added to.
+        world.sh_with(&["--disk", "20m"], &format!("sleep 0.6; rm {place}/f*; sleep 0.6")).expect(0);
+    }
+    let hidden = "mkdir d; head -c 1000000 /dev/zero >d/f; chmod 000 d; sleep 30";
+    if !rustix::process::geteuid().is_root() {
+        world.sh_with(&["--disk", "20m"], hidden).says("disk limit");
+    }
+    assert_eq!(
+        world.sh(&fill.replace("DIR", ".").replace("200", "40")).expect(0).text(),
+        "all\n",
+        "the control"
+    );
+    world.file(&["write", "new"], b"x").expect(0);
+    let policy = world.home.join(".config/ringfence");
+    std::fs::create_dir_all(&policy).unwrap();
+    std::fs::write(policy.join("config.toml"), "[limits]\ndisk = \"20m\"\n").unwrap();
+    world.file(&["write", "newer"], b"x").expect(126).says("limits.disk");
+}

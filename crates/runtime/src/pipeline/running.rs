@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use ringfence_authz::Grant;
 use ringfence_egress::{FetchError, FetchResponse};
-use ringfence_sandbox::{Command, Filter as _, Filters, Finished, Flow, Io, RunError};
-use ringfence_types::{Call, Exec, Fetch, FileCall, Layer, Outcome, Refusal, RefusalCode};
+use ringfence_sandbox::{Command, Filter as _, Filters, Finished, Flow, Interrupt, Io, RunError};
+use ringfence_types::{Call, Exec, Fetch, FileCall, Layer, LimitName, Outcome, Refusal, RefusalCode};
 
 use super::admitted::Standing;
 use super::apply;
@@ -15,6 +15,7 @@ use super::settled::{Ended, Settled, Settling};
 use crate::environment::{self, Ground};
 use crate::leaks::{Actions, OutputFilter};
 use crate::network::{self, Seen};
+use crate::quota::Quota;
 use crate::session::AgentSession;
 
 /// Under way. What is executed is what was judged: the call inside the grant.
@@ -47,6 +48,9 @@ impl Running {
                 self.settling.touched(session, done).with_held(&changes, &session.leaks)
             }
             Call::File(call) => {
+                if let Some(refusal) = over_quota(call, &self.grant, session) {
+                    return self.settling.refused(session, refusal);
+                }
                 let before = held::before(&self.grant, session);
                 let done = file::perform(call, &self.grant, session, io);
                 let changes = held::after(before, session);
@@ -183,7 +187,8 @@ fn execute(
     let [mut stdout, mut stderr] =
         ["stdout", "stderr"].map(|place| OutputFilter::new(&session.leaks, actions, place));
     let filters = Filters { stdout: &mut stdout, stderr: &mut stderr };
-    let answer = sandbox.run_filtered(&command, io, filters);
+    let quota = Quota::of(session, grant.permissions()).map_err(RunError::Relay)?;
+    let answer = within(quota.as_ref(), io, |io| sandbox.run_filtered(&command, io, filters));
     session.found.merge(stdout.tally());
     session.found.merge(stderr.tally());
     session.container_used();
@@ -192,6 +197,37 @@ fn execute(
         session.common.end_if(&sandbox);
     }
     answer
+}
+
+/// Runs a command, and ends it where it writes more than the quota has room for.
+fn within(
+    quota: Option<&Quota>,
+    io: Io<'_>,
+    run: impl FnOnce(Io<'_>) -> Result<Finished, RunError>,
+) -> Result<Finished, RunError> {
+    let Some(quota) = quota else { return run(io) };
+    let own = Interrupt { signal: libc::SIGTERM, fd: quota.bell() };
+    let interrupts: Vec<Interrupt<'_>> = io.interrupts.iter().copied().chain([own]).collect();
+    let answer = std::thread::scope(|scope| {
+        let (running, end) = std::sync::mpsc::channel();
+        scope.spawn(move || quota.watch(&end));
+        let answer = run(Io { interrupts: &interrupts, ..io });
+        drop(running);
+        answer
+    });
+    let exceeded = quota.is_exceeded();
+    answer.map(
+        |finished| {
+            if exceeded { Finished { limit_hit: Some(LimitName::Disk), ..finished } } else { finished }
+        },
+    )
+}
+
+/// A write of the file tools adds to what a quota is about.
+fn over_quota(call: &FileCall, grant: &Grant, session: &AgentSession<'_>) -> Option<Refusal> {
+    let FileCall::Write { bytes, .. } = call else { return None };
+    let quota = Quota::of(session, grant.permissions()).ok()??;
+    quota.refuse(*bytes)
 }
 
 fn outcome(finished: &Finished) -> Outcome {
