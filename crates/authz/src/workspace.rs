@@ -127,8 +127,9 @@ fn judge_kind(facts: &WorkspaceFacts) -> Result<(), Refusal> {
         FileKind::Directory => Ok(()),
         FileKind::Missing => Err(no(facts, "workspace.missing", "does not exist")
             .hint("create it first, or name another directory with `--workspace`")),
-        FileKind::Unreadable => Err(no(facts, "workspace.unreadable", "cannot be read")
-            .hint("check its permissions and its parents'")),
+        FileKind::Unreadable => Err(no(facts, "workspace.unreadable", "cannot be read").hint(
+            "`chmod u+rwx` gives its owner the permissions back; look at the directories above it as well",
+        )),
         FileKind::Other => Err(no(facts, "workspace.kind", "is not a directory")
             .hint("name the directory that holds it with `--workspace`")),
     }

@@ -74,6 +74,10 @@ pub trait Rules: Sync {
     fn worked_in(&self) -> &[PathBuf] {
         &[]
     }
+    /// Files by absolute paths that the host runs or obeys next on behalf of Ringfence: protected wherever they lie.
+    fn own_files(&self) -> &[PathBuf] {
+        &[]
+    }
     /// Whether the rules alone protect this path; the survey adds what it finds.
     fn is_protected(&self, relative: &Path) -> bool;
 
@@ -164,13 +168,6 @@ pub enum SurveyError {
     #[error("cannot {action} `{}`", shown(path))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(
-        "protected path `{}` is a symbolic link to `{}`, which is writable inside, so it cannot be protected; \
-         replace the link by what it points at, or remove it",
-        shown(link),
-        shown(target)
-    )]
-    ProtectedSymlink { link: PathBuf, target: PathBuf },
-    #[error(
         "`{}` must be masked or protected, but its path is too long to mount on; move or remove it",
         shown(path)
     )]
@@ -225,6 +222,7 @@ pub fn survey_all(places: &Places<'_>, rules: &dyn Rules) -> Result<Survey, Surv
     surveyor.sweep()?;
     surveyor.cover_names_at_root()?;
     surveyor.cover_names_on_the_way()?;
+    surveyor.cover_own()?;
     git::cover_all(&mut surveyor)?;
     held::hold_all(&mut surveyor)?;
     masks::close_parts(&mut surveyor, &places.closed)?;
@@ -298,6 +296,19 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
+    /// What the host runs or obeys next on behalf of Ringfence, and every link on the way to it.
+    fn cover_own(&mut self) -> Result<(), SurveyError> {
+        for own in self.rules.own_files() {
+            for link in links_on_the_way(own) {
+                self.cover(&link, Placeholder::Directory)?;
+            }
+            if let Ok(real) = std::fs::canonicalize(own) {
+                self.cover(&real, Placeholder::Directory)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The directories below a root in which an agent looks for its settings. In what is protected itself, and in a git
     /// directory, it has none.
     fn on_the_way(&self) -> Vec<PathBuf> {
@@ -357,11 +368,22 @@ impl<'a> Surveyor<'a> {
     fn finish(self) -> Result<Survey, SurveyError> {
         let mut roots = Vec::with_capacity(self.grounds.len());
         let mut candidates = Vec::with_capacity(self.grounds.len());
+        let mut notes = self.notes;
         for (ground, mut found) in self.grounds.iter().zip(self.found) {
             candidates.push(std::mem::take(&mut found.candidates));
+            for short in found.shorten(&ground.path) {
+                let path = shown(&ground.path.join(short));
+                notes.push(format!("`{path}` is closed: what has to be held in it is too deep to mount on"));
+            }
+            for full in found.thin_out(found::MOST_HELD) {
+                let path = shown(&ground.path.join(full));
+                notes.push(format!(
+                    "`{path}` is closed: it holds more hidden and protected files than can be mounted"
+                ));
+            }
             roots.push(found.finish(&ground.path)?);
         }
-        Ok(Survey { roots, notes: self.notes, candidates })
+        Ok(Survey { roots, notes, candidates })
     }
 }
 

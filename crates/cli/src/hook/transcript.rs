@@ -34,6 +34,8 @@ pub(super) fn contained(transcript: Option<&Path>, turn: Option<&str>) -> Contai
 }
 
 fn end_of(path: &Path) -> Option<String> {
+    // Not a pipe: to open it would take as long as nobody writes.
+    path.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let mut file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|file| file.is_file()))?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(LAST))).ok()?;

@@ -76,12 +76,27 @@ impl Ground {
     }
 
     pub(crate) fn stat(&self, relative: &Path) -> Result<Option<Stat>, SurveyError> {
-        match rustix::fs::statat(&self.fd, relative, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match rustix::fs::statat(&self.fd, relative, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NAMETOOLONG) => self.stat_in_pieces(relative),
+            stat => stat,
+        };
+        match stat {
             Ok(stat) => Ok(Some(stat)),
             // Below an unreadable directory nothing can be reached from inside either.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
+            // No file has such a name: it is longer than names are, or has a zero byte in it.
+            Err(Errno::NAMETOOLONG | Errno::INVAL) => Ok(None),
             Err(errno) => Err(failed("look at", &self.path.join(relative))(errno)),
         }
+    }
+}
+
+impl Ground {
+    fn stat_in_pieces(&self, relative: &Path) -> Result<Stat, Errno> {
+        let name = relative.file_name().ok_or(Errno::NOENT)?;
+        let above = relative.parent().unwrap_or(Path::new(""));
+        let directory = open_directory(self.fd.as_fd(), above.as_os_str().as_bytes())?;
+        rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 }
 

@@ -5,10 +5,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::seek::Candidate;
-use super::{Absent, Placeholder, SurveyError, SurveyedRoot, at};
+use super::{Absent, Placeholder, SurveyError, SurveyedRoot};
 
 /// Longest path, root included, that a mount can be placed on.
 const MAX_PATH: usize = 4095;
+/// The most things that are held one by one in a root. The kernel has a limit for the mounts of a sandbox (100000), and each of these
+/// needs one for itself and one for every directory above it.
+pub(super) const MOST_HELD: usize = 16384;
 
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -91,6 +94,10 @@ impl Found {
     }
 
     pub(super) fn absent(&mut self, path: PathBuf, placeholder: Placeholder) {
+        // What nobody can make needs no placeholder, and can have none.
+        if !can_exist(&path) {
+            return;
+        }
         let known = self.absent.entry(path).or_insert(placeholder);
         if *known == Placeholder::Way {
             *known = placeholder;
@@ -130,8 +137,39 @@ impl Found {
         self.candidates.extend(other.candidates);
     }
 
+    /// Closes directories as a whole until not more than `most` things are left to be held one by one, the narrowest that are enough.
+    /// Returns them. What lies directly in the root has nothing above it that could be closed.
+    pub(super) fn thin_out(&mut self, most: usize) -> BTreeSet<PathBuf> {
+        let mut closed = BTreeSet::new();
+        loop {
+            let all = self.held_one_by_one().count();
+            if all <= most {
+                return closed;
+            }
+            let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
+            for above in self.held_one_by_one().flat_map(|path| path.ancestors().skip(1)) {
+                *counts.entry(above).or_default() += 1;
+            }
+            counts.remove(Path::new(""));
+            let enough = counts.iter().filter(|(_, count)| **count >= all - most);
+            let narrowest = enough.max_by_key(|(path, _)| path.components().count());
+            let Some((path, _)) = narrowest.or_else(|| counts.iter().max_by_key(|(_, count)| **count)) else {
+                return closed;
+            };
+            let path = path.to_path_buf();
+            self.closed.insert(path.clone());
+            self.drop_hidden();
+            closed.insert(path);
+        }
+    }
+
+    fn held_one_by_one(&self) -> impl Iterator<Item = &PathBuf> {
+        let held = self.masks.iter().chain(&self.protected).chain(&self.held);
+        let links = self.links.iter().chain(&self.held_links);
+        held.chain(links).chain(self.absent.keys()).chain(self.rewritten.keys())
+    }
+
     pub(super) fn finish(mut self, root: &Path) -> Result<SurveyedRoot, SurveyError> {
-        self.settle_inner_links(root)?;
         self.drop_hidden();
         self.drop_covered();
         let read_only = self.with_exceptions();
@@ -153,18 +191,47 @@ impl Found {
         Ok(surveyed)
     }
 
-    /// A link to something that is protected itself changes nothing; any other link into a root is a way round.
-    fn settle_inner_links(&mut self, root: &Path) -> Result<(), SurveyError> {
-        for (link, target) in std::mem::take(&mut self.inner_links) {
-            let direct =
-                std::fs::read_link(root.join(&link)).map(|text| at::beside(&root.join(&link), &text));
-            let fixed = target.strip_prefix(root).is_ok_and(|relative| beneath(&self.protected, relative));
-            if !fixed || direct.ok().as_ref() != Some(&target) {
-                return Err(SurveyError::ProtectedSymlink { link: root.join(link), target });
-            }
-            self.links.insert(link);
-        }
-        Ok(())
+    /// Links of protected names that lead into a root, with where they lead.
+    pub(super) fn take_inner_links(&mut self) -> Vec<(PathBuf, PathBuf)> {
+        std::mem::take(&mut self.inner_links)
+    }
+
+    /// Covers a link of a protected name, so that it neither leads anywhere inside nor can be replaced.
+    pub(super) fn cover_link(&mut self, link: PathBuf) {
+        self.links.insert(link);
+    }
+
+    /// Whether a path is protected, by itself or with what it lies in.
+    pub(super) fn is_protected(&self, path: &Path) -> bool {
+        beneath(&self.protected, path)
+    }
+
+    /// Nothing can be mounted on a path that the kernel does not take at once, so that the nearest directory above it that it does
+    /// take stands for it: hidden for what is hidden, read-only for what must not change. Returns those directories.
+    pub(super) fn shorten(&mut self, root: &Path) -> BTreeSet<PathBuf> {
+        let longest = MAX_PATH.saturating_sub(root.as_os_str().len() + 1);
+        let fits = |path: &Path| path.as_os_str().len() <= longest;
+        let above = |path: &PathBuf| path.ancestors().find(|above| fits(above)).map(Path::to_owned);
+        let hidden: Vec<PathBuf> = [&mut self.masks, &mut self.closed]
+            .into_iter()
+            .flat_map(|set| set.extract_if(.., |path| !fits(path)))
+            .chain(self.rewritten.extract_if(.., |path, _| !fits(path)).map(|(path, _)| path))
+            .filter_map(|path| above(&path))
+            .collect();
+        let held: Vec<PathBuf> = [&mut self.protected, &mut self.held, &mut self.links, &mut self.held_links]
+            .into_iter()
+            .flat_map(|set| set.extract_if(.., |path| !fits(path)))
+            .chain(self.absent.extract_if(.., |path, _| !fits(path)).map(|(path, _)| path))
+            .filter_map(|path| above(&path))
+            .collect();
+        self.open.retain(|path| fits(path));
+        let pins: Vec<PathBuf> = self.pins.extract_if(.., |path| !fits(path)).collect();
+        self.pins.extend(pins.iter().filter_map(above));
+        let mut shortened: BTreeSet<PathBuf> = hidden.iter().chain(&held).cloned().collect();
+        shortened.remove(Path::new(""));
+        self.closed.extend(hidden.into_iter().filter(|path| !path.as_os_str().is_empty()));
+        self.protected.extend(held.into_iter().filter(|path| !path.as_os_str().is_empty()));
+        shortened
     }
 
     /// What lies in a masked directory cannot be reached, so nothing can be mounted there.
@@ -267,6 +334,11 @@ impl Marks<'_> {
     }
 }
 
+fn can_exist(path: &Path) -> bool {
+    const LONGEST_NAME: usize = 255;
+    path.iter().all(|name| name.len() <= LONGEST_NAME && !name.as_bytes().contains(&0))
+}
+
 /// Whether `path` is one of `set` or inside one.
 fn beneath(set: &BTreeSet<PathBuf>, path: &Path) -> bool {
     path.ancestors().any(|ancestor| set.contains(ancestor))
@@ -288,5 +360,35 @@ fn check_lengths(root: &SurveyedRoot) -> Result<(), SurveyError> {
     match lists.into_iter().find(|path| above + path.as_os_str().as_bytes().len() > MAX_PATH) {
         Some(path) => Err(SurveyError::TooLong { path: root.path.join(path) }),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(masks: &[(&str, usize)]) -> Found {
+        let mut found = Found::default();
+        for (directory, count) in masks {
+            (0..*count).for_each(|number| found.mask(Path::new(directory).join(format!("{number}/.env"))));
+        }
+        found
+    }
+
+    #[test]
+    fn the_narrowest_directory_that_is_enough_is_closed() {
+        let mut all = found(&[("src/made", 50), ("src/own", 5), ("docs", 5)]);
+        let closed: Vec<PathBuf> = all.thin_out(20).into_iter().collect();
+        assert_eq!(closed, [PathBuf::from("src/made")]);
+        assert_eq!(all.masks.len(), 11, "the closed one and the others");
+        assert!(found(&[("src/made", 50)]).thin_out(50).is_empty());
+    }
+
+    #[test]
+    fn several_are_closed_where_one_is_not_enough_and_none_where_there_is_none() {
+        assert_eq!(found(&[("a", 30), ("b", 30), ("c", 3)]).thin_out(10).len(), 2);
+        let mut flat = Found::default();
+        (0..30).for_each(|number| flat.mask(PathBuf::from(format!(".env.{number}"))));
+        assert!(flat.thin_out(10).is_empty());
     }
 }

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use ringfence_types::{Extent, PathVerdict};
 use rustix::fs::FileType;
 
-use super::at::{Ground, Probe, destination};
+use super::at::{Ground, Probe, beside, destination, links_on_the_way};
 use super::walk::{Entry, Shield, Visitor, walk};
-use super::{Placeholder, Rules, SurveyError, Surveyor};
+use super::{Placeholder, Rules, SurveyError, Surveyor, shown};
 
 /// How many links are followed before a path is given up.
 const LINKS: usize = 40;
 
 pub(super) fn hold_all(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
     hold_roots(surveyor);
+    hold_protected_links(surveyor);
     hold_targets(surveyor)?;
     for root in surveyor.declared_paths() {
         for path in surveyor.rules.held_while_absent() {
@@ -35,6 +36,36 @@ fn hold_roots(surveyor: &mut Surveyor<'_>) {
     }
 }
 
+/// A protected name that is a link into a root. Where it leads straight to something that is protected itself, covering the link
+/// is enough. Elsewhere it is held with what it leads to, because that is what the host obeys; a link to what is around it would
+/// hold everything, and is covered instead.
+fn hold_protected_links(surveyor: &mut Surveyor<'_>) {
+    for (ground, found) in surveyor.grounds.iter().zip(&mut surveyor.found) {
+        for (link, target) in found.take_inner_links() {
+            let path = ground.path.join(&link);
+            let direct = std::fs::read_link(&path).map(|text| beside(&path, &text));
+            let is_protected =
+                target.strip_prefix(&ground.path).is_ok_and(|relative| found.is_protected(relative));
+            if is_protected && direct.is_ok_and(|direct| direct == target) {
+                found.cover_link(link);
+                continue;
+            }
+            let (shown_path, shown_target) = (shown(&path), shown(&target));
+            if path.starts_with(&target) {
+                surveyor
+                    .notes
+                    .push(format!("`{shown_path}` leads to what is around it, and is covered inside"));
+                found.cover_link(link);
+            } else {
+                surveyor.notes.push(format!(
+                    "`{shown_path}` is protected and leads to `{shown_target}`, which is read-only, too"
+                ));
+                found.hold_link(link);
+            }
+        }
+    }
+}
+
 /// A held link must lead where it leads, and what is there must stay as it is: to write through it is to write it.
 fn hold_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
     let mut links = Vec::new();
@@ -42,6 +73,7 @@ fn hold_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
         links.extend(found.held_links().map(|link| ground.path.join(link)));
     }
     for link in links {
+        hold_way(surveyor, &link);
         let target = destination(&link);
         // What is around the link has other things in it, which are judged by their own names.
         if !link.starts_with(&target) {
@@ -49,6 +81,16 @@ fn hold_targets(surveyor: &mut Surveyor<'_>) -> Result<(), SurveyError> {
         }
     }
     Ok(())
+}
+
+/// A link that leads by way of another one leads wherever that one leads.
+fn hold_way(surveyor: &mut Surveyor<'_>, link: &Path) {
+    for passed in links_on_the_way(link) {
+        let Some((ground, relative)) = surveyor.place(&passed) else { continue };
+        if let Some(found) = surveyor.found.get_mut(ground) {
+            found.hold_link(relative);
+        }
+    }
 }
 
 /// Holds the place of a path where nothing is. What is there has been met by the walk.

@@ -68,8 +68,10 @@ impl Visitor for Sweep<'_> {
 
     /// Its owner could open it from inside, and anybody may know names in it that nobody here could list.
     fn unreadable(&mut self, _ground: &Ground, relative: &Path) -> Result<(), SurveyError> {
-        self.found.mask(relative.to_owned());
         self.found.candidates.push(Candidate { relative: relative.to_owned(), kind: CandidateKind::Closed });
+        if !relative.as_os_str().is_empty() {
+            self.found.close(relative.to_owned());
+        }
         Ok(())
     }
 }

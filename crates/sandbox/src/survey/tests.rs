@@ -235,22 +235,46 @@ impl Rules for Hide {
 }
 
 #[test]
-fn protected_links_that_lead_out_are_kept_and_links_that_lead_in_are_refused() {
+fn protected_links_that_lead_out_are_covered_and_links_that_lead_in_are_held_with_their_target() {
     let bench = Bench::new();
     bench.link(".claude", "/etc").link(".ringfence", "/nonexistent/x");
     let root = bench.survey();
     assert_eq!(root.protected_links, paths(&[".claude", ".ringfence"]));
 
-    for target in ["notes", "missing/deep", "../{name}/notes"] {
+    for target in ["notes", "missing/deep", "../{name}/notes", "chain"] {
         let bench = Bench::new();
-        bench.write("notes", "");
+        bench.write("notes", "").link("chain", "notes");
         let name = bench.root().file_name().unwrap().to_string_lossy().into_owned();
         bench.link(".claude", &target.replace("{name}", &name));
-        let error = super::survey(&bench.root(), &TestRules).unwrap_err();
-        let SurveyError::ProtectedSymlink { link, target } = &error else { panic!("{error:?}") };
-        assert_eq!(*link, bench.root().join(".claude"));
-        assert!(target.starts_with(bench.root()), "{target:?}");
-        assert!(error.to_string().contains("replace the link"), "{error}");
+        let survey = super::survey(&bench.root(), &TestRules).unwrap();
+        let root = &survey.roots[0];
+        assert!(has(&root.held_links, ".claude"), "{target}");
+        assert_eq!(has(&root.held_links, "chain"), target == "chain");
+        let held = has(&root.protected, "notes") || placeholder(root, "missing/deep").is_some();
+        assert!(held, "{target}: {root:?}");
+        assert!(survey.notes[0].contains("read-only, too"), "{:?}", survey.notes);
+    }
+}
+
+/// Held with its target, such a link would make everything read-only.
+#[test]
+fn a_protected_link_to_what_is_around_it_is_covered() {
+    for target in [".", "..", "../sub", ".claude"] {
+        let bench = Bench::new();
+        bench.write("sub/x", "").link("sub/.claude", target);
+        let survey = super::survey(&bench.root(), &TestRules).unwrap();
+        assert!(has(&survey.roots[0].protected_links, "sub/.claude"), "{target}: {survey:?}");
+        assert!(!survey.roots[0].held && !has(&survey.roots[0].protected, "sub"), "{target}");
+    }
+}
+
+#[test]
+fn no_name_in_a_git_file_is_an_error() {
+    for name in [&b"\xff\0"[..], b"a\0b", "x".repeat(300).as_bytes(), "y/".repeat(3000).as_bytes()] {
+        let bench = Bench::new();
+        fs::create_dir(bench.root().join("sub")).unwrap();
+        fs::write(bench.root().join("sub/.git"), [b"gitdir: ", name, b"\n"].concat()).unwrap();
+        super::survey(&bench.root(), &TestRules).unwrap();
     }
 }
 
@@ -262,7 +286,7 @@ fn a_protected_link_to_something_protected_is_fine() {
 
     let bench = Bench::new();
     bench.write(".ringfence/x", "").link(".claude", "hop").link("hop", ".ringfence");
-    super::survey(&bench.root(), &TestRules).unwrap_err();
+    assert_eq!(bench.survey().held_links, paths(&[".claude", "hop"]));
 }
 
 #[test]
@@ -571,8 +595,11 @@ fn several_roots_are_surveyed_as_one() {
     assert!(placeholder(first, ".ringfence").is_some() && placeholder(second, ".ringfence").is_some());
 
     bench.link("a/.claude", "../b/y");
-    let error = super::survey_all(&open(&[&a, &b]), &TestRules).unwrap_err();
-    assert!(matches!(error, SurveyError::ProtectedSymlink { .. }), "{error}");
+    let survey = super::survey_all(&open(&[&a, &b]), &TestRules).unwrap();
+    assert!(
+        has(&survey.roots[0].held_links, ".claude") && has(&survey.roots[1].protected, "y"),
+        "{survey:?}"
+    );
 }
 
 /// More directories than one walker takes on alone, so that several share them.
@@ -599,7 +626,7 @@ fn a_bare_repository_called_git_is_noted() {
 }
 
 #[test]
-fn depth_hides_nothing_and_what_cannot_be_mounted_on_is_an_error() {
+fn depth_hides_nothing_and_what_cannot_be_mounted_on_is_held_by_what_is_above_it() {
     let bench = Bench::new();
     let mut directory = fs::File::open(bench.root()).unwrap();
     let name = "d".repeat(200);
@@ -611,8 +638,16 @@ fn depth_hides_nothing_and_what_cannot_be_mounted_on_is_an_error() {
     assert!(bench.survey().masks.is_empty());
     let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
     rustix::fs::openat(&directory, ".env", flags, rustix::fs::Mode::RUSR).unwrap();
-    let error = super::survey(&bench.root(), &TestRules).unwrap_err();
-    assert!(matches!(error, SurveyError::TooLong { .. }), "{error}");
+    let survey = super::survey(&bench.root(), &TestRules).unwrap();
+    let [mask] = &survey.roots[0].masks[..] else { panic!("{survey:?}") };
+    let length = bench.root().join(mask).as_os_str().len();
+    assert!((3800..=4095).contains(&length), "{length}");
+    assert!(survey.notes[0].contains("too deep"), "{:?}", survey.notes);
+    rustix::fs::unlinkat(&directory, ".env", rustix::fs::AtFlags::empty()).unwrap();
+    rustix::fs::mkdirat(&directory, ".claude", rustix::fs::Mode::RWXU).unwrap();
+    let survey = super::survey(&bench.root(), &TestRules).unwrap();
+    let long = |path: &&PathBuf| path.as_os_str().len() > 3000;
+    assert_eq!(survey.roots[0].protected.iter().filter(long).count(), 1, "{survey:?}");
 }
 
 /// Runs the survey as an ordinary user where the test runs as root, because root can list every directory.
