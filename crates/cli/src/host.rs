@@ -8,6 +8,7 @@ use ringfence_runtime::{Setup, SkeletonFile, Toolchain};
 use ringfence_types::Bytes;
 
 use crate::environment::Environment;
+use crate::own;
 
 #[derive(Debug, thiserror::Error)]
 #[error("neither XDG_STATE_HOME nor HOME says where to keep the ledger")]
@@ -26,6 +27,7 @@ pub(crate) fn setup(environment: &Environment, attendance: Attendance) -> Result
         files: environment.home.as_deref().map(git_config).into_iter().collect(),
         // Also where the file was replaced since this process began.
         sweeper: Some(PathBuf::from("/proc/self/exe")),
+        own: own::files(environment),
     })
 }
 

@@ -21,6 +21,7 @@ use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::{aside, say};
+use crate::own;
 pub(crate) use configured::configured;
 pub(crate) use entry::{MARK, command};
 use installed::{Installed, Restored};
@@ -78,7 +79,7 @@ impl InitError {
     }
 }
 
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     Bytes::from(path).display()
 }
 
@@ -147,6 +148,9 @@ fn performed(arguments: &args::Change, way: Way) -> ExitCode {
     }
     if way == Way::Out && !arguments.dry_run {
         failed.extend(done.iter().rev().filter_map(|path| installed.settle(path).err()));
+    }
+    if matches!(way, Way::In(_)) {
+        own::tell_where_it_lies();
     }
     let wanted = agreed(arguments, &changes);
     if wanted {

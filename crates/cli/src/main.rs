@@ -19,6 +19,7 @@ mod leaks;
 mod logging;
 mod mcp;
 mod output;
+mod own;
 mod redactor;
 mod secret_input;
 mod shell_prefix;

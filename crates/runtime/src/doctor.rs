@@ -217,6 +217,7 @@ impl Product {
             toolchains: Vec::new(),
             files: Vec::new(),
             sweeper: None,
+            own: Vec::new(),
         }
     }
 }

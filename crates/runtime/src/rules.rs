@@ -17,13 +17,20 @@ pub(crate) struct WorkspaceRules<'a> {
     /// What a person opened, relative to the root it is in.
     opened: Vec<PathBuf>,
     worked_in: Vec<PathBuf>,
+    own: &'a [PathBuf],
 }
 
 impl<'a> WorkspaceRules<'a> {
     /// For a sandbox. What steers something later is not held in it: a command that may run may write it.
     pub(crate) fn new(paths: &'a PathRules) -> Self {
         let held = paths.held_while_absent();
-        Self { paths, steering: Steering::Reviewed, held, opened: Vec::new(), worked_in: Vec::new() }
+        let (opened, worked_in) = (Vec::new(), Vec::new());
+        Self { paths, steering: Steering::Reviewed, held, opened, worked_in, own: &[] }
+    }
+
+    /// With what the host runs or obeys next on behalf of Ringfence.
+    pub(crate) fn own(self, files: &'a [PathBuf]) -> Self {
+        Self { own: files, ..self }
     }
 
     pub(crate) fn worked_in(self, places: &[PathBuf]) -> Self {
@@ -63,6 +70,10 @@ impl Rules for WorkspaceRules<'_> {
 
     fn worked_in(&self) -> &[PathBuf] {
         &self.worked_in
+    }
+
+    fn own_files(&self) -> &[PathBuf] {
+        self.own
     }
 
     fn is_protected(&self, relative: &Path) -> bool {

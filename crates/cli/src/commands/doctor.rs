@@ -20,6 +20,7 @@ use crate::environment::Environment;
 use crate::error;
 use crate::host;
 use crate::output::{aside, note, say};
+use crate::own;
 use crate::status::{self, Guarded};
 
 /// The battery found a way out, or the floor is not met.
@@ -128,6 +129,7 @@ fn examine(doctor: &Doctor, environment: &Environment, runtime: &Runtime, base: 
         print_examination(&examination, &engines);
         say!("\nagents");
         status::lines(&agents).iter().for_each(|line| say!("  {line}"));
+        own::tell_where_it_lies();
     }
     if examination.chosen.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
 }

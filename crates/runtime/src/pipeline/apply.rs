@@ -23,7 +23,7 @@ pub(super) fn perform(
     let results = results(&vault, patch, transaction).map_err(|error| unavailable(&error))?;
     let contents: Vec<Option<&[u8]>> =
         results.iter().map(|content| content.as_ref().map(|content| content.as_slice())).collect();
-    let rules = WorkspaceRules::of_call(&session.policy, grant);
+    let rules = WorkspaceRules::of_call(&session.policy, grant).own(&session.runtime.setup.own);
     let tree = Tree::open(&grant.permissions().roots, &rules).map_err(|error| failed(chain(&error)))?;
     let root = &session.workspace.path;
     let changes = tree

@@ -47,7 +47,7 @@ pub(super) fn perform(
     session: &AgentSession<'_>,
     io: Io<'_>,
 ) -> Result<Touched, Ended> {
-    let rules = WorkspaceRules::of_call(&session.policy, grant);
+    let rules = WorkspaceRules::of_call(&session.policy, grant).own(&session.runtime.setup.own);
     let permissions = grant.permissions();
     let opened = match permissions.view {
         View::Constructed => Tree::open(&permissions.roots, &rules),

@@ -202,7 +202,7 @@ impl AgentSession<'_> {
 
     /// Every file before and after, sorted by path.
     fn results(&self, wanted: Vec<Wanted<'_>>) -> Result<Vec<(Bytes, Sides)>, Stopped> {
-        let rules = WorkspaceRules::new(&self.policy.rules.paths);
+        let rules = WorkspaceRules::new(&self.policy.rules.paths).own(&self.runtime.setup.own);
         let tree = Tree::open(&self.roots_of_a_proposal(), &rules)?;
         let mut files = Vec::with_capacity(wanted.len());
         let mut total = 0;

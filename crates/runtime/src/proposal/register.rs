@@ -359,7 +359,7 @@ impl AgentSession<'_> {
 
     /// Files that are not what `patch` was made for. A no to one of them is for the judge to say.
     fn conflicts(&self, patch: &Patch) -> Option<Vec<Bytes>> {
-        let rules = WorkspaceRules::new(&self.policy.rules.paths);
+        let rules = WorkspaceRules::new(&self.policy.rules.paths).own(&self.runtime.setup.own);
         let tree = Tree::open(&self.all_roots(), &rules).ok()?;
         match tree.plan(&self.workspace.path, &pipeline::edits(patch), "check") {
             Err(ChangeError::Conflict { paths }) => {

@@ -75,6 +75,7 @@ impl World {
             toolchains: Vec::new(),
             files: Vec::new(),
             sweeper: None,
+            own: Vec::new(),
         })
         .unwrap();
         Self { root, _directory: directory, runtime, asked: Rc::default() }

@@ -66,6 +66,7 @@ impl World {
             toolchains: Vec::new(),
             files: Vec::new(),
             sweeper: None,
+            own: Vec::new(),
         }
     }
 

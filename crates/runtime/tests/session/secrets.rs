@@ -33,6 +33,7 @@ impl World {
             toolchains: Vec::new(),
             files: Vec::new(),
             sweeper: None,
+            own: Vec::new(),
         })
         .unwrap();
         SecretStore::new(&path.join("state")).add(secrets).unwrap();
