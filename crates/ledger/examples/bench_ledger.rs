@@ -206,5 +206,6 @@ fn settled(transaction: TransactionId, session: &SessionId) -> Event {
         outcome: None,
         failure: Some("x".repeat(880)),
         left_to: None,
+        notes: Vec::new(),
     }
 }

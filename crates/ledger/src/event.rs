@@ -232,6 +232,9 @@ pub enum Event {
         /// Who does it instead: the call was judged, and what came of it is not known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         left_to: Option<String>,
+        /// What was put right, moved aside or left out for it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<String>,
     },
     /// A flow is about to connect to this address, besides the one of its intent.
     FlowOpened {

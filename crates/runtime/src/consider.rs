@@ -7,11 +7,13 @@ use ringfence_authz::tools::judge_tool;
 use ringfence_authz::{Action, Judgement, Part, Policy, judge, placed};
 use ringfence_types::{
     Access, Bytes, Call, Decision, Exec, FileCall, Layer, NetMode, Refusal, RefusalCode, Root, StandardInput,
+    WorkspaceId,
 };
 
-use crate::facts::Machine;
+use crate::facts::{Inside, Machine};
+use crate::home::{self, Resident};
 use crate::session::{Asked, Setup};
-use crate::workspace::{Workspace, judge_extra_root};
+use crate::workspace::{self, Workspace, judge_extra_root};
 
 /// What is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +60,10 @@ pub fn consider(
     }
     let shown = asked.policy.access != Access::None;
     let cwd = cwd.filter(|cwd| shown && cwd.starts_with(&workspace)).unwrap_or_else(|| workspace.clone());
+    let home = home::path(setup, &Resident::of(WorkspaceId::of_canonical_path(&workspace), asked));
     let mut roots = vec![Root { path: Bytes::from(workspace), access: asked.policy.access }];
     roots.extend(asked.roots.iter().cloned());
+    let inside = Inside::of(setup, &asked.policy, &roots, &home);
     let exec = |argv| {
         Call::Exec(Exec {
             argv,
@@ -81,7 +85,9 @@ pub fn consider(
         }
         Subject::Tool(name) => return Ok(by_all(&asked.policy, |policy| judge_tool(policy, &name))),
     };
-    judge(&asked.policy, &Action::new(placed(call, &roots), roots), &Machine::of(setup, &asked.policy))
+    let tools = workspace::tools(setup, asked.agent.as_deref());
+    let facts = Machine::of(setup, &asked.policy, inside).with_tools(tools.as_deref());
+    judge(&asked.policy, &Action::new(placed(call, &roots), roots), &facts)
 }
 
 /// By the policy and by all that it is held to, as what is done is.

@@ -1,6 +1,6 @@
 //! The whole environment of a command: nothing is inherited that is not put together here.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfence_authz::{Grant, Policy, View, env, git_keys};
 use ringfence_sandbox::HOME_INSIDE;
@@ -56,7 +56,8 @@ pub(crate) fn of_command(
         for toolchain in &setup.toolchains {
             variables = env::merge(variables, &toolchain.env);
         }
-        prepend_path(&mut variables, setup);
+        let programs = setup.toolchains.iter().flat_map(|toolchain| &toolchain.programs);
+        prepend_path(&mut variables, workspace.tools.iter().chain(programs));
     }
     env::merge(variables, &env::injected(session, &workspace.id, &workspace.path))
 }
@@ -74,10 +75,10 @@ pub(crate) fn without_surprises(
     env::merge(variables, &git_keys::environment())
 }
 
-fn prepend_path(variables: &mut [(Bytes, Bytes)], setup: &Setup) {
+fn prepend_path<'p>(variables: &mut [(Bytes, Bytes)], directories: impl Iterator<Item = &'p PathBuf>) {
     let Some((_, path)) = variables.iter_mut().find(|(name, _)| name.as_slice() == b"PATH") else { return };
     let mut joined = Vec::new();
-    for directory in setup.toolchains.iter().flat_map(|toolchain| &toolchain.programs) {
+    for directory in directories {
         joined.extend_from_slice(Bytes::from(directory.as_path()).as_slice());
         joined.push(b':');
     }

@@ -1,6 +1,7 @@
 //! What the machine says, for the judge: looked up when asked, as a command inside the fence would find it.
 
 mod index;
+mod inside;
 mod repository;
 
 use std::ffi::{OsStr, OsString};
@@ -21,6 +22,8 @@ use crate::pipeline::{self, chain};
 use crate::rules::WorkspaceRules;
 use crate::session::Setup;
 
+pub(crate) use inside::Inside;
+
 /// The real machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -29,6 +32,9 @@ pub(crate) struct Machine {
     /// What of it is visible besides the system.
     toolchains: Vec<PathBuf>,
     programs: Programs,
+    inside: Inside,
+    /// What the host runs or obeys next on behalf of Ringfence.
+    own: Vec<PathBuf>,
 }
 
 /// Whose programs a command finds.
@@ -48,16 +54,27 @@ impl Machine {
             path: programs.chain(fixed.split(':').map(PathBuf::from)).collect(),
             toolchains: roots.map(canonical).collect(),
             programs: Programs::Machine,
+            inside: Inside::default(),
+            own: setup.own.clone(),
         }
     }
 
     /// As commands find it under a policy.
-    pub(crate) fn of(setup: &Setup, policy: &Policy) -> Self {
+    pub(crate) fn of(setup: &Setup, policy: &Policy, inside: Inside) -> Self {
         let programs = match policy.backend {
             Some(Backend::Container) => Programs::Image,
             _ => Programs::Machine,
         };
-        Self { programs, ..Self::new(setup) }
+        Self { programs, inside, ..Self::new(setup) }
+    }
+
+    /// With the programs that are kept for the agent, before all others.
+    pub(crate) fn with_tools(mut self, tools: Option<&Path>) -> Self {
+        if let Some(tools) = tools {
+            self.path.insert(0, tools.to_owned());
+            self.toolchains.push(tools.to_owned());
+        }
+        self
     }
 
     /// A link from the system to somewhere else leads nowhere inside, and the search goes on.
@@ -77,7 +94,10 @@ impl Facts for Machine {
             return Some(if slashed { followed(&cwd.join(file)) } else { Path::new(IN_IMAGE).join(file) });
         }
         if name.contains(&b'/') {
-            return executable(&cwd.join(file));
+            let path = cwd.join(file);
+            // What a command has put into its home or /tmp is none of the programs that are known.
+            let is_private = self.inside.is_private(&self.inside.real(&path));
+            return if is_private { None } else { executable(&path) };
         }
         let candidates = self.path.iter().filter_map(|directory| executable(&directory.join(file)));
         candidates.into_iter().find(|program| self.is_visible(program))
@@ -88,10 +108,15 @@ impl Facts for Machine {
         if path.starts_with("/proc") || path.starts_with("/dev") {
             return path.to_owned();
         }
-        fs::canonicalize(path).unwrap_or_else(|_| followed(path))
+        let path = self.inside.real(path);
+        if self.inside.is_private(&path) {
+            return path;
+        }
+        fs::canonicalize(&path).unwrap_or_else(|_| followed(&path))
     }
 
     fn kind(&self, path: &Path) -> PathKind {
+        let Ok(path) = &self.inside.host(path) else { return PathKind::Other };
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => PathKind::File,
             // A `cd` to one that cannot be entered leaves the shell where it is.
@@ -102,15 +127,16 @@ impl Facts for Machine {
     }
 
     fn git_programs(&self, dir: &Path) -> Vec<String> {
-        repository::programs(dir)
+        repository::programs(dir, &self.inside)
     }
 
     fn git_tracked(&self, dir: &Path) -> Option<Vec<PathBuf>> {
-        repository::tracked(dir).ok()
+        repository::tracked(dir, &self.inside).ok()
     }
 
     fn is_public(&self, path: &Path) -> bool {
-        fs::canonicalize(path).is_ok_and(|real| survey::is_public_file(&real))
+        let real = self.inside.host(path).and_then(fs::canonicalize);
+        real.is_ok_and(|real| survey::is_public_file(&real))
     }
 
     fn obstacle(&self, touch: &Touch<'_>) -> Option<Refusal> {
@@ -120,7 +146,7 @@ impl Facts for Machine {
     /// All of them are in the same roots: one look is enough.
     fn obstacles<'t>(&self, touches: &[Touch<'t>]) -> Vec<(&'t Path, Refusal)> {
         let Some(first) = touches.first() else { return Vec::new() };
-        let rules = WorkspaceRules::new(first.rules);
+        let rules = WorkspaceRules::new(first.rules).own(&self.own);
         let tree = match Tree::open(first.roots, &rules) {
             Ok(tree) => tree,
             Err(error) => return vec![(first.path, no_survey(&error))],

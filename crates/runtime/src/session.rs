@@ -23,7 +23,8 @@ use ringfence_types::{
 };
 
 use crate::approval::{self, Approver, Inquiry, Memory, Nobody};
-use crate::facts::Machine;
+use crate::facts::{Inside, Machine};
+use crate::home::Resident;
 use crate::images::{self, Chosen, InImage};
 use crate::leaks::{Cleaner, LeakError, LeakScanner, Tally};
 use crate::network::{Attention, Network, Seen, SharedApprover};
@@ -53,6 +54,8 @@ pub struct Setup {
     /// A program that becomes a sweeper when it is started with [`ringfence_sandbox::sweeper::WORD`]. Without one, the
     /// placeholders of a process that was killed stay until the next session.
     pub sweeper: Option<PathBuf>,
+    /// What the host runs or obeys next on behalf of Ringfence: its program and the files in which agents name it.
+    pub own: Vec<PathBuf>,
 }
 
 /// A language toolchain below the real home, shown read-only.
@@ -248,8 +251,8 @@ impl Runtime {
     /// Opens a session, or says why this workspace cannot have one. A refusal is in the ledger.
     pub fn session(&self, asked: Asked) -> Result<Result<AgentSession<'_>, Refusal>, OpenSessionError> {
         let secrets = SecretStore::new(&self.setup.state_dir).read()?;
-        let judged = Workspace::open(&self.setup, &asked.workspace).map_err(OpenSessionError::Home)?;
-        let judged = judged.and_then(|workspace| {
+        let judged = Workspace::open(&self.setup, &asked).map_err(OpenSessionError::Home)?;
+        let judged = judged.and_then(|(workspace, repairs)| {
             let leaks = LeakScanner::of_state(&secrets, &self.setup.state_dir);
             judge_name(&leaks, &workspace.path)?;
             asked.roots.iter().try_for_each(|root| judge_name(&leaks, root.path.as_path()))?;
@@ -259,9 +262,9 @@ impl Runtime {
             }
             asked.agent.iter().try_for_each(|agent| judge_agent(&leaks, agent))?;
             asked.name.iter().try_for_each(|name| judge_session_name(&leaks, name))?;
-            Ok((workspace, images::judge(&self.setup, &asked)?))
+            Ok((workspace, repairs, images::judge(&self.setup, &asked)?))
         });
-        let (workspace, container) = match judged {
+        let (workspace, repairs, container) = match judged {
             Ok(judged) => judged,
             Err(refusal) => {
                 self.refuse(&refusal)?;
@@ -278,9 +281,12 @@ impl Runtime {
             }
         };
         let leaks = LeakScanner::of_session(&secrets, &self.setup, &workspace.path)?;
+        let common = Arc::new(Common::new(memory, standing));
+        common.tell(repairs);
         tracing::info!(id = %id, workspace = %workspace.id, profile = %asked.policy.profile, resumed = standing == Standing::Open, "session");
         Ok(Ok(AgentSession::of(Bound {
             runtime: self,
+            resident: Resident::of(workspace.id.clone(), &asked),
             id,
             name: asked.name,
             agent: asked.agent,
@@ -293,7 +299,7 @@ impl Runtime {
             settings: asked.settings,
             roots: asked.roots,
             worked_in: asked.worked_in,
-            common: Arc::new(Common::new(memory, standing)),
+            common,
             attention: Attention::default(),
             container,
             secrets: Arc::new(SessionSecrets::new(secrets)),
@@ -361,6 +367,7 @@ pub struct Bound<'r> {
     pub(crate) started_by: Principal,
     started_with: Option<ShownCredential>,
     pub(crate) workspace: Workspace,
+    pub(crate) resident: Resident,
     pub(crate) policy: Policy,
     pub(crate) policy_digest: String,
     pub(crate) policy_files: Vec<PathBuf>,
@@ -641,7 +648,9 @@ impl<'r> AgentSession<'r> {
 
     /// The machine as commands of this session find it.
     pub(crate) fn facts(&self) -> Machine {
-        Machine::of(&self.runtime.setup, &self.policy)
+        let setup = &self.runtime.setup;
+        let inside = Inside::of(setup, &self.policy, &self.all_roots(), &self.workspace.home);
+        Machine::of(setup, &self.policy, inside).with_tools(self.workspace.tools.as_deref())
     }
 
     /// What it did is so bad that it ends with this call, also where it has a name.

@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use ringfence_authz::{FileKind, WorkspaceFacts, judge_root, judge_workspace, sensitive};
+use ringfence_sandbox::beneath::Repairs;
 use ringfence_scan::Confidence;
 use ringfence_types::{Bytes, Layer, Refusal, RefusalCode, WorkspaceId};
 
+use crate::home::{self, Resident};
 use crate::leaks::LeakScanner;
-use crate::session::Setup;
+use crate::session::{Asked, Setup};
 
 /// A directory that may be a workspace.
 #[derive(Clone, Debug)]
@@ -18,8 +20,10 @@ pub struct Workspace {
     /// Canonical.
     pub path: PathBuf,
     pub id: WorkspaceId,
-    /// The synthetic home of everything that runs in it.
+    /// The synthetic home of what a session runs in it.
     pub home: PathBuf,
+    /// Programs that the operator keeps for the agent: first on `PATH` inside, read-only.
+    pub tools: Option<PathBuf>,
 }
 
 impl Workspace {
@@ -30,37 +34,29 @@ impl Workspace {
         Ok(facts.canonical.as_path().to_owned())
     }
 
-    /// Judges `requested` and prepares its home.
-    pub(crate) fn open(setup: &Setup, requested: &Path) -> Result<Result<Self, Refusal>, io::Error> {
-        let path = match Self::look(setup, requested) {
+    /// Judges what is asked for and prepares the home of whoever asks; with what had to be put right in it.
+    pub(crate) fn open(setup: &Setup, asked: &Asked) -> Result<Result<(Self, Repairs), Refusal>, io::Error> {
+        let path = match Self::look(setup, &asked.workspace) {
             Ok(path) => path,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let id = WorkspaceId::of_canonical_path(&path);
-        let home = setup.state_dir.join("homes").join(id.as_str());
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&home)?;
-        for (name, target) in setup.toolchains.iter().flat_map(|toolchain| &toolchain.links) {
-            link_packages(&home.join(name), target)?;
-        }
-        Ok(Ok(Self { path, id, home }))
+        let home = home::kept(setup, &Resident::of(id.clone(), asked))?;
+        let tools = tools(setup, asked.agent.as_deref());
+        Ok(Ok((Self { path, id, home: home.path, tools }, home.repairs)))
     }
 }
 
-/// What is there already stays: the home belongs to what runs in the workspace.
-fn link_packages(link: &Path, target: &Path) -> io::Result<()> {
-    if link.symlink_metadata().is_ok() {
-        return Ok(());
-    }
-    let Some(parent) = link.parent() else { return Ok(()) };
-    match fs::create_dir_all(parent).and_then(|()| std::os::unix::fs::symlink(target, link)) {
-        // Another start was faster, or a command has put something else in the way.
-        Err(error)
-            if !matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory) =>
-        {
-            Err(error)
-        }
-        _ => Ok(()),
-    }
+/// `agents/NAME/tools/bin` of the configuration directory, where there is one. An agent whose name is not the name of one directory
+/// has none.
+pub(crate) fn tools(setup: &Setup, agent: Option<&str>) -> Option<PathBuf> {
+    let agent =
+        agent.filter(|name| !name.starts_with('.') && !name.contains(['/', '\0']) && !name.is_empty())?;
+    let directory = setup.config_dir.join("agents").join(agent).join("tools/bin");
+    // By where it really is: it is bound there, and judged there.
+    let real = fs::canonicalize(&directory).ok().filter(|real| real.is_dir())?;
+    let own = canonical_or_same(&setup.config_dir);
+    real.starts_with(own).then_some(real)
 }
 
 /// Judges a root besides the workspace.
@@ -141,6 +137,8 @@ fn touches_store(home: &Path, path: &Path) -> bool {
 fn kind(path: &Path) -> FileKind {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_dir() => FileKind::Other,
+        // Root can look at it, but what runs inside has no such privilege.
+        Ok(metadata) if is_shut(&metadata) => FileKind::Unreadable,
         Ok(_) => match fs::read_dir(path) {
             Ok(_) => FileKind::Directory,
             Err(_) => FileKind::Unreadable,
@@ -148,6 +146,12 @@ fn kind(path: &Path) -> FileKind {
         Err(error) if error.kind() == io::ErrorKind::NotFound => FileKind::Missing,
         Err(_) => FileKind::Unreadable,
     }
+}
+
+/// Whether its owner, who is the caller, has taken their own permissions away.
+fn is_shut(metadata: &fs::Metadata) -> bool {
+    const ENTER: u32 = 0o500;
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & ENTER != ENTER
 }
 
 fn canonical_or_same(path: &Path) -> PathBuf {

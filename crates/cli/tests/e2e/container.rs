@@ -390,6 +390,7 @@ fn calls_of_a_session_share_one_container() {
         toolchains: Vec::new(),
         files: Vec::new(),
         sweeper: None,
+        own: Vec::new(),
     };
     let runtime = Runtime::open(setup).unwrap();
     let mut policy = Policy::new(Profile::Workspace);

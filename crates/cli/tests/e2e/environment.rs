@@ -1,5 +1,7 @@
 //! A command's environment starts from nothing, in every backend.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use crate::testkit::{Done, LANDLOCK, World, finish};
@@ -247,4 +249,35 @@ fn no_secret_reaches_the_workspace() {
         .expect(0);
     let found = finish(world.host("grep").args(["-r", VALUE, "."]), b"");
     assert_eq!(found.code, Some(1), "{}", found.text());
+}
+
+/// S002-5, S002-29: programs that the operator keeps for one agent are first on its `PATH`, and it cannot change them.
+#[test]
+fn s002_5_tools_of_an_agent_are_first_on_its_path() {
+    let world = World::new();
+    let tools = world.home.join(".config/ringfence/agents/a/tools/bin");
+    fs::create_dir_all(&tools).unwrap();
+    for name in ["greet", "uptime"] {
+        fs::write(tools.join(name), "#!/bin/sh\necho kept\n").unwrap();
+        fs::set_permissions(tools.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for backend in [&["--backend", "native"][..], &["--backend", "bubblewrap"], LANDLOCK] {
+        let flags = [backend, &["--agent", "a"]].concat();
+        assert_eq!(world.sh_with(&flags, "greet; uptime").expect(0).text(), "kept\nkept\n", "{backend:?}");
+        let dir = tools.display();
+        let change =
+            format!("echo x >{dir}/greet; echo x >{dir}/new; rm -f {dir}/uptime; mv {dir} {dir}2; true");
+        world.sh_with(&flags, &change).expect(0);
+        assert_eq!(fs::read_dir(&tools).unwrap().count(), 2, "{backend:?}");
+        assert_eq!(fs::read_to_string(tools.join("greet")).unwrap(), "#!/bin/sh\necho kept\n");
+    }
+    // The control, and names that are no name of a directory.
+    for other in [&["--agent", "b"][..], &["--agent", "../agents/a"], &["--agent", ".."], &[]] {
+        assert_eq!(world.sh_with(other, "greet").code, Some(127), "{other:?}");
+    }
+    // The configuration around it stays out of sight.
+    fs::write(world.home.join(".config/ringfence/config.toml"), "# operator\n").unwrap();
+    let around =
+        world.sh_with(&["--agent", "a"], &format!("cat {}/../../../../config.toml", tools.display()));
+    assert_eq!((around.code, around.text().as_str()), (Some(1), ""));
 }

@@ -210,6 +210,8 @@ mod held;
 #[cfg(test)]
 mod help;
 #[cfg(test)]
+mod homes;
+#[cfg(test)]
 mod hooks;
 #[cfg(test)]
 mod hooks_below;
@@ -223,6 +225,8 @@ mod identity;
 mod init;
 #[cfg(test)]
 mod internet;
+#[cfg(test)]
+mod later_starts;
 #[cfg(test)]
 mod leaks;
 #[cfg(test)]
@@ -247,6 +251,8 @@ mod mutants;
 mod network;
 #[cfg(test)]
 mod old_bugs;
+#[cfg(test)]
+mod own_program;
 #[cfg(test)]
 mod packaging;
 #[cfg(test)]

@@ -220,6 +220,7 @@ pub(crate) fn settled(ids: &Ids) -> Event {
         outcome: Some(outcome),
         failure: None,
         left_to: None,
+        notes: Vec::new(),
     }
 }
 

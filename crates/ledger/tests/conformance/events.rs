@@ -139,5 +139,6 @@ pub(crate) fn settled(ids: &Ids) -> Event {
         outcome: None,
         failure: Some("none".to_owned()),
         left_to: None,
+        notes: Vec::new(),
     }
 }

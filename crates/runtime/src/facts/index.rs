@@ -1,10 +1,11 @@
 //! The files and the submodules that a git index names.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+
+use super::repository::read;
 
 /// Larger ones are not read; git itself takes seconds for them.
 const MAX: u64 = 512 * 1024 * 1024;
@@ -44,16 +45,11 @@ fn entries(git: &Path, wanted: Wanted) -> io::Result<Vec<PathBuf>> {
 }
 
 fn in_file(path: &Path, wanted: Wanted) -> io::Result<Vec<PathBuf>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let content = match read(path, MAX) {
+        Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut content = Vec::new();
-    file.take(MAX + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX {
-        return Err(io::Error::other("too large"));
-    }
     // Nearly every index has none, and this tells so at the speed of memory.
     let submodule = || memchr::memmem::find(&content, &SUBMODULE.to_be_bytes());
     if wanted == Wanted::Submodules && submodule().is_none() {

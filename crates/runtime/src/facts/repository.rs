@@ -16,6 +16,7 @@ use ringfence_sandbox::git_config::{self, Setting};
 use ringfence_types::Bytes;
 
 use super::index;
+use super::inside::Inside;
 
 /// Larger configurations are not read.
 const MAX_CONFIG: u64 = 1024 * 1024;
@@ -26,9 +27,10 @@ const MAX_FILES: usize = 64;
 const MAX_REPOSITORIES: usize = 256;
 
 /// The settings that make git, started in `dir`, run a program, and reasons why they could not be told.
-pub(super) fn programs(dir: &Path) -> Vec<String> {
-    let mut search = Search::default();
-    for above in dir.ancestors() {
+pub(super) fn programs(dir: &Path, inside: &Inside) -> Vec<String> {
+    let mut search = Search::new(inside);
+    // Git does not look above a mount, and a root inside is one.
+    for above in dir.ancestors().take_while(|above| inside.host(above).is_ok()) {
         if search.look_at(above) == Looked::Repository {
             break;
         }
@@ -38,28 +40,29 @@ pub(super) fn programs(dir: &Path) -> Vec<String> {
 }
 
 /// Absolute paths of everything that is tracked by the repository that git would find from `dir`. An error: it cannot be told.
-pub(super) fn tracked(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    for above in dir.ancestors() {
+pub(super) fn tracked(dir: &Path, inside: &Inside) -> io::Result<Vec<PathBuf>> {
+    for above in dir.ancestors().take_while(|above| inside.host(above).is_ok()) {
         let git = above.join(".git");
-        let found = match fs::metadata(&git) {
-            Ok(metadata) if metadata.is_dir() => is_repository(&git).then(|| git.clone()),
+        let found = match inside.host(&git).and_then(fs::metadata) {
+            Ok(metadata) if metadata.is_dir() => is_repository(inside, &git).then(|| git.clone()),
             Ok(_) => {
-                let content = read(&git, MAX_POINTER)?;
+                let content = read(&inside.host(&git)?, MAX_POINTER)?;
                 let target =
                     content.strip_prefix(b"gitdir: ").ok_or_else(|| io::Error::other("no `gitdir`"))?;
                 Some(above.join(line(target)))
             }
-            Err(_) => is_repository(above).then(|| above.to_owned()),
+            Err(_) => is_repository(inside, above).then(|| above.to_owned()),
         };
         if let Some(git) = found {
-            return Ok(index::tracked(&git)?.into_iter().map(|path| above.join(path)).collect());
+            let tracked = index::tracked(&inside.host(&git)?)?;
+            return Ok(tracked.into_iter().map(|path| above.join(path)).collect());
         }
     }
     Ok(Vec::new())
 }
 
-#[derive(Default)]
-struct Search {
+struct Search<'i> {
+    inside: &'i Inside,
     found: Vec<String>,
     /// Files that were read for the repository at hand. A relative path in one means something else in the next.
     files: BTreeSet<PathBuf>,
@@ -82,14 +85,32 @@ enum Looked {
     Nothing,
 }
 
-impl Search {
+impl<'i> Search<'i> {
+    fn new(inside: &'i Inside) -> Self {
+        Self {
+            inside,
+            found: Vec::new(),
+            files: BTreeSet::new(),
+            pending: Vec::new(),
+            repositories: BTreeSet::new(),
+        }
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<fs::Metadata> {
+        self.inside.host(path).and_then(fs::metadata)
+    }
+
+    fn read(&self, path: &Path, max: u64) -> io::Result<Vec<u8>> {
+        read(&self.inside.host(path)?, max)
+    }
+
     /// What git would find in one directory: a `.git`, or the directory itself.
     fn look_at(&mut self, directory: &Path) -> Looked {
         let git = directory.join(".git");
-        match fs::metadata(&git) {
+        match self.metadata(&git) {
             Ok(metadata) if metadata.is_dir() => {
                 self.repository(&git, directory);
-                if is_repository(&git) {
+                if is_repository(self.inside, &git) {
                     return Looked::Repository;
                 }
             }
@@ -101,7 +122,7 @@ impl Search {
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Looked::Nothing,
             Err(_) => self.cannot("look at", &git),
         }
-        if is_repository(directory) {
+        if is_repository(self.inside, directory) {
             self.repository(directory, directory);
             return Looked::Repository;
         }
@@ -110,7 +131,7 @@ impl Search {
 
     /// `gitdir: PATH`, as linked worktrees and submodules have it.
     fn git_file(&mut self, file: &Path, worktree: &Path) {
-        match read(file, MAX_POINTER) {
+        match self.read(file, MAX_POINTER) {
             Ok(content) => match content.strip_prefix(b"gitdir: ") {
                 Some(target) => self.repository(&worktree.join(line(target)), worktree),
                 None => self.cannot("understand", file),
@@ -126,7 +147,7 @@ impl Search {
         if self.repositories.len() > MAX_REPOSITORIES {
             return self.found.push("more submodules than are looked at".to_owned());
         }
-        let common = match read(&git.join("commondir"), MAX_POINTER) {
+        let common = match self.read(&git.join("commondir"), MAX_POINTER) {
             Ok(content) => git.join(line(&content)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => git.to_owned(),
             Err(_) => return self.cannot("read", &git.join("commondir")),
@@ -147,7 +168,8 @@ impl Search {
 
     /// `core.worktree` that is not where the repository was found: git would read and compare what is there.
     fn elsewhere(&mut self, worktrees: &[PathBuf]) {
-        let mut real = worktrees.iter().map(|worktree| fs::canonicalize(worktree).ok());
+        let canonical = |worktree: &PathBuf| self.inside.host(worktree).and_then(fs::canonicalize).ok();
+        let mut real = worktrees.iter().map(canonical);
         let here = real.next().flatten();
         if real.any(|worktree| worktree.is_none() || worktree != here) {
             self.found.push("core.worktree".to_owned());
@@ -159,7 +181,15 @@ impl Search {
         for directory in directories {
             let places = from.iter().map(|from| from.join(directory));
             let all = places.flat_map(|place| HOOKS.map(|hook| place.join(hook)));
-            for hook in all.filter(|hook| fs::symlink_metadata(hook).is_ok()) {
+            for hook in all {
+                match self.inside.host_name(&hook) {
+                    Ok(host) if fs::symlink_metadata(&host).is_err() => continue,
+                    Ok(_) => {}
+                    Err(_) => {
+                        self.cannot("look at", &hook);
+                        continue;
+                    }
+                }
                 let found = format!("the hook `{}`", Bytes::from(hook).display());
                 if !self.found.contains(&found) {
                     self.found.push(found);
@@ -190,7 +220,7 @@ impl Search {
     }
 
     fn settings(&mut self, file: &Path) -> Vec<Setting> {
-        match read(file, MAX_CONFIG) {
+        match self.read(file, MAX_CONFIG) {
             Ok(content) => {
                 let config = git_config::parse(&content);
                 if config.bad.is_some() {
@@ -232,7 +262,7 @@ impl Search {
     /// Git enters what its index says is a submodule, and that has settings of its own.
     fn submodules(&mut self) {
         while let Some((git, worktree)) = self.pending.pop() {
-            match index::submodules(&git) {
+            match self.inside.host(&git).and_then(|git| index::submodules(&git)) {
                 Ok(paths) => {
                     for path in paths {
                         self.look_at(&worktree.join(path));
@@ -252,13 +282,14 @@ impl Search {
 }
 
 /// As git tells one.
-fn is_repository(directory: &Path) -> bool {
+fn is_repository(inside: &Inside, directory: &Path) -> bool {
+    let Ok(directory) = inside.host(directory) else { return false };
     let has = |name: &str| fs::symlink_metadata(directory.join(name)).is_ok();
     has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
 }
 
 /// The whole of a regular file that is not too large. A FIFO in its place does not make us wait.
-fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+pub(super) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {

@@ -78,6 +78,7 @@ fn machine(toolchains: Vec<Toolchain>) -> Machine {
         toolchains,
         files: Vec::new(),
         sweeper: None,
+        own: Vec::new(),
     })
 }
 
@@ -356,4 +357,10 @@ fn what_cannot_be_told_is_a_reason() {
     let fifo = bench.path("r/.git/config");
     rustix::fs::mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     assert!(!bench.programs("r").is_empty(), "a pipe instead of a file, without waiting for it");
+    let bench = Bench::new();
+    bench.repository("r");
+    let fifo = bench.path("r/.git/index");
+    fs::remove_file(&fifo).unwrap();
+    rustix::fs::mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    assert!(!bench.programs("r").is_empty(), "a pipe instead of an index, without waiting for it");
 }

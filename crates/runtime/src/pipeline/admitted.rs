@@ -10,6 +10,10 @@ use ringfence_ledger::{AppendError, Bound as Approved, Event, Receipt};
 use ringfence_sandbox::survey::SurveyError;
 use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, Unsupported, View};
 use ringfence_types::{Backend, Call, Layer, Level, NetMode, Posture, Refusal, RefusalCode, TransactionId};
+use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, View};
+use ringfence_types::{
+    Access, Backend, Bytes, Call, Layer, Level, NetMode, Posture, Refusal, RefusalCode, TransactionId,
+};
 
 use super::authenticated::closed;
 use super::decided::chain;
@@ -97,6 +101,7 @@ impl Admitted {
             outcome: None,
             failure: None,
             left_to: Some(to.to_owned()),
+            notes: Vec::new(),
         };
         session.append(vec![event]).map(|_receipts| self.transaction)
     }
@@ -140,6 +145,7 @@ fn standing(session: &AgentSession<'_>, permissions: &Permissions) -> Result<Sta
     }
     let (Started { sandbox, passed_over }, network) = start(session, permissions)?;
     held::record(session, &sandbox);
+    session.common.tell(sandbox.notes().iter().cloned());
     let standing = Standing { sandbox: Arc::new(sandbox), filtered: network.is_some() };
     *fence = Fence { network, sandbox: Some(Arc::clone(&standing.sandbox)), passed_over, told: false };
     drop(fence);
@@ -190,8 +196,17 @@ fn start_sandbox(
     let candidates = wanted.as_ref().map_or(&LADDER[..], std::slice::from_ref);
     let mut tried: Vec<String> = Vec::new();
     let mut last = None;
-    let rules = WorkspaceRules::new(&session.policy.rules.paths).worked_in(&session.worked_in);
+    let rules = WorkspaceRules::new(&session.policy.rules.paths)
+        .worked_in(&session.worked_in)
+        .own(&session.runtime.setup.own);
     for backend in candidates {
+        if let Some(refusal) = replaceable(&session.runtime.setup.own, permissions, *backend) {
+            if wanted.is_some() {
+                return Err(NotStarted::Refused(refusal));
+            }
+            tried.push(refusal.message);
+            continue;
+        }
         let mut spec = spec(session, permissions, *backend);
         spec.files.extend(ca.map(bundle));
         match start_steadily(|| Sandbox::start_from(&spec, &rules, &session.runtime.pool)) {
@@ -248,6 +263,37 @@ fn refusal_of(error: &StartError) -> Option<Refusal> {
     let (rule, message) = (rule.to_owned(), chain(error));
     let hint = error.hint().or_else(|| Some("another backend, or another path".to_owned()));
     Some(Refusal { code, layer: Layer::Floor, rule, message, hint })
+/// Why a backend that holds nothing inside a root must not be used for these roots: a command could replace what the host runs next
+/// on behalf of Ringfence. Where nothing is contained at all, that was asked for.
+fn replaceable(own: &[PathBuf], permissions: &Permissions, backend: Backend) -> Option<Refusal> {
+    if backend != Backend::Landlock || !matches!(permissions.view, GrantedView::Constructed) {
+        return None;
+    }
+    let writable: Vec<&Path> = permissions
+        .roots
+        .iter()
+        .filter(|root| root.access == Access::Write)
+        .map(|root| root.path.as_path())
+        .collect();
+    let lies_in = |path: &Path| writable.iter().find(|root| path.starts_with(root)).copied();
+    let found = own.iter().find_map(|file| {
+        let real = std::fs::canonicalize(file).ok();
+        let root = lies_in(file).or_else(|| lies_in(real.as_deref()?))?;
+        Some((file, root))
+    });
+    let (file, root) = found?;
+    Some(Refusal {
+        code: RefusalCode::Workspace,
+        layer: Layer::Floor,
+        rule: "workspace.own-program".to_owned(),
+        message: format!(
+            "the host runs or obeys `{}` next on behalf of Ringfence, and backend `{backend}` cannot keep what is in the root `{}` \
+             from replacing it",
+            Bytes::from(file.as_path()).display(),
+            Bytes::from(root).display()
+        ),
+        hint: Some("install ringfence outside of what agents write, or use backend `native`".to_owned()),
+    })
 }
 
 /// What of the floor a sandbox misses, in words; `None` when it misses nothing.
@@ -328,7 +374,9 @@ pub(crate) fn spec(session: &Bound<'_>, permissions: &Permissions, backend: Back
         toolchains: {
             // An image has its own.
             let own = setup.toolchains.iter().filter(|_| backend != Backend::Container);
-            own.flat_map(|toolchain| toolchain.roots.clone()).collect()
+            let toolchains = own.flat_map(|toolchain| toolchain.roots.clone());
+            let kept = session.workspace.tools.iter().filter(|_| backend != Backend::Container);
+            toolchains.chain(kept.cloned()).collect()
         },
         shown: session.shown.clone(),
         home: session.workspace.home.clone(),

@@ -221,14 +221,22 @@ impl Settling {
         }
         let (leaks, found) = found(session, Some(&self.transaction));
         events.extend(found);
-        events.push(self.event(session, &ended));
+        let notes = match &ended {
+            // Nothing is settled by it: they are told and written down with what is.
+            Ended::Refused(_) => Vec::new(),
+            _ => session.common.take_notes().iter().map(|note| session.leaks.text(note)).collect(),
+        };
+        events.push(self.event(session, &ended, &notes));
         let recorded = (events, leaks, Some(self.transaction));
-        let settled = conclude(session, recorded, (self.fingerprint, ended, posture));
+        let mut settled = conclude(session, recorded, (self.fingerprint, ended, posture));
+        if !notes.is_empty() {
+            settled.note = Some(settled.note.into_iter().chain(notes).collect::<Vec<_>>().join("; "));
+        }
         drop(self.held);
         settled
     }
 
-    fn event(&self, session: &AgentSession<'_>, ended: &Ended) -> Event {
+    fn event(&self, session: &AgentSession<'_>, ended: &Ended, notes: &[String]) -> Event {
         let transaction = self.transaction.clone();
         let (outcome, failure) = match ended {
             Ended::Refused(refusal) => {
@@ -244,7 +252,8 @@ impl Settling {
             Ended::Touched(_) => (None, None),
             Ended::Failed { what, .. } => (None, Some(what.clone())),
         };
-        Event::Settled { transaction, session: session.id.clone(), outcome, failure, left_to: None }
+        let (session, notes) = (session.id.clone(), notes.to_vec());
+        Event::Settled { transaction, session, outcome, failure, left_to: None, notes }
     }
 }
 

@@ -289,6 +289,7 @@ fn record(ledger: &Ledger, entry: &Entry, outcome: &Recovered) -> Result<(), App
             outcome: None,
             failure: None,
             left_to: None,
+            notes: Vec::new(),
         },
         Recovered::Undone => Event::Interrupted {
             transaction,

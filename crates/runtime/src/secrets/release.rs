@@ -21,6 +21,7 @@ use super::entry::{Meta, Scope, SecretName};
 use super::input::Value;
 use super::placeholder::Placeholder;
 use super::store::Secrets;
+use crate::home::{self, Prepared};
 use crate::pipeline::chain;
 use crate::session::{AgentSession, Bound};
 
@@ -228,7 +229,34 @@ impl AgentSession<'_> {
             };
             self.own_secrets()?.released.push(Release { meta, content });
         }
-        self.judge_signing()
+        self.judge_signing()?;
+        self.move_home()
+    }
+
+    /// What was in the home before was put there by commands without these secrets, and would be obeyed with them.
+    fn move_home(&mut self) -> Result<(), Refusal> {
+        let released = &self.secrets.released;
+        if released.is_empty() {
+            return Ok(());
+        }
+        let setup = &self.runtime.setup;
+        let stays_outside = |release: &Release| matches!(release.content, Content::Placeholder(_));
+        let prepared = if released.iter().all(stays_outside) {
+            let names = released.iter().map(|release| release.meta.name.to_string()).collect();
+            home::kept(setup, &self.resident.with_secrets(names))
+        } else {
+            home::fresh(setup).map(|(prepared, lease)| {
+                self.common.keep_home(lease);
+                prepared
+            })
+        };
+        let Prepared { path, repairs } = prepared.map_err(|error| {
+            let message = format!("no home of its own could be made for the session: {}", chain(&error));
+            refuse("secret.home", message, Some("look at the permissions of the state directory"))
+        })?;
+        self.common.tell(repairs);
+        self.workspace.home = path;
+        Ok(())
     }
 
     /// A key that signs is never sent. Without its id nothing is signed, and what stands for it would be put in like any other.

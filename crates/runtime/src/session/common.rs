@@ -8,6 +8,7 @@ use ringfence_sandbox::Session as Sandbox;
 use super::Asked;
 use super::containers::Times;
 use crate::approval::Memory;
+use crate::home::Lease;
 use crate::images::Chosen;
 use crate::network::Network;
 
@@ -31,6 +32,10 @@ pub(crate) struct Common {
     over: AtomicBool,
     /// Nothing more is done in it: somebody ended it.
     closed: AtomicBool,
+    /// What whoever asks is to be told with the next call that ends.
+    notes: Mutex<Vec<String>>,
+    /// Last, so that it is thrown away when nothing runs in it any more.
+    home: Mutex<Option<Lease>>,
 }
 
 /// What keeps the commands of a session in. Field order is drop order: flows end before the sandbox they come from.
@@ -66,7 +71,22 @@ impl Common {
             refreshed: Mutex::default(),
             over: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            notes: Mutex::default(),
+            home: Mutex::default(),
         }
+    }
+
+    /// Keeps a home for as long as the session lives.
+    pub(crate) fn keep_home(&self, home: Lease) {
+        *held(&self.home) = Some(home);
+    }
+
+    pub(crate) fn tell(&self, notes: impl IntoIterator<Item = String>) {
+        held(&self.notes).extend(notes);
+    }
+
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *held(&self.notes))
     }
 
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {

@@ -117,7 +117,9 @@ impl Bound<'_> {
             let Ok(ca) = Ca::new() else { return };
             spec.files.push(bundle(&Arc::new(ca)));
         }
-        let rules = WorkspaceRules::new(&self.policy.rules.paths).worked_in(&self.worked_in);
+        let rules = WorkspaceRules::new(&self.policy.rules.paths)
+            .worked_in(&self.worked_in)
+            .own(&self.runtime.setup.own);
         match self.runtime.pool.keep(&spec, &rules, count) {
             Ok(kind) => self.kept(kind),
             Err(error) => tracing::warn!(why = %error, "no container for the pool"),

@@ -191,8 +191,14 @@ fn what_the_ledger_knows_is_not_said_twice() {
     dead.changes.swap().unwrap();
     dead.enter(Phase::Done);
     let session = dead.journal.entry.session.clone();
-    let settled =
-        Event::Settled { transaction: dead.id.clone(), session, outcome: None, failure: None, left_to: None };
+    let settled = Event::Settled {
+        transaction: dead.id.clone(),
+        session,
+        outcome: None,
+        failure: None,
+        left_to: None,
+        notes: Vec::new(),
+    };
     let _receipt = dead.ledger.append(&settled).unwrap();
     dead.ends(Recovered::Finished, Status::Completed);
     dead.is_new();
