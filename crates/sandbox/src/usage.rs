@@ -101,7 +101,7 @@ mod tests {
         fs::create_dir_all(a.join("deep/er")).unwrap();
         fs::create_dir(&b).unwrap();
         fs::write(b.join("large"), vec![1; 4 << 20]).unwrap();
-        let empty = of(&[a.clone()]);
+        let empty = of(std::slice::from_ref(&a));
         fs::write(a.join("deep/er/file"), vec![1; 1 << 20]).unwrap();
         fs::hard_link(a.join("deep/er/file"), a.join("again")).unwrap();
         symlink(&b, a.join("link")).unwrap();

@@ -122,5 +122,5 @@ fn doctor_and_init_say_where_it_lies() {
 
 /// The program of the tests is in one where cargo built it.
 fn in_a_repository() -> bool {
-    PathBuf::from(binary()).ancestors().any(|directory| directory.join(".git").exists())
+    binary().ancestors().any(|directory| directory.join(".git").exists())
 }

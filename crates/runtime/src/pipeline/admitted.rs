@@ -9,8 +9,6 @@ use ringfence_egress::Ca;
 use ringfence_ledger::{AppendError, Bound as Approved, Event, Receipt};
 use ringfence_sandbox::survey::SurveyError;
 use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, Unsupported, View};
-use ringfence_types::{Backend, Call, Layer, Level, NetMode, Posture, Refusal, RefusalCode, TransactionId};
-use ringfence_sandbox::{Doors, Session as Sandbox, Spec, StartError, View};
 use ringfence_types::{
     Access, Backend, Bytes, Call, Layer, Level, NetMode, Posture, Refusal, RefusalCode, TransactionId,
 };
@@ -254,15 +252,14 @@ fn refusal_of(error: &StartError) -> Option<Refusal> {
             Unsupported::Root => (RefusalCode::Path, "root.backend"),
             Unsupported::WholeMachine => (RefusalCode::Profile, "profile.backend"),
         },
-        StartError::Survey(SurveyError::ProtectedSymlink { .. }) => {
-            (RefusalCode::Path, "path.protected-link")
-        }
         StartError::Survey(SurveyError::TooLong { .. }) => (RefusalCode::Path, "path.too-long"),
         _ => return None,
     };
     let (rule, message) = (rule.to_owned(), chain(error));
     let hint = error.hint().or_else(|| Some("another backend, or another path".to_owned()));
     Some(Refusal { code, layer: Layer::Floor, rule, message, hint })
+}
+
 /// Why a backend that holds nothing inside a root must not be used for these roots: a command could replace what the host runs next
 /// on behalf of Ringfence. Where nothing is contained at all, that was asked for.
 fn replaceable(own: &[PathBuf], permissions: &Permissions, backend: Backend) -> Option<Refusal> {
