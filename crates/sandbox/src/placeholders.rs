@@ -259,7 +259,9 @@ impl Held {
     /// Removes the placeholders of sessions that have ended before this one and left them for its sake.
     fn remove_met(&self) {
         let mut clearing = Clearing::default();
-        let mut met: Vec<&PathBuf> = self.met.iter().collect();
+        // A session that came later may have made names at the top that this one knows nothing of.
+        let later = self.names_at_top();
+        let mut met: Vec<&PathBuf> = self.met.iter().chain(&later).collect();
         // What lies in a directory goes before it.
         met.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
         for path in met {
@@ -269,6 +271,14 @@ impl Held {
                 let _stays = entry.remove(self.root.as_fd(), None);
             }
         }
+    }
+
+    fn names_at_top(&self) -> Vec<PathBuf> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.root, ".", flags, Mode::empty());
+        let Ok(entries) = opened.and_then(Dir::new) else { return Vec::new() };
+        let names = entries.flatten().map(|entry| OsString::from_vec(entry.file_name().to_bytes().to_vec()));
+        names.filter(|name| name != "." && name != "..").map(PathBuf::from).collect()
     }
 
     /// A directory of our own could be made writable from inside, another user's cannot.

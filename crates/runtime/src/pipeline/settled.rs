@@ -1,8 +1,8 @@
 use ringfence_ledger::{AppendError, ApprovalDecision, Event, Finding};
 use ringfence_sandbox::RunError;
 use ringfence_types::{
-    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, HeldChange, Outcome, Posture, Refusal, StandardInput,
-    ToolCall, TransactionId,
+    Bytes, Call, Exec, Fetch, FileCall, Fingerprint, FlowCall, HeldChange, Outcome, Posture, Refusal,
+    StandardInput, ToolCall, TransactionId,
 };
 
 use super::decided::{chain, describe};

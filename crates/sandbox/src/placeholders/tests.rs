@@ -46,12 +46,10 @@ impl Bench {
 
     /// A session that was killed: its placeholders exist, its list too, its lock is free.
     fn crash(&self) {
-        let list = Registry::of(&self.registry(), &self.ws()).file("list");
-        let placeholders = self.create();
-        let content = fs::read(&list).unwrap();
-        fs::remove_file(&list).unwrap();
-        drop(placeholders);
-        fs::write(&list, content).unwrap();
+        // What another session could see is neither removed nor struck from the list.
+        let other = Watched::mark(&self.ws()).unwrap();
+        drop(self.create());
+        drop(other);
     }
 
     /// What there is to remove. Until it becomes another program, a child that a neighbouring test starts holds the lock.
