@@ -220,7 +220,7 @@ impl Ledger {
     pub fn connect(node: &Node, settings: Settings) -> Result<Self, OpenError> {
         let store = Box::new(node.open()?);
         let keyring = Keyring::new(node.key.clone());
-        let remembered = node.remembered().map_err(|error| error.to_string()).transpose();
+        let remembered = node.remembered().transpose();
         let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), remembered };
         let writer = Writer::new(store, keyring, &elsewhere)
             .map_err(|source| OpenError::Read { path: node.key.clone(), source })?;

@@ -2,6 +2,7 @@
 //! are due. Runs for one batch at a time.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
@@ -689,8 +690,8 @@ fn is_old(signed: &Signed) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere<'a> {
     pub(crate) anchor: Option<&'a Anchor>,
-    /// Why it cannot be read, in words.
-    pub(crate) remembered: Option<Result<Remembered, String>>,
+    /// What the node remembers of its own chain.
+    pub(crate) remembered: Option<io::Result<Remembered>>,
 }
 
 pub(crate) fn check_elsewhere(
@@ -713,7 +714,7 @@ pub(crate) fn check_elsewhere(
 fn check_remembered(
     rows: &dyn Rows,
     head: &Head,
-    remembered: &Result<Remembered, String>,
+    remembered: &io::Result<Remembered>,
 ) -> Result<Option<Break>, StoreError> {
     let rolled_back = |anchored| Ok(Some(Break { seq: head.seq, what: Flaw::RolledBack { anchored } }));
     let kept = match remembered {

@@ -328,7 +328,7 @@ impl Node {
         if !keyring.has_signed(&seal::end(&old.id, &old.head), &old.seal) {
             return Ok(broken(Flaw::Unsealed));
         }
-        let remembered = self.remembered().map_err(|error| error.to_string()).transpose();
+        let remembered = self.remembered().transpose();
         let elsewhere = Elsewhere { anchor: settings.anchor.as_ref(), remembered };
         match check_elsewhere(rows, &old.head, &elsewhere).map_err(ConnectError::Store)? {
             Some(broken) => Ok(broken.to_string()),

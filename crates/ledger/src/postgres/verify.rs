@@ -356,11 +356,7 @@ impl<'a> Check<'a> {
 
     /// What this node keeps about its own chain outside the database.
     fn own(&mut self) -> Result<(), VerifyError> {
-        let remembered = match self.node.remembered().map_err(|error| error.to_string()) {
-            Ok(None) => return Ok(()),
-            Ok(Some(remembered)) => Ok(remembered),
-            Err(why) => Err(why),
-        };
+        let Some(remembered) = self.node.remembered().transpose() else { return Ok(()) };
         let gone = remembered.as_ref().ok().map(|kept| kept.chain.to_string());
         let elsewhere = Elsewhere { anchor: None, remembered: Some(remembered) };
         let own = self.heads.iter().find(|head| !head.is_aside && head.node == self.node.name);

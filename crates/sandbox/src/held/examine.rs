@@ -272,16 +272,16 @@ impl Examiner<'_> {
     }
 
     fn rebase(&mut self, git: &Open) {
-        const TODO: &str = "git-rebase-todo";
+        const LIST: &str = "git-rebase-todo";
         let Some(rebase) = Open::at(self.scene, git.ground, &git.relative.join("rebase-merge")) else {
             return;
         };
-        if !rebase.has(TODO) {
+        if !rebase.has(LIST) {
             return;
         }
         let executes = |content: Vec<u8>| content.split(|byte| *byte == b'\n').any(executes);
-        if rebase.read(TODO).is_none_or(executes) {
-            self.note(rebase.entry(TODO, Reason::RebaseCommand));
+        if rebase.read(LIST).is_none_or(executes) {
+            self.note(rebase.entry(LIST, Reason::RebaseCommand));
         }
     }
 
