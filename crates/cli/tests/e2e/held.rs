@@ -98,6 +98,25 @@ const ATTACKS: &[Attack] = &[
         rule: "held.git-config",
     },
     Attack {
+        name: "git directory that its owner may not write",
+        plant: "@ git config core.fsmonitor $EVIL; chmod 555 .git",
+        host: &["cd vendor/lib && git status"],
+        rule: "held.git-config",
+    },
+    Attack {
+        name: "names for what is kept that are all taken",
+        plant: "@ git config core.fsmonitor $EVIL; cd .git; n=config.held-by-ringfence; : > $n; \
+                i=0; while [ $i -lt 300 ]; do i=$((i+1)); : > $n.$i; done",
+        host: &["cd vendor/lib && git status"],
+        rule: "held.git-config",
+    },
+    Attack {
+        name: "workspace that cannot be listed",
+        plant: "@ git config core.fsmonitor $EVIL; chmod 0311 $TOP",
+        host: &["git -C vendor/lib status"],
+        rule: "held.git-config",
+    },
+    Attack {
         name: "commands of a rebase",
         plant: "echo z > readme; git commit -q -am z; git rebase -q -i -x false HEAD~1 2>/dev/null; \
                 echo exec $EVIL > .git/rebase-merge/git-rebase-todo",
@@ -159,7 +178,7 @@ fn git_of_the_host_executes_nothing_that_a_command_has_left() {
             on_host(&control, command);
             assert!(mark.exists(), "control: {}: {command}", attack.name);
         }
-        on_host(&control, "chmod -f 755 vendor");
+        on_host(&control, "chmod -f 755 . vendor vendor/lib/.git");
         let (world, mark) = world();
         let done = world.sh(&script(&world, attack.plant));
         assert!(done.err.contains(attack.rule), "{}: {}", attack.name, done.err);

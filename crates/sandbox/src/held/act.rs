@@ -3,22 +3,24 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use ringfence_types::{Bytes, HeldChange};
+use ringfence_types::{Bytes, HeldChange, TransactionId};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::examine::{MARK, MAX, Place, Scene, executes, setting_print};
+use super::examine::{MARK, MAX, Place, Scene, TOP, executes, setting_print};
 use super::finding::{Accepted, Finding, FindingKind, Reason};
 use super::settings;
 use crate::git_config::{self, Setting};
 use crate::survey::{open_directory, read_small};
 
-/// Names that are tried for what is put aside.
-const ATTEMPTS: u32 = 10_000;
+/// Names with a number that are tried for what is put aside. A command may have taken all of them.
+const NUMBERED: u32 = 100;
+/// Names that no command can foresee are tried after them.
+const RANDOM: u32 = 100;
 
 /// Makes these ineffective, and says what was done and what could not be.
 pub(super) fn neutralise(scene: &Scene<'_>, findings: &[Finding], accepted: &Accepted) -> Vec<HeldChange> {
@@ -41,21 +43,15 @@ fn one_entry(scene: &Scene<'_>, findings: &[Finding], accepted: &Accepted) -> Ve
     let Some(first) = findings.first() else { return Vec::new() };
     let Some(ground) = scene.grounds.get(first.ground) else { return Vec::new() };
     let path = ground.path.join(&first.directory).join(&first.name);
-    let done =
-        open_directory(ground.fd.as_fd(), first.directory.as_os_str().as_bytes()).and_then(|directory| {
-            match &first.kind {
-                FindingKind::Setting { .. } => {
-                    let place = Place { scene, git: ground.path.join(&first.directory) };
-                    rewrite(&directory, &first.name, |setting| {
-                        settings::is_harmless(setting, &place)
-                            || accepted.contains(&setting_print(&path, setting))
-                    })
-                }
-                FindingKind::Entry(Reason::RebaseCommand) => comment_out(&directory, &first.name),
-                FindingKind::Entry(_) => put_aside(&directory, &first.name).map(Some),
-                FindingKind::Closed => make_listable(&directory, &first.name).map(|()| None),
-            }
-        });
+    let place = Place { scene, git: ground.path.join(&first.directory) };
+    let keep = |setting: &Setting| {
+        settings::is_harmless(setting, &place) || accepted.contains(&setting_print(&path, setting))
+    };
+    let done = match first.kind {
+        FindingKind::Closed if first.name == TOP => open_up(ground.fd.as_fd()).map(|()| None),
+        _ => open_directory(ground.fd.as_fd(), first.directory.as_os_str().as_bytes())
+            .and_then(|directory| with_write_access(&directory, || act(&directory, first, &keep))),
+    };
     let kept = match &done {
         Ok(kept) => kept.as_ref().map(|name| Bytes::from(path.with_file_name(name))),
         // It is gone, and with it what was wrong.
@@ -72,17 +68,50 @@ fn one_entry(scene: &Scene<'_>, findings: &[Finding], accepted: &Accepted) -> Ve
     findings.iter().map(change).collect()
 }
 
+fn act(
+    directory: &OwnedFd,
+    finding: &Finding,
+    keep: &dyn Fn(&Setting) -> bool,
+) -> Result<Option<OsString>, Errno> {
+    match &finding.kind {
+        FindingKind::Setting { .. } => rewrite(directory, &finding.name, keep),
+        FindingKind::Entry(Reason::RebaseCommand) => comment_out(directory, &finding.name),
+        FindingKind::Entry(_) => put_aside(directory, &finding.name).map(Some),
+        FindingKind::Closed => make_listable(directory, &finding.name).map(|()| None),
+    }
+}
+
+/// A command can take the owner's right to write from a directory, so that nothing in it can be renamed. The directory gets it back.
+fn with_write_access<T>(directory: &OwnedFd, attempt: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    match attempt() {
+        Err(Errno::ACCESS | Errno::PERM) => {
+            open_up(directory.as_fd())?;
+            attempt()
+        }
+        done => done,
+    }
+}
+
 /// Takes settings out of a configuration. Where it is put aside as a whole, git goes on without it.
 fn rewrite(
     directory: &OwnedFd,
     name: &OsStr,
-    keep: impl Fn(&Setting) -> bool,
+    keep: &dyn Fn(&Setting) -> bool,
 ) -> Result<Option<OsString>, Errno> {
     let content = read_small(directory.as_fd(), Path::new(name), MAX);
     match content.and_then(|content| git_config::without(&content, keep)) {
-        Some(clean) => replace(directory, name, &clean).map(Some),
+        Some(clean) => replace_or_put_aside(directory, name, &clean),
         None => put_aside(directory, name).map(Some),
     }
+}
+
+/// A full disk has no room for another file, and still renames the one that is there.
+fn replace_or_put_aside(
+    directory: &OwnedFd,
+    name: &OsStr,
+    content: &[u8],
+) -> Result<Option<OsString>, Errno> {
+    replace(directory, name, content).or_else(|_| put_aside(directory, name)).map(Some)
 }
 
 fn comment_out(directory: &OwnedFd, name: &OsStr) -> Result<Option<OsString>, Errno> {
@@ -96,7 +125,7 @@ fn comment_out(directory: &OwnedFd, name: &OsStr) -> Result<Option<OsString>, Er
         }
         clean.extend_from_slice(line);
     }
-    replace(directory, name, &clean).map(Some)
+    replace_or_put_aside(directory, name, &clean)
 }
 
 /// Puts a file with this content in the place of `name`, at once where the file system can exchange two names.
@@ -118,15 +147,24 @@ fn replace(directory: &OwnedFd, name: &OsStr, content: &[u8]) -> Result<OsString
             rustix::fs::renameat(directory, &fresh, directory, name)?;
             Ok(kept)
         }
-        Err(errno) => Err(errno),
+        Err(errno) => {
+            let _removed = rustix::fs::unlinkat(directory, &fresh, AtFlags::empty());
+            Err(errno)
+        }
     }
 }
 
 fn put_aside(directory: &OwnedFd, name: &OsStr) -> Result<OsString, Errno> {
     let moved = |fresh: &OsStr| {
         match rustix::fs::renameat_with(directory, name, directory, fresh, RenameFlags::NOREPLACE) {
-            // Not on every file system.
-            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(directory, name, directory, fresh),
+            // Not on every file system. A plain rename would replace what was kept before, or the clean file.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                match rustix::fs::statat(directory, fresh, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(_) => Err(Errno::EXIST),
+                    Err(Errno::NOENT) => rustix::fs::renameat(directory, name, directory, fresh),
+                    Err(errno) => Err(errno),
+                }
+            }
             done => done,
         }
     };
@@ -138,11 +176,16 @@ fn free_name<T>(name: &OsStr, attempt: impl Fn(&OsStr) -> Result<T, Errno>) -> R
     const LONGEST: usize = 200;
     // A name can be as long as the file system allows already.
     let stem = OsStr::from_bytes(name.as_bytes().get(..LONGEST).unwrap_or(name.as_bytes()));
-    for number in 0..ATTEMPTS {
+    for number in 0..NUMBERED + RANDOM {
         let mut fresh = stem.to_owned();
         fresh.push(MARK);
-        if number > 0 {
-            fresh.push(format!(".{number}"));
+        match number {
+            0 => {}
+            1..NUMBERED => fresh.push(format!(".{number}")),
+            _ => {
+                let Ok(random) = TransactionId::random() else { return Err(Errno::AGAIN) };
+                fresh.push(format!(".{}", random.as_str()));
+            }
         }
         match attempt(&fresh) {
             Ok(done) => return Ok((fresh, done)),
@@ -158,7 +201,13 @@ fn make_listable(parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let fd = rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve)?;
-    let mode = Mode::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode & 0o7777) | Mode::RWXU;
+    open_up(fd.as_fd())
+}
+
+/// Gives the owner of an open directory every right in it.
+fn open_up(directory: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode & 0o7777) | Mode::RWXU;
     // A descriptor that only names a directory has no chmod of its own.
-    rustix::fs::chmodat(rustix::fs::CWD, format!("/proc/self/fd/{}", fd.as_raw_fd()), mode, AtFlags::empty())
+    let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    rustix::fs::chmodat(rustix::fs::CWD, path, mode, AtFlags::empty())
 }

@@ -21,6 +21,8 @@ pub(super) const MAX: u64 = 1024 * 1024;
 const MOST_ENTRIES: usize = 4096;
 /// What is renamed to make it ineffective has this in its name.
 pub(super) const MARK: &str = ".held-by-ringfence";
+/// The name of a root in a finding about the root itself.
+pub(super) const TOP: &str = ".";
 
 /// Where candidates are looked at.
 #[derive(Debug)]
@@ -332,10 +334,21 @@ impl Examiner<'_> {
     }
 
     fn closed(&mut self, ground: usize, relative: &Path) {
-        if let Some((parent, name)) = self.parent(ground, relative) {
+        if relative.as_os_str().is_empty() {
+            self.closed_top(ground);
+        } else if let Some((parent, name)) = self.parent(ground, relative) {
             let finding = parent.finding(&name, FindingKind::Closed, b"");
             self.note(finding);
         }
+    }
+
+    /// A root that cannot be listed hides everything in it from the look.
+    fn closed_top(&mut self, ground: usize) {
+        let Some(root) = self.scene.grounds.get(ground) else { return };
+        let kind = FindingKind::Closed;
+        let print = Print::of(&[root.path.as_os_str().as_bytes(), kind.rule().as_bytes(), b""]);
+        let name = OsString::from(TOP);
+        self.note(Finding { ground, directory: PathBuf::new(), name, kind, print });
     }
 }
 

@@ -185,7 +185,14 @@ impl<'g, V: Visitor> Walker<'g, V> {
     ) -> Result<(), SurveyError> {
         let mut listing = RawDir::new(directory.as_fd(), self.buffer.spare_capacity_mut());
         while let Some(listed) = listing.next() {
-            let listed = listed.map_err(failed("list", &self.ground.path.join(as_path(&next.relative))))?;
+            let listed = match listed {
+                Ok(listed) => listed,
+                // The directory was removed after it was opened.
+                Err(Errno::NOENT) => break,
+                Err(errno) => {
+                    return Err(failed("list", &self.ground.path.join(as_path(&next.relative)))(errno));
+                }
+            };
             let name = listed.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
