@@ -148,9 +148,10 @@ fn a_token_does_not_go_round_the_policy_of_a_workspace() {
     assert!(!makes(&served, &whole) && !makes(&served, &part));
     let apart = made(&served, Some(&token), &at(&served, &other)).unwrap();
     assert!(makes(&served, &apart));
-    for place in [&src, &served.world.workspace] {
-        assert!(makes(&served, &made(&served, None, &at(&served, place)).unwrap()));
-    }
+    // What is written for a directory holds below it, for the owner too.
+    assert!(!makes(&served, &made(&served, None, &at(&served, &src)).unwrap()));
+    let around = at(&served, &served.world.workspace);
+    assert!(makes(&served, &made(&served, None, &around).unwrap()));
 }
 
 /// The nearest part of the operator counts, what was approved takes nothing away, and what is written later holds for what runs.
@@ -173,11 +174,12 @@ fn parts_of_the_policy_around_and_within_a_workspace() {
     assert_eq!(call.state, CallState::Refused, "{call:?}");
     assert_eq!(call.refusal.unwrap().rule, "session.ceiling");
     assert!(!src.join("made").exists());
-    assert!(makes(&served, &owners), "the control");
+    assert!(!makes(&served, &owners), "what is written for a directory holds below it, for the owner too");
     change(&served, &format!("{}{}", closed(&prod), approved(&src)));
     refused(&served, &token, &at(&served, &src));
     change(&served, &format!("{}[workspaces.\"{}\"]\nnet = \"none\"\n", closed(&prod), src.display()));
-    assert!(makes(&served, &made(&served, Some(&token), &at(&served, &src)).unwrap()), "a part of its own");
+    let own_part = made(&served, Some(&token), &at(&served, &src)).unwrap();
+    assert!(!makes(&served, &own_part), "a part of its own adds to the one around it");
     refused(&served, &token, &at(&served, &prod));
     assert!(makes(&served, &made(&served, Some(&token), &at(&served, &other)).unwrap()));
 }

@@ -95,7 +95,9 @@ fn sessions_that_are_over_leave_nothing() {
     eventually("nothing is left", || {
         let after = held(&served);
         let few = |now: usize, then: usize| now < then + 48;
-        (after.children, after.doors) == (0, 0)
+        // The sweeper lives as long as the daemon.
+        after.children <= 1
+            && after.doors == 0
             && few(after.descriptors, before.descriptors)
             && few(after.state, before.state)
     });

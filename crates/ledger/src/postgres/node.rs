@@ -135,8 +135,9 @@ impl Node {
     /// A node that had a chain gets another one from `acknowledge` alone, which says why: whoever may append may also
     /// write into `aside`.
     fn begin_first(&self, link: &mut Link) -> Result<i32, ConnectError> {
-        let had_chain = self.had_chain(link)?;
+        // In this order: another process that begins the chain in between writes the database first.
         let remembered = self.remembered().map_err(|source| self.directory(source))?;
+        let had_chain = self.had_chain(link)?;
         // Another process may have begun it meanwhile.
         if had_chain && self.chain(link)?.is_none() {
             return Err(ConnectError::SetAside { node: self.name.clone() });

@@ -237,7 +237,11 @@ impl<'a> Check<'a> {
                 line.keys.last().cloned()
             }
             Some(_) => None,
-            None => seen.first().map(|key| (*key).to_owned()),
+            // Witnesses that contradict each other prove nothing.
+            None => {
+                let first = seen.first()?;
+                seen.iter().all(|key| key == first).then(|| (*first).to_owned())
+            }
         }
     }
 

@@ -68,16 +68,20 @@ impl Work<'_, '_> {
 
     /// What other version control systems execute, where it exists.
     fn other_systems(&mut self) -> Result<(), SurveyError> {
-        let mut files = Vec::new();
+        let mut systems = Vec::new();
         for (ground, found) in self.surveyor.grounds.iter().zip(&self.surveyor.found) {
-            let systems = found.candidates.iter().filter(|found| found.kind == CandidateKind::OtherSystem);
-            for system in systems.map(|system| &system.relative) {
-                files.extend(held::files_of(system).map(|file| ground.path.join(system).join(file)));
-            }
+            let named = found.candidates.iter().filter(|found| found.kind == CandidateKind::OtherSystem);
+            systems.extend(named.map(|system| ground.path.join(&system.relative)));
         }
-        for file in files {
-            if self.kind(&file)?.is_some() {
-                self.surveyor.cover(&file, EMPTY)?;
+        for system in systems {
+            // A file can have the name as well: zsh completes darcs by one.
+            if self.kind(&system)? != Some(Kind::Directory) {
+                continue;
+            }
+            for file in held::files_of(&system).map(|file| system.join(file)) {
+                if self.kind(&file)?.is_some() {
+                    self.surveyor.cover(&file, EMPTY)?;
+                }
             }
         }
         Ok(())
