@@ -48,7 +48,7 @@ fn secret_files_are_only_where_there_is_a_place_for_them() {
     let elsewhere = elsewhere.map(|backend| Spec { backend, ..world.spec() });
     for spec in elsewhere.into_iter().chain([Spec { view: whole, ..world.spec() }]) {
         let refused = Session::start(&Spec { secrets: secrets.clone(), ..spec.clone() }, &NoRules);
-        assert!(matches!(refused, Err(StartError::Unavailable { .. })), "{:?}", spec.backend);
+        assert!(matches!(refused, Err(StartError::Unsupported { .. })), "{:?}", spec.backend);
     }
     assert!(!format!("{secrets:?}").contains("hunter2"));
 }
@@ -149,7 +149,7 @@ fn a_part_that_is_closed_is_not_there_and_one_that_cannot_be_closed_is_refused()
     let (closed, _) = run(&mut Session::start(&spec, &NoRules).unwrap(), &look).unwrap();
     assert_ne!(closed.exit.code(), 0);
     spec.roots.push(Root { path: Bytes::from(world.path("workspace/closed/open")), access: Access::Write });
-    assert!(matches!(Session::start(&spec, &NoRules), Err(StartError::Unavailable { .. })));
+    assert!(matches!(Session::start(&spec, &NoRules), Err(StartError::Unsupported { .. })));
 }
 
 /// A workspace is judged by its canonical path; if a link is put into that path before it is mounted, the mount must

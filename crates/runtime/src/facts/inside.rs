@@ -204,7 +204,8 @@ mod tests {
         // On the host it leads back into the root; inside it is whatever a command has put there.
         symlink(bench.path("w"), bench.path("other/back")).unwrap();
         symlink(bench.path("other/back"), bench.path("w/link")).unwrap();
-        assert!(bench.path("w").starts_with("/tmp"), "the temporary directory is private inside");
+        let is_private = ["/tmp", "/var/tmp"].iter().any(|place| bench.path("w").starts_with(place));
+        assert!(is_private, "the temporary directory is private inside");
         for path in [
             bench.path("other/back"),
             bench.path("w/link"),

@@ -449,8 +449,8 @@ fn agree(plan: &Plan, backend: Option<Backend>) {
     let output = match world.inside(backend, &script(&existing, &free)) {
         Ok(output) => output,
         // bubblewrap cannot hold a link, and says so.
-        Err(Ended::Failed { what, .. })
-            if backend == Some(Backend::Bubblewrap) && what.contains("symbolic link") =>
+        Err(Ended::Refused(refusal))
+            if backend == Some(Backend::Bubblewrap) && refusal.rule == "path.held-link" =>
         {
             return;
         }
