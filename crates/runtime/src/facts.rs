@@ -104,9 +104,9 @@ impl Facts for Machine {
     }
 
     fn real_path(&self, path: &Path) -> PathBuf {
-        // Of these the fence has its own: what a link in them leads to on the host says nothing.
+        // Of these the fence has its own: what a link in them leads to on the host says nothing, nor what is above it.
         if path.starts_with("/proc") || path.starts_with("/dev") {
-            return path.to_owned();
+            return path.components().take_while(|part| *part != Component::ParentDir).collect();
         }
         let path = self.inside.real(path);
         if self.inside.is_private(&path) {

@@ -126,6 +126,10 @@ impl Constructed {
                 if self.is_above_shown(&reached) {
                     continue;
                 }
+                // `..` behind a place that cannot be seen leads wherever a link in it leads.
+                if ahead.iter().any(|name| name == "..") {
+                    return Reached::Unseen(reached);
+                }
                 return Reached::Unseen(ahead.into_iter().rev().fold(reached, folded));
             };
             match fs::read_link(&host) {
@@ -215,6 +219,8 @@ mod tests {
         ] {
             assert!(bench.inside.host(&path).is_err(), "{path:?}");
         }
+        let up = Path::new("/proc/self/cwd/../../../usr/bin/ls");
+        assert!(bench.inside.host(up).is_err() && bench.inside.is_private(&bench.inside.real(up)));
         assert_eq!(bench.inside.host(&bench.path("w/new/file")).unwrap(), bench.path("w/new/file"));
         assert_eq!(Inside::default().host(&bench.path("other/x")).unwrap(), bench.path("other/x"));
     }
