@@ -28,7 +28,7 @@ pub(crate) const OWNER: &str = "owner";
 
 const GUARD: &str = r#"
     "$1"/postgres -D "$2/data" -c unix_socket_directories="$2" -c listen_addresses= -c port=5432 -c shared_buffers=16MB \
-        -c max_connections=60 -c fsync=on -c restart_after_crash=off -c autovacuum=off $3 </dev/null >>"$2/log" 2>&1 &
+        -c max_connections=60 -c fsync=on -c restart_after_crash=off $3 </dev/null >>"$2/log" 2>&1 &
     echo $!
     read -r word
     case "$word" in
