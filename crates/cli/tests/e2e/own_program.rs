@@ -23,7 +23,8 @@ impl Checkout {
         world.repository();
         world.write("target/release/deps/x", "");
         let program = world.workspace.join("target/release/ringfence");
-        fs::copy(binary(), &program).unwrap();
+        // Another process writes it: a neighbouring test that forks would inherit a descriptor, and the program be busy.
+        assert!(Command::new("cp").arg(binary()).arg(&program).status().unwrap().success());
         fs::hard_link(&program, world.workspace.join("target/release/deps/ringfence-0123")).unwrap();
         Self { world, program }
     }
