@@ -128,7 +128,7 @@ fn check_protected(relative: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// At any depth: whoever writes a `HEAD` and a `config` has made a repository that git on the host obeys. A git command inside
+/// At any depth: a `HEAD` and a `config` make a repository that git on the host obeys. A git command inside
 /// still writes there; the fence holds what would make the host execute something.
 fn is_in_git_dir(relative: &Path) -> bool {
     relative.components().any(|component| component.as_os_str().eq_ignore_ascii_case(".git"))

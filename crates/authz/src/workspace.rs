@@ -160,7 +160,7 @@ fn judge_place(facts: &WorkspaceFacts) -> Result<(), Refusal> {
     refused.map_or(Ok(()), |(rule, why)| Err(no(facts, rule, why).hint(PROJECT)))
 }
 
-/// Whether a directory holds a machine and not somebody's work.
+/// Whether a directory belongs to the system and not to a user's work.
 pub fn is_system_dir(path: &Path) -> bool {
     SYSTEM.iter().any(|(dir, reach)| match reach {
         Reach::Itself => path.as_os_str() == *dir,

@@ -245,7 +245,7 @@ fn converse(device: &mut Device<'_>, conversation: &Conversation<'_>, style: Sty
 
 /// Shows a question on an empty screen, with a mark that stands on the line of the answer as well.
 fn begin(device: &mut Device<'_>, text: &str) -> Result<Mark, Silence> {
-    // Without it nobody could tell this question from one that a command has drawn.
+    // Without it the operator could not tell this question from one that a command has drawn.
     let mark = Mark::fresh().map_err(|_no_randomness| Silence::Gone)?;
     device.clear()?;
     device.write(&format!("mark {mark}: the line of the answer has the same\n{text}\n"))?;

@@ -37,7 +37,7 @@ const KEPT: &[&str] = &[
 ];
 
 const READABLE: &[&[u8]] = &[b"/dev/null", b"/dev/stdin"];
-/// To read them never ends, or takes what somebody types at the terminal.
+/// Reading them never ends, or takes what the operator types at the terminal.
 const UNENDING: &[&[u8]] = &[
     b"/dev/zero",
     b"/dev/full",

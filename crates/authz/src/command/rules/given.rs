@@ -30,7 +30,7 @@ impl Given {
         Some(Self { variables: Some(variables?), stdin: Some(exec.stdin.word()?) })
     }
 
-    /// Whether the call is given what the rule is about. `None`: nobody knows what it is given.
+    /// Whether the call is given what the rule is about. `None`: what it is given is not known.
     pub(super) fn holds(&self, exec: Option<&Exec>) -> bool {
         if *self == Self::default() {
             return true;
